@@ -1,4 +1,4 @@
-"""Regular expressions mean what they mean on the real server, with and without RE2, and never block the server."""
+"""Regular expressions mean what they mean on the real server, and never block the server."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from tests.apiserver.conftest import Target, definition
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.custom import patterns
-from trioperator.apiserver.custom.pattern_search import Allowance
 from trioperator.apiserver.custom.patterns import (
+    Allowance,
     PatternError,
     UnsupportedPatternError,
     check_pattern,
@@ -53,19 +53,21 @@ MATCHES = [
 ]
 
 
-@pytest.fixture(params=["RE2", "without RE2"])
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use RE2, or do as if it were not installed; with a full allowance."""
-    if request.param != "RE2":
-        monkeypatch.setattr(patterns, "is_installed", lambda: False)
+@pytest.fixture
+def allowance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "_instructions", Allowance(5_000_000, per_second=0))
-    monkeypatch.setattr("trioperator.apiserver.custom.pattern_search._steps", Allowance(100_000, per_second=0))
+
+
+@pytest.fixture
+def without_re2(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Do as if RE2 were not installed."""
+    monkeypatch.setattr(patterns, "is_installed", lambda: False)
     compile_pattern.cache_clear()
     yield
     compile_pattern.cache_clear()
 
 
-@pytest.mark.usefixtures("engine")
+@pytest.mark.usefixtures("allowance")
 class TestPattern:
     @pytest.mark.parametrize(("pattern", "text", "is_match"), MATCHES)
     def test_it_means_what_it_means_in_go(self, pattern: str, text: str, is_match: bool) -> None:
@@ -95,19 +97,30 @@ def test_the_allowance_comes_back_with_time() -> None:
     assert not allowance.take(11)
 
 
-def test_what_needs_re2_is_named_in_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("allowance")
+def test_searches_far_from_the_worst_case_cost_what_they_need() -> None:
+    compiled = compile_pattern("^([a-z0-9-]+[.])*[a-z0-9-]+$")
+    assert all(compiled.search("db-1.example.com" * 16) for _ in range(10_000))
+
+
+def test_the_warning_about_missing_re2_names_patterns(without_re2: None) -> None:
     schema = {"properties": {"a": {"items": {"anyOf": [{"pattern": r"\p{Greek}"}]}}, "b": {"pattern": "a"}}}
     obj = {"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": schema}}]}}
-    assert list(unchecked_patterns(obj)) == []
-    monkeypatch.setattr(patterns, "is_installed", lambda: False)
-    compile_pattern.cache_clear()
+    install = "regular expressions need RE2: pip install 'trioperator[re2]'"
     assert list(unchecked_patterns(obj)) == [
-        r"version v1: the pattern '\\p{Greek}' is not checked: it has the Unicode class \p{Greek} "
-        "(pip install 'trioperator[re2]')"
+        rf"version v1: the pattern '\\p{{Greek}}' is not checked: {install}",
+        f"version v1: the pattern 'a' is not checked: {install}",
     ]
     with pytest.raises(UnsupportedPatternError, match="find"):
         find_all("a", "a")
-    compile_pattern.cache_clear()
+
+
+async def test_without_re2_a_value_is_stored_unchecked(cluster: Cluster, without_re2: None) -> None:
+    schema = {"type": "object", "properties": {"spec": {"type": "string", "pattern": "^a$"}}}
+    await cluster.apply(definition("patterns", "Pattern", schema={"openAPIV3Schema": schema}))
+    await cluster.create(
+        {"apiVersion": "conformance.dev/v1", "kind": "Pattern", "metadata": {"name": "a"}, "spec": "b"}
+    )
 
 
 def test_only_invalid_patterns_are_errors() -> None:
@@ -145,7 +158,7 @@ async def test_a_value_that_cannot_be_checked_in_time_is_rejected(
 ) -> None:
     schema = {"type": "object", "properties": {"spec": {"type": "string", "pattern": "a.{900}c"}}}
     await cluster.apply(definition("patterns", "Pattern", schema={"openAPIV3Schema": schema}))
-    monkeypatch.setattr("trioperator.apiserver.custom.pattern_search._steps", Allowance(1000, per_second=0))
+    monkeypatch.setattr(patterns, "_instructions", Allowance(1000, per_second=0))
     obj = {"apiVersion": "conformance.dev/v1", "kind": "Pattern", "metadata": {"name": "a"}, "spec": "ab" * 50_000}
     with pytest.raises(InvalidError, match=r"spec in body cannot be checked against the pattern 'a.\{900\}c'"):
         await cluster.create(obj)

@@ -1,7 +1,7 @@
 """Regular expressions of users, which mean what they mean on the real server: the syntax and the semantics of RE2.
 
-``pip install 'trioperator[re2]'`` installs RE2 itself. Without it, :mod:`.pattern_search` evaluates most expressions.
-Neither can be made to block the server: where RE2 would need too long, the other one is asked, and gives up in time.
+``pip install 'trioperator[re2]'`` installs it. Without it, patterns are not checked, with a warning. With it, none can
+block the server: what would take too long is an error of the value.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import importlib.util
 import re
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ..model.status_causes import StatusCause, invalid_value
-from .pattern_search import Allowance, Automaton
-from .pattern_syntax import PatternError, UnsupportedPatternError
 
 __all__ = [
+    "Allowance",
     "Pattern",
     "PatternError",
     "UnsupportedPatternError",
@@ -27,9 +27,6 @@ __all__ = [
 ]
 
 _INSTALL: Final = "pip install 'trioperator[re2]'"
-# RE2 is linear, but its worst case takes 70 ns for each character and instruction: a minute for a large object.
-_instructions: Final = Allowance(5_000_000, per_second=1_000_000)
-
 # What RE2 says, and what Go says.
 _GO: Final = {
     "missing )": "missing closing )",
@@ -43,27 +40,66 @@ _GO: Final = {
 _SINGLE_BYTE: Final = re.compile(r"\\(?:Q.*?(?:\\E|\Z)|(C)|.)", re.DOTALL)  # \C, which Go does not have
 
 
+class PatternError(ValueError):
+    """Raised when an expression is invalid, with the message of Go's regexp package."""
+
+    def __init__(self, code: str, part: str) -> None:
+        super().__init__(f"error parsing regexp: {code}: `{part}`")
+
+
+class UnsupportedPatternError(ValueError):
+    """Raised when an expression cannot be evaluated here, or not in time."""
+
+
+class Allowance:
+    """Work that all searches together may do: some at once, and more as real time passes.
+
+    A search takes its worst case, and returns what it did not need: nearly all of it, as most searches are far from it.
+    """
+
+    def __init__(self, at_once: float, *, per_second: float) -> None:
+        self._at_once = self._left = at_once
+        self._per_second = per_second
+        self._time = time.monotonic()
+
+    def take(self, work: float) -> bool:
+        """Use up the allowance for the work. Returns False if not enough is left."""
+        if work > self._left:
+            now = time.monotonic()
+            self._left = min(self._at_once, self._left + (now - self._time) * self._per_second)
+            self._time = now
+            if work > self._left:
+                return False
+        self._left -= work
+        return True
+
+    def put_back(self, work: float) -> None:
+        """Return what was taken and not needed."""
+        self._left = min(self._at_once, self._left + work)
+
+
+# Seconds for each character and instruction in RE2's worst case: a minute for a large object, though it is linear.
+_WORST: Final = 70e-9
+_instructions: Final = Allowance(5_000_000, per_second=1_000_000)
+
+
 class Pattern:
-    """Compiled expression. Raises PatternError if it is invalid, UnsupportedPatternError if it cannot be evaluated."""
+    """Compiled expression. Raises PatternError if it is invalid, UnsupportedPatternError if RE2 is not installed."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._re2 = _compile_with_re2(text) if is_installed() else None
-        if self._re2 is None:
-            _ = self._automaton  # raises the errors
-
-    @functools.cached_property
-    def _automaton(self) -> Automaton:
-        try:
-            return Automaton(self._text)
-        except UnsupportedPatternError as error:
-            raise UnsupportedPatternError(str(error) if is_installed() else f"{error} ({_INSTALL})") from None
+        if not is_installed():
+            raise UnsupportedPatternError(f"regular expressions need RE2: {_INSTALL}")
+        self._compiled = _compile(text)
 
     def search(self, text: str) -> bool:
-        """Return whether the text has a match. Raises UnsupportedPatternError if it takes too long to find out."""
-        if self._re2 is not None and _instructions.take(self._re2.programsize * len(text)):
-            return self._re2.search(text) is not None
-        return self._automaton.search(text)
+        """Return whether the text has a match. Raises UnsupportedPatternError if it may take too long to find out."""
+        worst = self._compiled.programsize * len(text)
+        if not _instructions.take(worst):
+            raise UnsupportedPatternError("matching it takes too long")
+        start = time.thread_time()
+        found = self._compiled.search(text) is not None
+        _instructions.put_back(max(0.0, worst - (time.thread_time() - start) / _WORST))
+        return found
 
 
 def is_installed() -> bool:
@@ -77,7 +113,7 @@ def compile_pattern(text: str) -> Pattern:
     return Pattern(text)
 
 
-def _compile_with_re2(text: str) -> Any:
+def _compile(text: str) -> Any:
     import re2
 
     options = re2.Options()
@@ -102,7 +138,7 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     """Return the matches of the pattern up to the limit, all of them if it is negative. Needs RE2."""
     if not is_installed():
         raise UnsupportedPatternError(f"find() and findAll() need RE2: {_INSTALL}")
-    compiled = _compile_with_re2(pattern)
+    compiled = _compile(pattern)
     found: list[str] = []
     if not _instructions.take(compiled.programsize * len(text)):
         raise UnsupportedPatternError("matching it takes too long")
