@@ -67,6 +67,7 @@ from trioperator._handling.handlers.typed import bind_types
 from trioperator._handling.reviews.admission import AdmissionHandler, WebhookType
 from trioperator._handling.reviews.conversion import ConversionHandler
 from trioperator._model.fields import parse_field
+from trioperator._model.signatures import shows
 
 __all__ = [
     "cleanup",
@@ -102,6 +103,7 @@ class Decorator(Protocol):
         ...
 
 
+@shows(ActivityOptions)
 def startup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function when the operator starts, before it connects to the API server.
 
@@ -128,6 +130,7 @@ def startup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     return _activity(Activity.STARTUP, fns, options)
 
 
+@shows(ActivityOptions)
 def login(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function when the operator logs in: after startup, and when its credentials are rejected or expire.
 
@@ -157,6 +160,7 @@ def login(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     return _activity(Activity.AUTHENTICATION, fns, options)
 
 
+@shows(ActivityOptions)
 def cleanup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function when the operator stops, after all other handlers, daemons and timers.
 
@@ -183,6 +187,7 @@ def cleanup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     return _activity(Activity.CLEANUP, fns, options)
 
 
+@shows(ActivityOptions)
 def probe(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function when the liveness endpoint is requested, at most every 10 seconds.
 
@@ -210,6 +215,7 @@ def probe(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     return _activity(Activity.PROBE, fns, options)
 
 
+@shows(EventOptions)
 def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
     """Call the function for each watch event of an object. Errors are logged, and not retried.
 
@@ -244,6 +250,7 @@ def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
     return register
 
 
+@shows(IndexOptions)
 def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
     """Keep the results of the function for all objects in an in-memory index, which is an argument of all handlers.
 
@@ -289,6 +296,7 @@ def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
     return register
 
 
+@shows(ReconcileOptions)
 def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     """Call the function for an object whenever anything about it may differ, and apply the children that it returns.
 
@@ -358,6 +366,7 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     return register
 
 
+@shows(CreateOptions)
 def create(*selector: Any, **options: Unpack[CreateOptions]) -> Decorator:
     """Call the function when an object is created, or seen for the first time.
 
@@ -391,6 +400,7 @@ def create(*selector: Any, **options: Unpack[CreateOptions]) -> Decorator:
     return _change("on.create", selector, check_options("on.create", options, CreateOptions), reason=Reason.CREATE)
 
 
+@shows(ResumeOptions)
 def resume(*selector: Any, **options: Unpack[ResumeOptions]) -> Decorator:
     """Call the function for each object that exists when the operator starts.
 
@@ -426,6 +436,7 @@ def resume(*selector: Any, **options: Unpack[ResumeOptions]) -> Decorator:
     return _change("on.resume", selector, check_options("on.resume", options, ResumeOptions), reason=None, initial=True)
 
 
+@shows(UpdateOptions)
 def update(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     """Call the function when an object, or its ``field=``, has changed.
 
@@ -462,6 +473,7 @@ def update(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     return _change("on.update", selector, known, reason=Reason.UPDATE, needs_change=True)
 
 
+@shows(DeleteOptions)
 def delete(*selector: Any, **options: Unpack[DeleteOptions]) -> Decorator:
     """Call the function when an object is being deleted.
 
@@ -496,6 +508,7 @@ def delete(*selector: Any, **options: Unpack[DeleteOptions]) -> Decorator:
     return _change("on.delete", selector, check_options("on.delete", options, DeleteOptions), reason=Reason.DELETE)
 
 
+@shows(UpdateOptions)
 def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     """Call the function when a field has changed, or was added or removed; at creation too.
 
@@ -533,6 +546,7 @@ def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     return _change("on.field", selector, known, reason=None, needs_change=True)
 
 
+@shows(DaemonOptions)
 def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
     """Call the function once for each object, to run while the object exists and matches the filters.
 
@@ -582,6 +596,7 @@ def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
     return register
 
 
+@shows(TimerOptions)
 def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     """Call the function repeatedly for each object, while the object exists and matches the filters.
 
@@ -633,6 +648,7 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     return register
 
 
+@shows(ValidateOptions)
 def validate(*selector: Any, **options: Unpack[ValidateOptions]) -> Decorator:
     """Call the function before an object is stored or deleted: it may deny that, and warn the client.
 
@@ -672,6 +688,7 @@ def validate(*selector: Any, **options: Unpack[ValidateOptions]) -> Decorator:
     return _admission("on.validate", selector, known, type=WebhookType.VALIDATING)
 
 
+@shows(MutateOptions)
 def mutate(*selector: Any, **options: Unpack[MutateOptions]) -> Decorator:
     """Call the function before an object is stored: it may change the object through ``patch``, deny it, or warn.
 
@@ -712,6 +729,7 @@ def mutate(*selector: Any, **options: Unpack[MutateOptions]) -> Decorator:
     return _admission("on.mutate", selector, known, type=WebhookType.MUTATING)
 
 
+@shows(ConvertOptions)
 def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
     """Call the function to convert custom objects from one version of their CRD to another one.
 
@@ -752,6 +770,7 @@ def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
     return register
 
 
+@shows(SubhandlerOptions)
 def subhandler(*fns: Never, **options: Unpack[SubhandlerOptions]) -> Decorator:
     """Declare the function as a sub-handler of the running change handler, with its own retries and progress.
 
@@ -794,6 +813,7 @@ def subhandler(*fns: Never, **options: Unpack[SubhandlerOptions]) -> Decorator:
 this = subhandler  # its name in the first versions of Kopf
 
 
+@shows(RegisterOptions)
 def register(fn: F, **options: Unpack[RegisterOptions]) -> F:
     """Declare *fn* as a sub-handler of the running change handler: :func:`subhandler` without a decorator.
 

@@ -379,7 +379,7 @@ def test_an_operator_runs_in_another_thread_than_the_main_one() -> None:
     def run() -> None:
         cluster = Cluster()
         outcomes.append(
-            trioperator.run(  # type: ignore[func-returns-value]
+            trioperator.run(
                 registry=registry,
                 connection=trioperator.ConnectionInfo(server="http://embedded"),
                 transport=cluster.transport(),

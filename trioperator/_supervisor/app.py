@@ -22,6 +22,7 @@ from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._logs import bound_contextvars
 from trioperator._model.memo import Memo
 from trioperator._model.namespaces import NamespacePattern
+from trioperator._model.signatures import shows
 from trioperator._runtime.watching.scope import Scope
 from trioperator._supervisor.plan import Flag, Plan
 from trioperator.errors import ConfigError
@@ -37,34 +38,39 @@ __all__ = ["OperatorOptions", "check_not_loading", "make_plan", "operator", "run
 _ENDPOINTS: Final = ("liveness_endpoint", "health_endpoint", "metrics_endpoint", "live_view_endpoint")
 
 
+class OperatorOptions(TypedDict, total=False):
+    """Options of :func:`operator`, for functions that pass them on."""
+
+    name: str | None
+    registry: OperatorRegistry | None
+    settings: OperatorSettings | None
+    memo: Any
+    lifecycle: Lifecycle | None
+    clusterwide: bool
+    namespaces: Collection[NamespacePattern]
+    namespace: NamespacePattern | None
+    standalone: bool | None
+    priority: int | None
+    peering_name: str | None
+    shards: int | None
+    identity: str | None
+    liveness_endpoint: str | None
+    health_endpoint: str | None
+    metrics_endpoint: str | None
+    tracing: bool
+    live_view_endpoint: str | None
+    live_view_token: str | None
+    live_view_app: LiveViewApp | None
+    connection: ConnectionInfo | None
+    transport: httpx.AsyncBaseTransport | None
+    stop_flag: Flag | None
+    ready_flag: Flag | None
+    handle_signals: bool
+
+
+@shows(OperatorOptions, clusterwide=False, namespaces=(), tracing=False, handle_signals=True)
 async def operator(
-    *,
-    name: str | None = None,
-    registry: OperatorRegistry | None = None,
-    settings: OperatorSettings | None = None,
-    memo: Any = None,
-    lifecycle: Lifecycle | None = None,
-    clusterwide: bool = False,
-    namespaces: Collection[NamespacePattern] = (),
-    namespace: NamespacePattern | None = None,
-    standalone: bool | None = None,
-    priority: int | None = None,
-    peering_name: str | None = None,
-    shards: int | None = None,
-    identity: str | None = None,
-    liveness_endpoint: str | None = None,
-    health_endpoint: str | None = None,
-    metrics_endpoint: str | None = None,
-    tracing: bool = False,
-    live_view_endpoint: str | None = None,
-    live_view_token: str | None = None,
-    live_view_app: LiveViewApp | None = None,
-    connection: ConnectionInfo | None = None,
-    transport: httpx.AsyncBaseTransport | None = None,
-    stop_flag: Flag | None = None,
-    ready_flag: Flag | None = None,
-    handle_signals: bool = True,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED, **options: Unpack[OperatorOptions]
 ) -> None:
     """Run an operator until it is stopped or cancelled.
 
@@ -118,34 +124,7 @@ async def operator(
     See docs/embedding.md.
     """
     _check_trio()
-    plan = make_plan(
-        name=name,
-        registry=registry,
-        settings=settings,
-        memo=memo,
-        lifecycle=lifecycle,
-        clusterwide=clusterwide,
-        namespaces=namespaces,
-        namespace=namespace,
-        standalone=standalone,
-        priority=priority,
-        peering_name=peering_name,
-        shards=shards,
-        identity=identity,
-        liveness_endpoint=liveness_endpoint,
-        health_endpoint=health_endpoint,
-        metrics_endpoint=metrics_endpoint,
-        tracing=tracing,
-        live_view_endpoint=live_view_endpoint,
-        live_view_token=live_view_token,
-        live_view_app=live_view_app,
-        connection=connection,
-        transport=transport,
-        stop_flag=stop_flag,
-        ready_flag=ready_flag,
-        handle_signals=handle_signals,
-    )
-    await _run_plan(plan, name, task_status)
+    await _run_plan(make_plan(**options), options.get("name"), task_status)
 
 
 async def _run_plan(plan: Plan, name: str | None, task_status: trio.TaskStatus[None]) -> None:
@@ -261,36 +240,6 @@ def _check_memo(memo: object) -> None:
         ) from error
 
 
-class OperatorOptions(TypedDict, total=False):
-    """Options of :func:`operator`, for functions that pass them on."""
-
-    name: str | None
-    registry: OperatorRegistry | None
-    settings: OperatorSettings | None
-    memo: Any
-    lifecycle: Lifecycle | None
-    clusterwide: bool
-    namespaces: Collection[NamespacePattern]
-    namespace: NamespacePattern | None
-    standalone: bool | None
-    priority: int | None
-    peering_name: str | None
-    shards: int | None
-    identity: str | None
-    liveness_endpoint: str | None
-    health_endpoint: str | None
-    metrics_endpoint: str | None
-    tracing: bool
-    live_view_endpoint: str | None
-    live_view_token: str | None
-    live_view_app: LiveViewApp | None
-    connection: ConnectionInfo | None
-    transport: httpx.AsyncBaseTransport | None
-    stop_flag: Flag | None
-    ready_flag: Flag | None
-    handle_signals: bool
-
-
 def make_plan(**options: Unpack[OperatorOptions]) -> Plan:
     """Return the plan of an operator with these options. Raises TypeError or ConfigError for wrong ones."""
     from trioperator._coordination.identity import make_identity
@@ -318,6 +267,7 @@ def make_plan(**options: Unpack[OperatorOptions]) -> Plan:
     )
 
 
+@shows(OperatorOptions, clusterwide=False, namespaces=(), tracing=False, handle_signals=True)
 def run(**options: Unpack[OperatorOptions]) -> None:
     """Run an operator as a program, with ``trio.run()``.
 
