@@ -381,7 +381,7 @@ def create(*selector: Any, **options: Unpack[CreateOptions]) -> Decorator:
     others (docs/arguments.md). A result other than None is stored in the status, under the id.
 
     - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
-      ``"cancel"`` to cancel it at its next checkpoint and call it anew; default: ``"finish"``
+      ``"cancel"`` to cancel it at its next checkpoint and call it again; default: ``"finish"``
     - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
     - ``when``: sync function of the keyword arguments, which returns whether the object matches
     - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
@@ -417,7 +417,7 @@ def resume(*selector: Any, **options: Unpack[ResumeOptions]) -> Decorator:
 
     - ``deleted``: whether it is called for objects that are being deleted, too; default: False
     - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
-      ``"cancel"`` to cancel it at its next checkpoint and call it anew; default: ``"finish"``
+      ``"cancel"`` to cancel it at its next checkpoint and call it again; default: ``"finish"``
     - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
     - ``when``: sync function of the keyword arguments, which returns whether the object matches
     - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
@@ -452,7 +452,7 @@ def update(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     Changes of the status, and of metadata other than labels and annotations, count only if they are a ``field=``.
 
     - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
-      ``"cancel"`` to cancel it at its next checkpoint and call it anew; default: ``"finish"``
+      ``"cancel"`` to cancel it at its next checkpoint and call it again; default: ``"finish"``
     - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
     - ``when``: sync function of the keyword arguments, which returns whether the object matches
     - ``field``, ``value``: field such as ``"spec.size"``, and its value before or after the change; default: any value
@@ -523,7 +523,7 @@ def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     ``old``, ``new`` and ``diff`` are those of the field.
 
     - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
-      ``"cancel"`` to cancel it at its next checkpoint and call it anew; default: ``"finish"``
+      ``"cancel"`` to cancel it at its next checkpoint and call it again; default: ``"finish"``
     - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
     - ``when``: sync function of the keyword arguments, which returns whether the object matches
     - ``field``, ``value``: the field (required), and its value before or after the change; default: any value

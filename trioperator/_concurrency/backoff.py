@@ -22,7 +22,7 @@ class Backoff:
     jitter: float = 0.0
 
     def delay(self, failures: int, *, random: Callable[[], float] = _random.random) -> float:
-        """Return the seconds to wait after so many failures in a row: none after no failure."""
+        """Return the seconds to wait after this number of failures in a row: none after no failure."""
         if failures < 1:
             return 0.0
         try:

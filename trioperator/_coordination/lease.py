@@ -101,7 +101,7 @@ class Lease:
             self._observed, self.holder = None, ""
 
     def _observe(self, record: Mapping[str, Any]) -> None:
-        """Take a record from the server. Its time begins anew only if it has changed."""
+        """Take a record from the server. Its time starts again only if it has changed."""
         spec = record.get("spec")
         if self._observed is None or spec != self._observed.get("spec"):
             self._observed_at = trio.current_time()

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _PREFIX: Final = "members.trioperator.dev/"
-# The record of a dead member is kept for so many durations in all: until others, too, have noticed that it is dead.
+# Lease durations for which the record of a dead member is kept: until others, too, have noticed that it is dead.
 _KEPT: Final = 5
 
 

@@ -35,7 +35,7 @@ GROUPS: Final = ("kopf.dev", "zalando.org")
 # Seconds, as a range, by which a record is renewed before it ends (Kopf's).
 _AHEAD: Final = (5.0, 10.0)
 # A record is renewed within this part of its lifetime, or of what is left of it, so that there is time for another
-# attempt; but a request may take so many seconds.
+# attempt; but a request may take this many seconds.
 _PATIENCE, _SECOND_CHANCE, _SHORTEST = 0.25, 0.5, 1.0
 # Seconds by which the operator pauses before its record ends, at most, and as a part of the lifetime.
 _MARGIN, _MARGIN_SHARE = 1.0, 0.1

@@ -67,7 +67,7 @@ Serve: TypeAlias = Callable[[ShardOwnership], Awaitable[None]]
 
 
 class Shards:
-    """A replica's shards. *serve* handles the objects of a shard, from the begin of its term until it is ending."""
+    """A replica's shards. *serve* handles the objects of a shard, from its acquisition until it is ending."""
 
     def __init__(self, client: ApiClient, *, settings: LeadershipSettings, identity: str, serve: Serve) -> None:
         self._client = client

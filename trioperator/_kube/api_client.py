@@ -116,7 +116,7 @@ class ApiClient:
 
     @property
     def settings(self) -> OperatorSettings:
-        """The settings of the client, which are read anew for each request."""
+        """The settings of the client, which are read for each request."""
         return self._settings
 
     @property

@@ -101,7 +101,7 @@ class Applier:
     async def _apply_one(
         self, manifest: Manifest, cause: ReconcileCause, schedule: HandlerSchedule
     ) -> RelatedRecord | None:
-        """Apply a child, if it is not as it was applied. Returns None while it is being deleted, to be created anew."""
+        """Apply a child, if it is not as it was applied. Returns None while it is deleted first."""
         key, record, applied = manifest.key, manifest.find(), schedule.applied.get(manifest.key)
         if record is not None:
             _check_owner(record, manifest, cause, applied)

@@ -42,7 +42,7 @@ from trioperator.errors import ConfigError, PausedError
 
 __all__ = ["LevelReconciler"]
 
-# Resyncs are so much earlier at random: those of many objects, which begin together, spread.
+# Resyncs are earlier by a random part of this fraction, so that objects that began together spread.
 _SPREAD: Final = 0.1
 # Seconds after which what is forbidden is tried again at the latest: rights that are granted are no event.
 _MAX_DENIAL: Final = 30.0

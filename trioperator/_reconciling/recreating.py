@@ -21,13 +21,13 @@ from trioperator.errors import ForbiddenError
 
 __all__ = ["make_room"]
 
-# Of a name, so much leaves room for what makes it unique: the shortest limit of names is 52.
+# The length of a name that leaves room for what makes it unique: the shortest limit of names is 52.
 _MAX_PREFIX: Final = 40
 _QUOTA: Final = re.compile(r"exceeded quota: .*?, requested: (?P<requested>.*?), used: ")
 
 
 async def make_room(client: ApiClient, manifest: Manifest, record: RelatedRecord, cause: ReconcileCause) -> None:
-    """Delete a child that cannot be changed, to be created anew. Raises ApiError if it could not be, either."""
+    """Delete a child that cannot be changed, so that it is created again. Raises ApiError if that would fail, too."""
     body = msgspec.json.decode(manifest.body)
     body["metadata"]["generateName"] = f"{body['metadata'].pop('name')[:_MAX_PREFIX]}-"
     if (manifest.key.resource.group, manifest.key.resource.plural) == ("", "services"):
@@ -38,7 +38,7 @@ async def make_room(client: ApiClient, manifest: Manifest, record: RelatedRecord
     except ForbiddenError as error:
         if not _is_counted(error.message):
             raise
-    why = "its fields cannot be changed, and it is created anew"
+    why = "its fields cannot be changed, and it is created again"
     await delete_child(client, manifest.kind, record, logger=cause.logger, why=why)
 
 

@@ -20,7 +20,7 @@ __all__ = ["Applied", "ChildKey", "HandlerSchedule", "ObjectSchedule"]
 _BACKOFF: Final = Backoff(initial=0.1, maximum=600.0)
 
 
-# A child that is changed or deleted by others again and again right after it was applied waits after so many times.
+# A child that is changed or deleted by others again and again right after it was applied waits after this many times.
 _FREE_REPAIRS: Final = 5
 _REPAIRS: Final = Backoff(initial=1.0, maximum=600.0)
 # One that comes back after it was deleted is deleted a few times more: an old replica may still be about to stop.
@@ -114,7 +114,7 @@ class HandlerSchedule:
     def begin(self, digest: int, now: datetime.datetime) -> None:
         """Note that the handler is called: what changes from now on is for the next call."""
         if self.digest != digest:
-            self.failures, self.started = 0, None  # errors after a change are counted anew
+            self.failures, self.started = 0, None  # errors after a change are counted from zero
         self.digest = digest
         self.triggered = False
         self.due = self.recheck = None

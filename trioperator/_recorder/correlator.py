@@ -20,7 +20,7 @@ __all__ = ["BURST", "COMBINED", "MAX_ENTRIES", "REFILL", "SIMILAR", "WINDOW", "C
 # Events of one object in a burst, and seconds until another one is allowed.
 BURST: Final = 25
 REFILL: Final = 300.0
-# So many different messages are combined, if so many seconds at most are between them.
+# Messages that differ are combined from this number on, if at most this many seconds are between them.
 SIMILAR: Final = 10
 WINDOW: Final = 600.0
 COMBINED: Final = "(combined from similar events): "

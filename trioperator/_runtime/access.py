@@ -19,7 +19,7 @@ _MISSING: Final = "Namespaces are not watched, which is not needed for exact nam
 
 
 async def may_list_namespaces(client: ApiClient, *, patience: float) -> bool:
-    """Check whether namespaces can be listed, within so many seconds. Without an answer, they are said to be.
+    """Check whether namespaces can be listed. Without a response within the timeout, they are said to be.
 
     The rights are asked for first: forbidden requests set off alarms about the audit logs of clusters.
     """

@@ -85,7 +85,7 @@ class HandlerPatch:
         self._contributed = Patch(plain, fns=self.patch.fns)
 
     def release(self) -> None:
-        """Contribute what the handler wants so far, and begin anew."""
+        """Contribute what the handler wants so far, and begin again."""
         self._contribute(self.patch)
         self._contributed = _NOTHING
         self.patch.clear()

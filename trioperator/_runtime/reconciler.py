@@ -115,7 +115,7 @@ class Reconciler:
             elif self._executor.stopping.is_set() or state.cache.retired:
                 result = await self._save_last(state)
             elif state in self._failures and self._failures[state][1] > trio.current_time():
-                return RequeueAt(self._failures.pop(state)[1])  # errors after a change are counted anew
+                return RequeueAt(self._failures.pop(state)[1])  # errors after a change are counted from zero
             elif self._is_outdated(state):
                 result = await self._catch_up(state)
             elif state.body is not None and (until := self._index_wait.find(state)) is not None:

@@ -35,11 +35,11 @@ class _Item(Hashable, Protocol):
 T = TypeVar("T", bound=_Item)
 T_contra = TypeVar("T_contra", contravariant=True)
 
-# Out of so many items plus one, one is from the initial lane, however many fresh ones there are.
+# After this many fresh items in a row, one is taken from the initial lane.
 _FRESH_IN_A_ROW = 4
-# After so many reconciles in a row that ended with a newer state, the object rests for so many seconds.
+# After this many reconciles in a row that ended with a newer state, the object waits for this many seconds.
 _LOOP_LIMIT, _LOOP_BACKOFF = 10, 1.0
-# After so many reconciles in a row, or one that has taken so many seconds, a worker lets other tasks run: they may have
+# After this many reconciles in a row, or this many seconds, a worker lets other tasks run: they may have
 # waited for nothing.
 _BATCH, _LONG = 16, 0.005
 # The requeue heap is not searched for stale entries below this size.

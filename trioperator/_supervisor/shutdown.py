@@ -31,7 +31,7 @@ __all__ = [
     "wait_flag",
 ]
 
-# Seconds from the begin of waiting to the first report, and between reports.
+# Delay before the first report, and between reports, in seconds.
 _FIRST_REPORT, _NEXT_REPORTS = 1.0, 5.0
 # Share of the grace for running handlers; the rest is for cancelled ones to exit.
 _WORKERS_SHARE = 0.6

@@ -16,9 +16,9 @@
 Tasks start from top to bottom, and stop from bottom to top. Stopping in order takes at most ``settings.process.grace``
 seconds, whatever handlers do.
 
-When the operator is paused, all below support stops in the same order, and starts anew: as a standby, which watches but
-handles nothing until the pause is over. If the objects are divided into shards, there are workers and companions for
-each shard that this replica owns, and the intake is for all of them (see :mod:`trioperator._supervisor.sharding`).
+When the operator is paused, all below support stops in the same order, and starts again: as a standby, which watches
+but handles nothing until the pause is over. If the objects are divided into shards, there are workers and companions
+for each shard that this replica owns, and the intake is for all of them (see :mod:`trioperator._supervisor.sharding`).
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Flag", "Plan", "supervise"]
 
-# Of the problems of a ready operator, so many are logged and shown by probes.
+# At most this many problems of a ready operator are logged and shown by probes.
 _MAX_PROBLEMS = 20
-# Seconds until what could not be started anew after a pause is started again.
+# Delay before another attempt to start again after a pause, in seconds.
 _RESTART_DELAY = 5.0
 
 
@@ -246,7 +246,7 @@ class _Operator:
         return failure
 
     async def _back_off(self, error: Exception) -> None:
-        """Wait before everything is started anew after a pause, as it could not be."""
+        """Back off before another attempt to start again after a pause."""
         self._logger.warning("Starting again after a pause in %g s, as it failed: %s", _RESTART_DELAY, error)
         with trio.move_on_after(_RESTART_DELAY):
             await self._stop.requested.wait()

@@ -48,7 +48,7 @@ _SIZES: Final = tuple(float(size) for size in (64, 256, 512, *(4**exponent for e
 _CALLS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 
 
-#: What is counted for each reconcile, call or request is first collected, and then counted together: lists of so many
+#: What is counted for each reconcile, call or request is first collected, and then counted together: lists of this many
 #: values cost a fraction of what each of them would cost alone.
 BATCH: Final = 256
 

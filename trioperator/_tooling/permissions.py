@@ -48,9 +48,10 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
 
     ``scanning`` is for watching CRDs and namespaces, ``events`` for posting Kubernetes Events. ``peering`` is the kind
     and the name of the peering object, ``lease`` the namespace and the name of the Lease, if there are any: with
-    several ``shards``, the begin of the names of Leases. ``managed`` is the name of the managed webhook configurations,
-    ``conversions`` is for managed conversions of CRDs, ``ca_secret`` is the namespace and the name of the Secret with
-    the CA of webhooks. ``rules`` are for what handlers do with their clients, which is not known here.
+    several ``shards``, the prefix of the names of Leases. ``managed`` is the name of the managed webhook
+    configurations, ``conversions`` is for managed conversions of CRDs, ``ca_secret`` is the namespace and the name
+    of the Secret with the CA of webhooks. ``rules`` are for what handlers do with their clients, which is not known
+    here.
     """
 
     scope: Scope = Scope()

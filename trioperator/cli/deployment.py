@@ -87,7 +87,7 @@ Replicas: TypeAlias = Annotated[
 ]
 LeaderElect: TypeAlias = Annotated[bool, option("--leader-elect", env="LEADER_ELECT", help="With leader election.")]
 Shards: TypeAlias = Annotated[
-    int, option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="With so many shards of the objects.")
+    int, option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="Number of shards that the replicas share.")
 ]
 Metrics: TypeAlias = Annotated[
     bool, option("--metrics", env="METRICS", help="With metrics, and a ServiceMonitor for the Prometheus Operator.")

@@ -1,4 +1,4 @@
-"""Metrics that a project registers with Prometheus' client: forgotten when its modules are imported anew."""
+"""Metrics that a project registers with Prometheus' client: forgotten when its modules are imported again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ProjectMetrics"]
 class ProjectMetrics:
     """Collectors in the default registry, with the files of the code that has registered them.
 
-    Those of libraries are kept, as libraries are not imported anew. The client does not tell who has registered what:
+    Those of libraries are kept, as libraries are not imported again. The client does not tell who has registered what:
     so this is recorded.
     """
 

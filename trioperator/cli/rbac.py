@@ -79,7 +79,7 @@ LeaseName: TypeAlias = Annotated[
     str, _option("--lease", env="LEASE", metavar="[NAMESPACE/]NAME", help="With --leader-elect or --shards: the Lease.")
 ]
 Shards: TypeAlias = Annotated[
-    int, _option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="With so many shards of the objects.")
+    int, _option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="Number of shards that the replicas share.")
 ]
 Scanning: TypeAlias = Annotated[
     bool,

@@ -1,4 +1,4 @@
-"""``trioperator run --reload``: an operator that is started anew when its files change, for development."""
+"""``trioperator run --reload``: an operator that is restarted when its files change, for development."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Reloader:
         run.replace()
 
     def _find_modules(self) -> Mapping[str, str]:
-        """Return the paths of the modules that can be imported anew."""
+        """Return the paths of the modules that can be imported again."""
         modules = find_project_modules(self._files, self._modules)
         return {name: path for name, path in modules.items() if name not in self._kept}
 

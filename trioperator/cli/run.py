@@ -87,7 +87,7 @@ Shards: TypeAlias = Annotated[
         env="SHARDS",
         min=1,
         metavar="NUMBER",
-        help="Divide the objects into so many shards, which all replicas share.",
+        help="Divide the objects into this number of shards, which all replicas share.",
     ),
 ]
 Liveness: TypeAlias = Annotated[

@@ -116,8 +116,9 @@ class Reader(Locator):
 
             pods = await client.list("pods", labels={"app": "web"})
 
-        The list is requested in pages of ``settings.watching.page_size`` objects, and begun anew, without pages, if the
-        server forgets it meanwhile. *namespace* is as for :meth:`get`. Use :meth:`iterate` for many objects.
+        The list is requested in pages of ``settings.watching.page_size`` objects, and started again, without
+        pages, if the server forgets it meanwhile. *namespace* is as for :meth:`get`. Use :meth:`iterate` for
+        many objects.
 
         Raises DecodeError, with all objects that do not fit, if *kind* is a class that declares one.
         """

@@ -134,7 +134,7 @@ QUALIFIED_NAME = Rule(
     lambda value: isinstance(value, str) and _QUALIFIED.fullmatch(value) is not None,
 )
 NAME_PREFIX = Rule(
-    "the begin of an object's name, such as my-operator-, of lower-case letters, digits, '-' and '.'",
+    "a prefix of an object's name, such as my-operator-, of lower-case letters, digits, '-' and '.'",
     lambda value: isinstance(value, str) and re.fullmatch(r"[a-z0-9]([-a-z0-9]|\.(?![-.]))*", value) is not None,
 )
 EXECUTOR = Rule(

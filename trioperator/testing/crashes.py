@@ -48,7 +48,7 @@ async def crash_at_every_write(scenario: Scenario, *, ignore: Collection[str] = 
         async def test_crashes(autojump_clock):
             assert await crash_at_every_write(scenario) > 0
 
-    Each time, there is a new cluster, and the wall time begins anew. First, the operator does not crash: the objects
+    Each time, there is a new cluster, and the wall time starts again. First, the operator does not crash: the objects
     at the end are what is expected. Then it crashes at each of its writes, once before the server gets it, and once
     when the server has stored it, before the response arrives. It starts again at once. Events, leases and peerings are
     no writes.

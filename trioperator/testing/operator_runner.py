@@ -196,7 +196,7 @@ class OperatorRunner:
         self._expectations.add(*handlers)
 
     async def assert_converged(self, seconds: float = 3600) -> None:
-        """Wait so many seconds, and raise AssertionError if the operator writes anything, or a handler fails in them.
+        """Raise AssertionError if the operator writes anything, or a handler fails, within the given seconds.
 
         They begin after a minute for what is due now. Use virtual time. Events, leases and peerings do not count, and
         neither do requests that change nothing, such as a server-side apply of what is there.

@@ -103,7 +103,7 @@ class HandlerState(msgspec.Struct, frozen=True, kw_only=True):
         return found.shift(min(0.0, (now - max(started, attempted or started)).total_seconds()))
 
     def shift(self, seconds: float) -> HandlerState:
-        """Return the state with all times moved by so many seconds: by those between two clocks."""
+        """Return the state with all times moved by the difference between two clocks, in seconds."""
         if not seconds:
             return self
         times = {name: getattr(self, name) for name in ("started", "stopped", "delayed", "attempted")}

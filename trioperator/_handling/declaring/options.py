@@ -129,7 +129,7 @@ class CreateOptions(ChangeOptions, total=False):
     """Options of ``create``.
 
     ``on_change`` is what happens to a call in progress when the object is changed or deleted: ``"finish"`` (the
-    default) lets it finish, ``"cancel"`` cancels it at its next checkpoint and calls the handler anew.
+    default) lets it finish, ``"cancel"`` cancels it at its next checkpoint and calls the handler again.
     """
 
     on_change: Literal["finish", "cancel"] | None

@@ -107,7 +107,7 @@ class Owned:
     what is needed to notice their changes is. *strategy* is what happens to a child that exists and differs:
 
     - ``"in_place"``, the default: it is changed
-    - ``"recreate"``: it is changed, or deleted and created anew where fields differ that cannot be changed
+    - ``"recreate"``: it is changed, or deleted and created again where fields differ that cannot be changed
     - ``"on_delete"``: it stays as it is until somebody deletes it
     - ``"rolling"``: it is changed when all others of the kind are ready, one at a time; each is a :class:`Child` with
       *ready*

@@ -63,7 +63,8 @@ class AlarmClock:
     def set(self, time: float, *, by_wall: bool = False) -> Alarm:
         """Return an alarm that goes off at *time*. Drop it when it is not waited for any more.
 
-        With *by_wall* it also rings within a minute of when the wall clock was set, as its time is to be found anew.
+        With *by_wall* it also rings within a minute of when the wall clock was set, as its time has to be
+        computed again.
         """
         alarm = Alarm()
         if by_wall:

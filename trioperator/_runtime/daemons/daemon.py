@@ -160,7 +160,7 @@ class Daemon:
         return not self.stopper.is_set
 
     async def ends_within(self, seconds: float) -> bool:
-        """Wait for the end, for so many seconds at most, and return whether it has come."""
+        """Wait for the end, up to the timeout in seconds, and return whether it has come."""
         with trio.move_on_after(seconds):
             await self.ended.wait()
         return self.ended.is_set()

@@ -27,7 +27,7 @@ class Contribution(msgspec.Struct, frozen=True):
 class SentPatch(msgspec.Struct, frozen=True):
     """A change by functions that was sent and may be applied or not, as there was no response.
 
-    ``wanted`` is the object as it was to become; ``ops`` are JSON patches, by subresource. It was made of so many
+    ``wanted`` is the object as it was to become; ``ops`` are JSON patches, by subresource. It was made of that many
     contributions: the ``count`` first ones of those that are pending.
     """
 

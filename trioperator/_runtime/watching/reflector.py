@@ -45,7 +45,7 @@ _SUSPICIOUS = 150.0
 _MAX_REPORTED = 1000
 # In the message of a server that cannot call a conversion webhook.
 _CONVERSION: Final = "conversion webhook for "
-# After so many failures in a row a first list counts as refused, if the server says that there is none to be had; and
+# After this many failures, a first list counts as refused, if the server says that there is none to be had; and
 # as unavailable (for minutes), whatever the errors are.
 _REFUSED, _UNAVAILABLE = 3, 10
 

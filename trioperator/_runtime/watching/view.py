@@ -82,7 +82,7 @@ class Unindexed:
 class Stage(msgspec.Struct, frozen=True, eq=False):
     """What indexes the objects of all views. At most *limit* events of an object wait for that.
 
-    ``reindexed`` is called for objects that are indexed anew though they have not changed.
+    ``reindexed`` is called for objects that are indexed again though they have not changed.
     """
 
     indexing: Indexing

@@ -63,7 +63,7 @@ def write_files(directory: pathlib.Path, files: Mapping[str, str], *, force: boo
 
 
 def describe_written(directory: pathlib.Path, written: Collection[str], *, count: int) -> str:
-    """Return which files of so many were written, in a sentence."""
+    """Return a sentence that says which of the files were written."""
     names = f": {', '.join(written)}" if written else ""
     return f"{len(written)} of {count} files in {directory} have changed{names}."
 

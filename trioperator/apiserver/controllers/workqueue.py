@@ -24,7 +24,7 @@ class WorkQueue(Generic[Item]):
         self._changed = trio.Event()
 
     def add(self, item: Item, *, after: float = 0) -> None:
-        """Add an item that is due after so many seconds. Never waits."""
+        """Add an item that is due after a delay in seconds. Never waits."""
         due = trio.current_time() + after
         if due < self._due.get(item, math.inf):
             self._due[item] = due

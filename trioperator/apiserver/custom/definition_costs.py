@@ -20,7 +20,7 @@ __all__ = ["check_costs"]
 
 _SECONDS: Final = 0.4  # of CPU time
 _SCHEMAS_LIMIT: Final = 10_000  # each takes 50 µs, twice as long with a default or in a junction; a rule 100 µs
-_PATTERNS_LIMIT: Final = 1_000  # different ones: so many stay compiled
+_PATTERNS_LIMIT: Final = 1_000  # different ones: this many stay compiled
 _RULES_LIMIT: Final = 2_000
 _PATHS_LIMIT: Final = 64 * 1024  # characters of the columns of a version; each step takes 2 µs for each object
 
