@@ -8,7 +8,9 @@ import pytest
 
 from tests.docs.pages import ROOT, read
 
-PAGES = {path.stem for path in ROOT.glob("docs/*.md")} - {"README"}
+DOCS = ROOT / "docs"
+PAGES = {path.stem for path in DOCS.glob("*.md")} - {"README"}
+PAGES |= {f"decisions/{path.stem}" for path in DOCS.glob("decisions/*.md")}
 NAVIGATION = read("docs/site/navigation.md")
 ENTRIES = re.findall(r"^[/\w*-][^`:\s]*$", NAVIGATION, re.MULTILINE)
 
