@@ -83,7 +83,7 @@ def test_each_pin_names_its_version() -> None:
 
 
 def test_all_workflows_pin_the_same_action_alike() -> None:
-    template = ROOT / "trioperator" / "scaffolding" / "templates" / "ci.yaml.tmpl"
+    template = ROOT / "trioperator" / "_tooling" / "scaffolding" / "templates" / "ci.yaml.tmpl"
     pins = re.findall(r"uses: (\S+)@(\S+) #", WORKFLOW.read_text() + template.read_text())
     assert len(dict(pins)) == len(set(pins))
 

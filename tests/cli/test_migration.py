@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import pytest
@@ -29,7 +30,7 @@ async def helper():
 
 
 @pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Check:
+def check(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[Check]:
     """Return a function that checks files in the current directory, which has a package."""
     monkeypatch.chdir(tmp_path)
     package = tmp_path / "package"
@@ -38,7 +39,10 @@ def check(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Check:
     (package / "main.py").write_text(FINE)
     (package / "helpers.py").write_text(HELPERS)
     (package / "unused.py").write_text("import kopf\nkopf.AiohttpSession()\n")
-    return lambda *args: CliRunner().invoke(command, ["check", "--kopf", *args], catch_exceptions=False)
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield lambda *args: CliRunner().invoke(command, ["check", "--kopf", *args], catch_exceptions=False)
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 @pytest.mark.parametrize("args", [["package/main.py"], ["-m", "package.main"]])

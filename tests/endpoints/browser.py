@@ -57,10 +57,10 @@ class Browser:
             self._events.add((await self._receive()).get("method"))
 
     async def run(self, script: str) -> Any:
-        """Return the value of an expression in the page, when it is known."""
+        """Return the value of an expression in the page, when it is known; None for ``undefined``."""
         found = await self.command("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in found, found
-        return found["result"]["value"]
+        return found["result"].get("value")
 
     async def command(self, method: str, **parameters: Any) -> Any:
         """Send a command, and return its result."""

@@ -121,7 +121,8 @@ def sizes_of_containers() -> collections.Counter[str]:
     for each in gc.get_objects():
         if not type(each).__module__.startswith("trioperator.") or "apiserver" in type(each).__module__:
             continue
-        for name in {*getattr(each, "__dict__", ()), *getattr(type(each), "__slots__", ())}:
+        fields = vars(each) if type(each).__dictoffset__ else ()  # loggers have any attribute that they are asked for
+        for name in {*fields, *getattr(type(each), "__slots__", ())}:
             value = getattr(each, name, None)
             if isinstance(value, dict | list | set | frozenset | collections.deque):
                 sizes[f"{type(each).__qualname__}.{name}"] += len(value)

@@ -24,7 +24,7 @@ from trioperator._telemetry.snapshot import take_snapshot
 
 __all__ = ["Site", "describe_page"]
 
-_NAME: Final = "trioperator._endpoints.live_view"
+_NAME: Final = "trioperator.endpoints.live_view"
 # Bytes of a body, and seconds for receiving it: forms have a token or a uid.
 _MAX_BODY: Final = 8192
 _BODY_TIMEOUT: Final = 10.0
