@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -372,3 +373,59 @@ async def test_a_replica_with_shards_that_cannot_show_that_it_is_alive_gives_the
         plan.clear()
         await settle(60)
         assert operator.running == {"w"}
+
+
+def record(priority: int, *, lifetime: float) -> dict[str, Any]:
+    return {"priority": priority, "lifetime": lifetime, "lastseen": wall_now().isoformat()}
+
+
+async def test_an_operator_pauses_in_time_though_removing_a_dead_peer_gets_no_response(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    await cluster.create(widget())
+    operator, plan = Operator(cluster), FaultPlan()
+    async with operator.bench.running(transport=FaultyTransport(cluster.transport(), plan)):
+        await settle(5)
+        assert operator.running == {"w"}
+        plan.add(Fault.stall(), resource="clusterkopfpeerings", verb="patch")
+        await cluster.patch("clusterkopfpeerings", "default", {"status": {"dead": record(-1, lifetime=0)}})
+        await settle(60)
+        assert not operator.running
+        plan.clear()
+        await settle(60)
+        assert operator.running == {"w"}
+
+
+async def test_an_operator_resumes_in_time_though_removing_another_dead_peer_gets_no_response(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    await cluster.create(widget())
+    operator, plan = Operator(cluster), FaultPlan()
+    async with operator.bench.running(transport=FaultyTransport(cluster.transport(), plan)):
+        await settle(5)
+        plan.add(Fault.stall(), resource="clusterkopfpeerings", verb="patch", times=1)
+        others = {"dead": record(-1, lifetime=0), "dying": record(10, lifetime=20)}
+        await cluster.patch("clusterkopfpeerings", "default", {"status": others})
+        await settle(10)
+        assert not operator.running
+        await settle(15)
+        assert operator.running == {"w"}
+
+
+async def test_dead_peers_that_are_seen_while_others_are_being_removed_are_removed_after_them(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    operator, plan = Operator(cluster), FaultPlan()
+    async with operator.bench.running(identity="me", transport=FaultyTransport(cluster.transport(), plan)):
+        await settle(5)
+        plan.add(Fault.delay(before=20), resource="clusterkopfpeerings", verb="patch", times=1)
+        await cluster.patch("clusterkopfpeerings", "default", {"status": {"first": record(-1, lifetime=0)}})
+        await settle(5)
+        await cluster.patch("clusterkopfpeerings", "default", {"status": {"second": record(-1, lifetime=0)}})
+        await settle(10)
+        assert set(await records(cluster)) == {"me", "first", "second"}
+        await settle(10)
+        assert set(await records(cluster)) == {"me"}

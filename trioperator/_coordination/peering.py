@@ -106,6 +106,7 @@ class Peering:
         self._uid: str | None = None
         self._changed = Pulse()
         self._appeared = Pulse()
+        self._died = Pulse()
         self._written = False
         self._expires_at = math.inf  # on Trio's clock, if the record was ever written
 
@@ -160,10 +161,11 @@ class Peering:
         """Keep the operator's record alive, and pause and resume the operator, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep, f"keep alive in the {self}", self._keep_alive, name=f"keep alive in the {self}")
-            while True:
+            nursery.start_soon(keep, f"clean up the {self}", self._clean_up, name=f"clean up the {self}")
+            while True:  # nothing here waits for requests: the next pause must come in time
                 verdict = self.judge()
                 if verdict.dead:
-                    await self._remove(verdict.dead)
+                    self._died.set()
                 wait = (verdict.until - wall_now()).total_seconds() if verdict.until else math.inf
                 now = trio.current_time()
                 expires_at = self._expires_at if self._expires_at > now else math.inf
@@ -195,13 +197,18 @@ class Peering:
             self._pauses.pause(self._owner, reason, at_once=is_expired)
         return verdict
 
-    async def _remove(self, dead: Collection[str]) -> None:
-        """Remove the records of operators that are dead."""
-        self._peers = [peer for peer in self._peers if peer.identity not in dead]
-        try:
-            await remove_record(self._client, self._resource, self._namespace, self._settings.name, dead)
-        except TrioperatorError as error:
-            _logger.debug("The records of dead operators stay in the %s: %s", self, error)
+    async def _clean_up(self) -> None:
+        """Remove the records of operators that are dead, once each time that they are seen."""
+        while True:
+            await self._died.wait()
+            dead = self.judge().dead  # by now: there may be others, or none
+            if not dead:
+                continue
+            self._peers = [peer for peer in self._peers if peer.identity not in dead]
+            try:
+                await remove_record(self._client, self._resource, self._namespace, self._settings.name, dead)
+            except TrioperatorError as error:
+                _logger.debug("The records of dead operators stay in the %s: %s", self, error)
 
     async def _keep_alive(self) -> None:
         failures = 0
