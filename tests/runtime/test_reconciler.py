@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import functools
 import itertools
 import json
 import threading
@@ -17,6 +18,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
 from trioperator._runtime.cache import ObjectCache
+from trioperator.errors import PausedError
 from trioperator.testing import FaultPlan, FaultyTransport
 
 on = trioperator.on
@@ -922,3 +924,27 @@ async def test_an_error_whose_text_cannot_be_sent_is_counted(bench: Bench, autoj
     assert calls == [0, 1, 2]
     annotations = (await bench.cluster.get("widgets", "w"))["metadata"]["annotations"]
     assert json.loads(annotations["trioperator.dev/create"])["message"] == "a lone surrogate: \\udcff"
+
+
+@pytest.mark.parametrize("optional", [None, True])
+async def test_a_handler_that_is_refused_a_write_is_called_again_a_second_later(
+    optional: bool | None, bench: Bench, autojump_clock: MockClock
+) -> None:
+    called: list[tuple[float, int]] = []
+    on_event = on.create if optional is None else functools.partial(on.delete, optional=True)
+
+    @on_event("widgets", registry=bench.registry)
+    async def handle(retry: int, **_: Any) -> None:
+        called.append((trio.current_time() - began, retry))
+        if len(called) <= 3:
+            raise PausedError("the operator is paused")
+
+    async with bench.running():
+        began = trio.current_time()
+        await bench.cluster.create(widget())
+        if optional:
+            await settle(1)
+            began = trio.current_time()
+            await bench.cluster.delete("widgets", "w")
+        await settle(10)
+    assert called == [(0, 0), (1, 0), (2, 0), (3, 0)]

@@ -307,6 +307,9 @@ class Execution:
         self._progress.count_interruption(handler.id, interrupted=outcome.interrupted)
         if outcome.interrupted:
             self._interrupted = True
+            if outcome.delay:  # not stored: nothing can be, as others may have taken over
+                due = add_seconds(steady_now(), outcome.delay)
+                self._progress.move(handler.id, msgspec.structs.replace(self._progress.states[handler.id], delayed=due))
             return
         own.finish(outcome.result)
         self._move(handler, apply_outcome(self._progress.states[handler.id], outcome, now=steady_now()))

@@ -593,7 +593,7 @@ async def test_a_handler_whose_write_is_refused_as_others_have_taken_over_is_int
     invoker = Invoker(limiter=ThreadLimiter(1), backoff=1).fenced(lambda: None)
     attempt, logger = Attempt(0, wall_now()), get_logger("trioperator.tests")
     outcome = await invoker.invoke(handler(fn, retries=1), {}, attempt=attempt, logger=logger)
-    assert outcome == Outcome(final=False, interrupted=True)
+    assert outcome == Outcome(final=False, interrupted=True, delay=1)
     assert [record.getMessage() for record in caplog.records] == [
         "Handler 'fn' is interrupted: the operator is paused."
     ]

@@ -16,6 +16,7 @@ import trioperator
 from tests.runtime.conftest import Bench, settle, widget
 from trioperator import on
 from trioperator._concurrency.clock import wall_now
+from trioperator.errors import PausedError
 
 RECURSIVE: dict[str, Any] = {}
 RECURSIVE["again"] = RECURSIVE
@@ -537,3 +538,39 @@ async def test_an_initial_delay_postpones_a_cron_timer(bench: Bench, autojump_cl
         await settle(900)
     assert 600 <= ticks.times[0] <= 660
     assert len(ticks.times) in (4, 5, 6)
+
+
+async def test_a_timer_that_is_refused_a_write_tries_again_a_second_later_and_loses_no_retry(
+    bench: Bench, autojump_clock: MockClock, ticks: Ticks
+) -> None:
+    retries: list[int] = []
+
+    @trioperator.timer("widgets", interval=10, retries=2, registry=bench.registry)
+    async def tick(retry: int, **_: Any) -> None:
+        ticks.note()
+        retries.append(retry)
+        if len(retries) <= 3:
+            raise PausedError("the operator is paused")
+
+    async with bench.running():
+        await ticks.create(bench)
+        await settle(15)
+    assert ticks.times == [0, 1, 2, 3, 13]
+    assert retries == [0, 0, 0, 0, 0]
+
+
+async def test_a_timer_that_waits_after_a_refused_write_ends_at_once_with_a_stop(
+    bench: Bench, autojump_clock: MockClock, ticks: Ticks
+) -> None:
+    @trioperator.timer("widgets", interval=10, registry=bench.registry)
+    async def tick(**_: Any) -> None:
+        ticks.note()
+        if len(ticks.times) <= 3:
+            raise PausedError("the operator is paused")
+
+    async with bench.running():
+        await ticks.create(bench)
+        await settle(0.5)
+        began = trio.current_time()
+    assert trio.current_time() == began
+    assert ticks.times == [0]

@@ -12,7 +12,7 @@ import datetime
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 import trio
@@ -61,6 +61,9 @@ __all__ = ["Attempt", "Clients", "Invoker", "RunningCall"]
 
 # Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
 _PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
+# The outcome where others may have taken over. A second later, the operator is paused, and nothing waits any more; or
+# it has renewed its lease in the last moment after all.
+_REFUSED: Final = Outcome(final=False, interrupted=True, delay=1.0)
 # Errors that another attempt meets again: somebody has to change the code.
 _PROGRAMMING_ERRORS = (AttributeError, ImportError, NameError, NotImplementedError, SyntaxError, TypeError)
 
@@ -197,7 +200,7 @@ class Invoker:
                 self._fence()
             except PausedError as error:
                 logger.debug("%s is not invoked: %s", handler, error)
-                return Outcome(final=False, interrupted=True)
+                return _REFUSED
         refused = check_limits(handler, retry=attempt.retry, runtime=runtime)
         if refused is not None:
             logger.error("%s failed permanently: %s", handler, refused.error)
@@ -221,7 +224,7 @@ class Invoker:
             raise cancelled from None
         if self._fence is not None and isinstance(error, PausedError):
             logger.info("%s is interrupted: %s.", handler, error)
-            return Outcome(final=False, interrupted=True)
+            return _REFUSED
         runtime = (steady_now() - attempt.started).total_seconds()
         backoff = self._backoff if attempt.backoff is None else attempt.backoff
         outcome = _classify_error(handler, error, retry=attempt.retry, runtime=runtime, backoff=backoff)

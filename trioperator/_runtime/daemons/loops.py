@@ -126,7 +126,8 @@ class DaemonLoops:
                 return outcome
             if await self._wait(daemon, trio.current_time() + outcome.delay) is None:
                 return None
-            attempt = Attempt(retry=attempt.retry + 1, started=attempt.started, flow=attempt.flow)
+            retry = attempt.retry + (not outcome.interrupted)
+            attempt = Attempt(retry=retry, started=attempt.started, flow=attempt.flow)
 
     async def _attempt_when_possible(self, daemon: Daemon, attempt: Attempt) -> Outcome | None:
         """Call the function once; a sync daemon waits for a thread before. Returns None if it has to stop meanwhile."""
