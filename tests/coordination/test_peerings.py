@@ -59,6 +59,26 @@ async def test_a_namespace_that_comes_later_has_a_peering_and_one_that_goes_paus
         assert low.running == {"w"}
 
 
+async def test_a_namespace_whose_peering_cannot_be_listed_holds_up_no_other_one(autojump_clock: MockClock) -> None:
+    cluster = Cluster()
+    for manifest in (CRD, peering_crd(clusterwide=False)):
+        await cluster.apply(manifest)
+    low, high, plan = Operator(cluster), Operator(cluster, priority=1), FaultPlan()
+    plan.add(Fault.stall(), resource="kopfpeerings", namespace="team-a")
+    transport = FaultyTransport(cluster.transport(), plan)
+    async with low.bench.running(namespaces=["team-*"], identity="low", transport=transport):
+        for name in ("team-a", "team-b"):
+            await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            await settle(10)
+        await cluster.create(peering(namespace="team-b"))
+        await cluster.create({**widget(), "metadata": {"name": "w", "namespace": "team-b"}})
+        await settle(1)
+        assert low.running == {"w"}
+        async with high.bench.running(namespaces=["team-b"]):
+            await settle(1)
+            assert (high.running, low.running) == ({"w"}, set())
+
+
 @pytest.mark.parametrize("code", [403, 500])
 async def test_an_operator_that_may_not_discover_peerings_is_standalone(
     code: int, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture

@@ -62,13 +62,14 @@ class Peerings:
                 reflector = self._make_reflector(_NAMESPACES, self._namespaces)
                 nursery.start_soon(reflector.serve, name=f"observe {_NAMESPACES} for peering")
             with trio.move_on_after(_PATIENCE):
-                await self._adjust(nursery, resource)
+                for reflector in self._adjust(nursery, resource):
+                    await reflector.tried.wait()
             self._pauses.resume(_OWNER)
             if not mandatory:
                 task_status.started()
             while True:
                 await self._changed.wait()
-                await self._adjust(nursery, resource)
+                self._adjust(nursery, resource)
 
     async def release(self) -> None:
         """Remove the operator's records from all peering objects."""
@@ -102,16 +103,14 @@ class Peerings:
         observed = {name for name in self._namespaces if self._scope.includes(name)}
         return observed | self._scope.exact
 
-    async def _adjust(self, nursery: trio.Nursery, resource: Resource) -> None:
-        """Begin the peerings of new namespaces, and end those of namespaces that are gone."""
+    def _adjust(self, nursery: trio.Nursery, resource: Resource) -> list[Reflector]:
+        """Begin the peerings of new namespaces, and end those of namespaces that are gone. Returns what is new."""
         wanted = self._wanted()
         for namespace in set(self._peerings) - set(wanted):
             peering, scope = self._peerings.pop(namespace)
             scope.cancel(reason="the namespace is gone")
             peering.leave()
-        reflectors = [self._begin(nursery, resource, name) for name in wanted if name not in self._peerings]
-        for reflector in reflectors:
-            await reflector.tried.wait()
+        return [self._begin(nursery, resource, name) for name in wanted if name not in self._peerings]
 
     def _begin(self, nursery: trio.Nursery, resource: Resource, namespace: str | None) -> Reflector:
         peering = Peering(
