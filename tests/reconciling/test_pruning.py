@@ -329,6 +329,28 @@ async def test_objects_exchange_children(bench: Bench, autojump_clock: MockClock
     assert {each["metadata"]["name"]: each["data"]["of"] for each in found} == {"one": "v", "two": "w"}
 
 
+async def test_old_children_stay_while_the_name_of_a_new_one_is_that_of_a_child_of_a_deleted_object(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [config_map(child) for child in spec["children"]]
+
+    await bench.cluster.create(widget(children=["b"]))
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.patch("configmaps", "b", {"metadata": {"finalizers": ["example.com/hold"]}})
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+        await bench.cluster.create(widget(children=["a"]))
+        await settle(1)
+        await move_on(bench, children=["b"])
+        assert await names_of(bench.cluster) == ["a", "b"]
+        await bench.cluster.patch("configmaps", "b", {"metadata": {"finalizers": None}})
+        await settle(60)
+        assert await names_of(bench.cluster) == ["b"]
+
+
 async def test_old_children_stay_while_another_program_has_the_name_of_a_new_one(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -49,12 +49,20 @@ class Applier:
         self.pruner = Pruner(client, watches)
 
     async def apply(
-        self, desired: Desired, handler: ReconcileHandler, *, cause: ReconcileCause, schedule: HandlerSchedule
+        self,
+        desired: Desired,
+        handler: ReconcileHandler,
+        *,
+        cause: ReconcileCause,
+        schedule: HandlerSchedule,
+        handled: Container[str] = (),
     ) -> None:
         """Apply the desired children of an object, each after those that it depends on.
 
         What fails does not hold up children that do not depend on it. Raises ChildrenError at the end; ConfigError,
         TypeError or ValueError before anything is applied, for a child that can never be.
+
+        *handled* are the uids of objects that are handled here: a missing child that one of them has is on its way.
         """
         manifests = self._preparer.prepare(desired, handler, cause)
         if schedule.unclaimed is None:
@@ -83,18 +91,18 @@ class Applier:
                     schedule.recheck = trio.current_time() + _NAMESPACE_DELAY  # it is a child, about to be served
                 else:
                     problems.append((f"{manifest.key} cannot be applied", error))
-        self._settle([manifest for child, manifest in manifests.items() if child not in present], schedule)
+        self._settle([manifest for child, manifest in manifests.items() if child not in present], schedule, handled)
         if problems:
             raise ChildrenError(problems)
 
-    def _settle(self, missing: Sequence[Manifest], schedule: HandlerSchedule) -> None:
-        moving = [manifest.key for manifest in missing if self._is_moving(manifest)]
+    def _settle(self, missing: Sequence[Manifest], schedule: HandlerSchedule, handled: Container[str]) -> None:
+        moving = [manifest.key for manifest in missing if self._is_moving(manifest, handled)]
         schedule.settle(tuple(manifest.key for manifest in missing), moving=moving)
 
-    def _is_moving(self, manifest: Manifest) -> bool:
+    def _is_moving(self, manifest: Manifest, handled: Container[str]) -> bool:
         """Check whether a child is that of another object of the same handler, which is going to delete it there."""
         record, writer, manager = manifest.find(), manifest.writer, self._client.settings.persistence.field_manager
-        if record is None or writer.uid in record.owners:
+        if record is None or writer.uid in record.owners or not any(uid in handled for uid in record.owners):
             return False
         return record.claim == claim_of(writer.handler, manager)
 

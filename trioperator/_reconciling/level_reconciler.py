@@ -242,7 +242,7 @@ class LevelReconciler:
         handlers, whole = state.cache.kind.handlers.reconciles, self._schedules[state]
         prune = functools.partial(self._applier.pruner.prune, handlers, cause=cause, schedule=whole, own=schedule)
         try:
-            await self._applier.apply(desired, handler, cause=cause, schedule=schedule)
+            await self._applier.apply(desired, handler, cause=cause, schedule=schedule, handled=self._uids)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{handler} has returned what cannot be sent: {describe(error)}") from error
         except ChildrenError:
