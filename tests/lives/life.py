@@ -51,6 +51,7 @@ class Life:
         self.is_peaceful = False
         self.leases = Leases(self)
         self.peers = Peers(self)
+        self.stolen: set[str] = set()  # names of what others have deleted
         self.parts: list[Part] = [PARTS[part.name](self, part.options) for part in plan.parts]
         names = [chr(ord("a") + number) for number in range(plan.replicas)]
         self.faults = {name: FaultPlan(seed=plan.seed) for name in names}
@@ -131,6 +132,7 @@ class Life:
                 await getattr(next(each for each in self.parts if each.plural == part), deed)(*args)
             elif name == "delete_this":
                 assert about is not None
+                self.stolen.add(about.name)
                 await self.cluster.delete(about.resource, about.name, namespace=about.namespace or None)
             else:
                 await getattr(deeds, name)(self, *args)

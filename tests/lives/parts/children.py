@@ -37,7 +37,6 @@ class Children(Part):
     def __init__(self, life: Any, options: dict[str, Any]) -> None:
         super().__init__(life, options)
         self.returned: dict[str, set[str]] = {}
-        self.stolen: set[str] = set()
         self.dash_uid = ""
 
     @classmethod
@@ -88,7 +87,7 @@ class Children(Part):
         """Delete a child."""
         if found := await self._list_children():
             child = found[number % len(found)]
-            self.stolen.add(child["metadata"]["name"])
+            self.life.stolen.add(child["metadata"]["name"])
             await self.life.cluster.delete(
                 child["kind"], child["metadata"]["name"], namespace=child["metadata"]["namespace"]
             )
@@ -205,7 +204,7 @@ class Children(Part):
             self.find("deleted in vain", f"{info.name} is deleted, though all handlers want it, or match no more")
         if self.options["shape"] == "ordered" and not self.life.has("restore") and self.life.plan.together == "alone":
             children = {each["metadata"]["name"] for each in await self._list_children()}
-            missing = self.returned[owner] - children - self.stolen if owner in self.returned else set()
+            missing = self.returned[owner] - children - self.life.stolen if owner in self.returned else set()
             if missing:
                 self.find("deleted too early", f"{info.name} is deleted, and {', '.join(missing)} are not applied yet")
 
