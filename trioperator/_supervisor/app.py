@@ -68,10 +68,17 @@ class OperatorOptions(TypedDict, total=False):
     handle_signals: bool
 
 
-@shows(OperatorOptions, clusterwide=False, namespaces=(), tracing=False, handle_signals=True)
-async def operator(
-    *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED, **options: Unpack[OperatorOptions]
-) -> None:
+class _StartOptions(OperatorOptions, total=False):
+    """Options of :func:`operator` by ``nursery.start()``."""
+
+    task_status: trio.TaskStatus[None]
+
+
+_DEFAULTS: Final = {"clusterwide": False, "namespaces": (), "tracing": False, "handle_signals": True}
+
+
+@shows(_StartOptions, task_status=trio.TASK_STATUS_IGNORED, **_DEFAULTS)
+async def operator(**options: Unpack[_StartOptions]) -> None:
     """Run an operator until it is stopped or cancelled.
 
     ::
@@ -124,7 +131,9 @@ async def operator(
     See docs/embedding.md.
     """
     _check_trio()
-    await _run_plan(make_plan(**options), options.get("name"), task_status)
+    task_status = options.pop("task_status", trio.TASK_STATUS_IGNORED)
+    given: OperatorOptions = options
+    await _run_plan(make_plan(**given), options.get("name"), task_status)
 
 
 async def _run_plan(plan: Plan, name: str | None, task_status: trio.TaskStatus[None]) -> None:
@@ -267,7 +276,7 @@ def make_plan(**options: Unpack[OperatorOptions]) -> Plan:
     )
 
 
-@shows(OperatorOptions, clusterwide=False, namespaces=(), tracing=False, handle_signals=True)
+@shows(OperatorOptions, **_DEFAULTS)
 def run(**options: Unpack[OperatorOptions]) -> None:
     """Run an operator as a program, with ``trio.run()``.
 
