@@ -166,7 +166,9 @@ async def back_up(life: Life) -> None:
 async def restore(life: Life) -> None:
     """Restore the cluster from the backup: it is as it was, and so are its versions."""
     if life.saved is not None:
+        before = {each["metadata"]["name"] for each in life.cluster.objects()}
         life.cluster = Cluster(clock=wall_now, seed=life.plan.seed, data=life.saved)
+        life.journal.gone |= before - {each["metadata"]["name"] for each in life.cluster.objects()}
         cut, life.cut = life.cut, trio.Event()
         cut.set()
         for part in life.parts:
