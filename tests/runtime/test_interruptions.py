@@ -509,3 +509,29 @@ async def test_a_sync_handler_that_waits_by_its_client_is_cancelled_at_the_end_o
         await bench.cluster.create(widget())
         await settle(5)
     assert await trio.to_thread.run_sync(cancelled.wait, 10)
+
+
+async def test_a_deletion_that_only_the_response_to_saved_progress_shows_is_handled(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    deleted: list[str] = []
+
+    @on.create("widgets", id="first", registry=bench.registry)
+    async def first(**_: Any) -> None: ...
+
+    @on.create("widgets", id="second", registry=bench.registry)
+    async def second(patch: Any, **_: Any) -> None:
+        await trio.sleep(bench.settings.persistence.write_delay)
+        patch.status["phase"] = "Ready"
+
+    @on.delete("widgets", registry=bench.registry)
+    async def delete(name: str, **_: Any) -> None:
+        deleted.append(name)
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await trio.sleep(bench.settings.persistence.write_delay / 2)
+        await bench.cluster.delete("widgets", "w")
+        await settle(100)
+        assert await bench.cluster.find("widgets", "w") is None
+    assert deleted == ["w"]

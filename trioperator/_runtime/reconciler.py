@@ -439,10 +439,9 @@ class Reconciler:
             return self._next(state)
         if state.has_newer() or execution.superseded:  # what is not saved yet is stored with what comes next
             return ONWARD if execution.progress else AGAIN
-        before = state.body
         await self._progress.save(state, cause.logger)
-        if state.body is not before or self._executor.stopping.is_set():
-            return self._next(state)  # the response may have what others have changed
+        if state.body is not cause.raw or self._executor.stopping.is_set():
+            return self._next(state)  # a response, also to the saver, may have what others have changed
         if waits_for_daemons:
             state.release()  # it is requeued when the last one has ended
             return DONE
@@ -470,8 +469,9 @@ class Reconciler:
         last_handled.record(handled, change.encoded, finished=True)
         self._progress.finish(state)
         state.mark_handled()
+        is_detected = before is cause.raw  # else the saver has stored something: its response may have what is new
         nothing_new = state.body is before or (is_alone and self._shows_nothing_new(state, before, records))
-        if nothing_new and handled == change.encoded:
+        if is_detected and nothing_new and handled == change.encoded:
             state.release()
         cause.logger.debug("Handling cycle is finished, waiting for new changes.")
 
