@@ -12,7 +12,7 @@ __all__ = ["LoopGuard"]
 
 # Seconds after which what is done again is no loop.
 _CALM: Final = 60.0
-# What is calm is forgotten when there are so many keys, and whenever there are twice as many.
+# Calm keys are forgotten when there are this many, and whenever their number has doubled.
 _MANY: Final = 64
 
 

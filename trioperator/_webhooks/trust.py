@@ -24,7 +24,7 @@ __all__ = ["Trust"]
 
 # Seconds for which a CA of others is kept: longer than it takes to replace a pod, or the Secrets in all pods.
 _OVERLAP: Final = 600.0
-# Of the CAs of others, so many are kept.
+# The maximum number of CAs of others that are kept.
 _MAX_KEPT: Final = 8
 
 

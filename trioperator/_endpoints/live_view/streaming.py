@@ -23,7 +23,7 @@ __all__ = ["MAX_STREAMS", "Stream", "Streams"]
 
 #: Streams of one live view at a time.
 MAX_STREAMS: Final = 16
-# Seconds between two states, at least; so many times the time of rendering, if that is longer.
+# Minimum seconds between two states; this multiple of the time of rendering, if that is longer.
 _INTERVAL: Final = 1.0
 _SHARE: Final = 20.0
 # Seconds after which a state is sent though nothing has been announced: no event says at which line a handler is. It

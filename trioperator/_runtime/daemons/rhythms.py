@@ -21,7 +21,7 @@ from trioperator.errors import UserCodeError
 
 __all__ = ["Rhythm", "RhythmError", "Turns", "resolve"]
 
-# Seconds. A clock that is set back by more was wrong before, and schedules begin anew, as those of Debian's cron.
+# Seconds. A clock that is set back by more was wrong before, and schedules start again, as those of Debian's cron.
 _CORRECTION: Final = 3 * 3600.0
 
 
