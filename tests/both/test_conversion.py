@@ -1,9 +1,7 @@
-"""Three versions of a kind, and the migration of what is stored: the recipe of docs/conversion.md, on both servers."""
+"""Three versions of a kind, and the migration of what is stored, as in docs/conversion.md, on both servers."""
 
 from __future__ import annotations
 
-import pathlib
-import re
 from typing import Any, Final
 
 import pytest
@@ -13,12 +11,10 @@ import trioperator
 from tests.both.conftest import Server
 from tests.both.kinds import CRDS, OPEN
 from trioperator._model.resource import Resource
+from trioperator._tooling.storage_migration import migrate_stored
 from trioperator.client import open_client
 from trioperator.errors import ApiError, InvalidError
 
-PAGE: Final = (pathlib.Path(__file__).parents[2] / "docs" / "conversion.md").read_text()
-SNIPPETS: Final = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-[RECIPE] = [snippet for snippet in SNIPPETS if "def migrate" in snippet]
 FIELDS: Final = {"v1": "size", "v2": "width", "v3": "length"}
 
 
@@ -80,9 +76,7 @@ def declare(boxes: Boxes, registry: trioperator.OperatorRegistry) -> None:
             patch.spec[FIELDS[from_]] = None
 
 
-async def test_stored_objects_are_migrated_to_another_version_and_the_old_one_is_dropped(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stored_objects_are_migrated_to_another_version_and_the_old_one_is_dropped(server: Server) -> None:
     boxes = Boxes(server)
     await server.define(boxes.define("v1", storage="v1"))
     for number in range(3):
@@ -98,11 +92,8 @@ async def test_stored_objects_are_migrated_to_another_version_and_the_old_one_is
                 await boxes.see(version, f"box-{number}", number)
         with pytest.raises(InvalidError, match=r"missing from spec\.versions; v1 was"):
             await boxes.redefine("v2", "v3", storage="v3")
-        code: dict[str, Any] = {}
-        exec(RECIPE, code)
-        connection = server.connection
-        monkeypatch.setattr(trioperator, "open_client", lambda: open_client(connection=connection))
-        await code["migrate"]("boxes", boxes.group)
+        async with open_client(connection=server.connection) as client:
+            assert await migrate_stored(client, boxes.name, rate=100, report=print)
         assert (await server.get(CRDS, boxes.name))["status"]["storedVersions"] == ["v3"]
         await boxes.redefine("v2", "v3", storage="v3")
         await boxes.see("v2", "box-1", 1)

@@ -37,19 +37,51 @@ Check: TypeAlias = Annotated[
 ]
 
 
-def crds(files: Files = None, modules: Modules = None, check: Check = None) -> None:
+Migrate: TypeAlias = Annotated[
+    bool, _option("--migrate", env="MIGRATE", help="Store all objects in the cluster in the storage version instead.")
+]
+Names: TypeAlias = Annotated[
+    list[str] | None,
+    _option("--crd", env="NAMES", metavar="NAME", help="With --migrate: a CRD by its name in the cluster; repeatable."),
+]
+Rate: TypeAlias = Annotated[
+    float, _option("--rate", env="RATE", min=0.1, metavar="NUMBER", help="With --migrate: objects per second.")
+]
+
+
+def crds(
+    files: Files = None,
+    modules: Modules = None,
+    check: Check = None,
+    migrate: Migrate = False,
+    names: Names = None,
+    rate: Rate = 100.0,
+) -> None:
     """Print the definitions of the kinds that classes declare.
 
-    They are CustomResourceDefinitions in YAML, for the classes in files and modules.
+    They are CustomResourceDefinitions in YAML, for the classes in files and modules. With --migrate, write the objects
+    of these definitions in the cluster again, so that old versions can be removed.
     """
     from trioperator.cli.failures import FAILURE, report_failure
 
-    if not files and not modules:
+    if names and not migrate:
+        raise typer.BadParameter("it requires --migrate.", param_hint="'--crd'")
+    if migrate and check is not None:
+        raise typer.BadParameter("pass either --check or --migrate, not both.", param_hint="'--migrate'")
+    if not files and not modules and not names:
         raise typer.BadParameter("pass files or modules (-m) with classes.", param_hint="FILES")
     configure(quiet=True)
     try:
+        if migrate:
+            declared = _load_definitions(files or (), modules or ()) if files or modules else []
+            every = [*(str(each["metadata"]["name"]) for each in declared), *(names or ())]
+            if not _migrate(every, rate):
+                raise typer.Exit(FAILURE)
+            return
         definitions = _load_definitions(files or (), modules or ())
         changes = [] if check is None else _find_changes(check, definitions)
+    except typer.Exit:
+        raise
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
     if check is None:
@@ -71,6 +103,20 @@ def _load_definitions(files: Sequence[str], modules: Sequence[str]) -> list[dict
     if not definitions:
         raise ConfigError("There are no kinds: decorate a class with trioperator.crds.kind().")
     return definitions
+
+
+def _migrate(names: Sequence[str], rate: float) -> bool:
+    """Migrate the objects of CRDs, one after the other; return whether all are in their storage versions."""
+    import trio
+
+    from trioperator._tooling.storage_migration import migrate_stored
+    from trioperator.client import open_client
+
+    async def run() -> bool:
+        async with open_client() as client:
+            return all([await migrate_stored(client, name, rate=rate, report=typer.echo) for name in names])
+
+    return trio.run(run)
 
 
 def _find_changes(path: str, definitions: Sequence[dict[str, Any]]) -> list[str]:

@@ -31,6 +31,8 @@ _MODULES: Final = {
     "bundle": "bundle",
     "top": "top",
     "crds": "crds",
+    "release": "release",
+    "uninstall": "release",
 }
 
 

@@ -1,0 +1,151 @@
+"""Tests for :mod:`trioperator._tooling.storage_migration`: all objects are written in the storage version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from trioperator._tooling.storage_migration import PROGRESS, migrate_stored
+from trioperator.apiserver import Cluster
+from trioperator.client import Client
+from trioperator.errors import ConfigError, NotFoundError, ServerError
+from trioperator.testing import Fault, FaultPlan
+
+NAME = "boxes.example.com"
+OPEN = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+
+
+def definition(storage: str) -> dict[str, Any]:
+    versions = [{"name": name, "served": True, "storage": name == storage, "schema": OPEN} for name in ("v1", "v2")]
+    names = {"kind": "Box", "plural": "boxes", "singular": "box"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": NAME},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": versions},
+    }
+
+
+@pytest.fixture
+async def boxes(cluster: Cluster) -> Cluster:
+    """Return the cluster with 250 boxes that are stored in v1, and a CRD that stores v2."""
+    await cluster.apply(definition("v1"))
+    for number in range(250):
+        metadata = {"name": f"box-{number:03}", "namespace": "default"}
+        await cluster.create({"apiVersion": "example.com/v1", "kind": "Box", "metadata": metadata})
+    await cluster.apply(definition("v2"))
+    return cluster
+
+
+def writes(cluster: Cluster) -> list[str]:
+    return [str(each.name) for each in cluster.requests if each.verb == "update" and each.resource == NAME]
+
+
+async def stored_versions(cluster: Cluster) -> list[str]:
+    versions: list[str] = (await cluster.get("customresourcedefinitions", NAME))["status"]["storedVersions"]
+    return versions
+
+
+async def test_all_objects_are_written_once_and_the_old_version_is_no_longer_stored(
+    boxes: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    assert await stored_versions(boxes) == ["v1", "v2"]
+    lines: list[str] = []
+    assert await migrate_stored(client, NAME, rate=1000, report=lines.append)
+    assert writes(boxes) == [f"box-{number:03}" for number in range(250)]
+    assert await stored_versions(boxes) == ["v2"]
+    assert PROGRESS not in (await boxes.get("customresourcedefinitions", NAME))["metadata"].get("annotations", {})
+    assert lines[-1] == f"{NAME}: 250 objects written; v2 is the only stored version now."
+
+
+async def test_nothing_is_written_where_only_one_version_is_stored(
+    boxes: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    await migrate_stored(client, NAME, rate=1000, report=print)
+    count = len(writes(boxes))
+    assert await migrate_stored(client, NAME, rate=1000, report=print)
+    assert len(writes(boxes)) == count
+
+
+async def test_a_migration_that_was_interrupted_goes_on_where_it_was(
+    boxes: Cluster, client: Client, autojump_clock: MockClock, plan: FaultPlan
+) -> None:
+    for done in (120, 230):  # of these, the first 100 and 200 are on record
+        left = done - len(set(writes(boxes)))
+        plan.add(Fault.status(500), resource="boxes", verb="update", skip=left)
+        with pytest.raises(ServerError):
+            await migrate_stored(client, NAME, rate=1000, report=print)
+        plan.clear()
+    assert await migrate_stored(client, NAME, rate=1000, report=print)
+    assert len(set(writes(boxes))) == 250
+    assert len(writes(boxes)) <= 250 * 1.3
+
+
+async def test_objects_are_written_at_the_rate(boxes: Cluster, client: Client, autojump_clock: MockClock) -> None:
+    began = trio.current_time()
+    await migrate_stored(client, NAME, rate=10, report=print)
+    assert 25 <= trio.current_time() - began <= 40
+
+
+async def test_an_object_that_is_not_valid_any_more_is_reported_and_old_versions_stay(
+    boxes: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    crd = definition("v2")
+    for version in crd["spec"]["versions"]:
+        schema = {"type": "object", "properties": {"spec": {"type": "object"}}, "required": ["spec"]}
+        version["schema"] = {"openAPIV3Schema": schema}
+    await boxes.apply(crd)
+    lines: list[str] = []
+    assert not await migrate_stored(client, NAME, rate=1000, report=lines.append)
+    assert "default/box-000 cannot be written" in lines[1]
+    assert await stored_versions(boxes) == ["v1", "v2"]
+
+
+async def test_another_storage_version_meanwhile_is_an_error(
+    boxes: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    async def change() -> None:
+        await trio.sleep(12)
+        await boxes.apply(definition("v1"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(change)
+        with pytest.raises(ConfigError, match="is no longer v2, but v1: migrate again"):
+            await migrate_stored(client, NAME, rate=20, report=print)
+
+
+async def test_a_crd_that_does_not_exist_is_named(client: Client, autojump_clock: MockClock) -> None:
+    with pytest.raises(NotFoundError, match=r"absent\.example\.com"):
+        await migrate_stored(client, "absent.example.com", rate=100, report=print)
+
+
+@pytest.mark.parametrize("outcome", ["Succeeded", "Failed"])
+async def test_a_cluster_that_migrates_by_itself_is_waited_for(
+    boxes: Cluster, client: Client, autojump_clock: MockClock, outcome: str
+) -> None:
+    crd = definition("v1")
+    names = {"kind": "StorageVersionMigration", "plural": "storageversionmigrations", "singular": "x"}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": OPEN, "subresources": {"status": {}}}
+    crd["spec"] |= {"group": "storagemigration.k8s.io", "scope": "Cluster", "names": names, "versions": [version]}
+    crd["metadata"] = {
+        "name": "storageversionmigrations.storagemigration.k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+    }
+    await boxes.apply(crd)
+
+    async def migrate() -> None:
+        await trio.sleep(60)
+        [found] = await boxes.list("storageversionmigrations")
+        assert found["spec"]["resource"] == {"group": "example.com", "resource": "boxes"}
+        status = {"conditions": [{"type": outcome, "status": "True"}]}
+        await boxes.patch(
+            "storageversionmigrations", found["metadata"]["name"], {"status": status}, subresource="status"
+        )
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(migrate)
+        assert await migrate_stored(client, NAME, rate=100, report=print) is (outcome == "Succeeded")
+    assert writes(boxes) == []

@@ -1,0 +1,163 @@
+"""What is left of an operator in a cluster, as steps that remove it, in the order in which nothing blocks.
+
+First the webhooks, without which objects can be written again; then conversions, without which they can be read; then
+the finalizers on them; then Leases. Objects, their children and CRDs are the users', and stay.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from trioperator._handling import guard
+from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._handling.handlers.handler import Handler, ResourceHandler
+from trioperator._handling.reviews.admission import AdmissionHandler
+from trioperator._handling.reviews.conversion import ConversionHandler
+from trioperator._model.resource import Resource, select_resources
+from trioperator._tooling.releasing import Place, Traces, release_objects
+from trioperator.errors import ApiError, NotFoundError
+
+if TYPE_CHECKING:
+    from trioperator.client import Client
+
+__all__ = ["Installation", "Step", "needs_managed", "plan_steps"]
+
+Report = Callable[[str], None]
+
+_CONFIGURATIONS: Final = (
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
+)
+_CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+_LEASES: Final = "leases.coordination.k8s.io"
+_EVERYWHERE: Final = Place(all_namespaces=True)
+
+
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator, by what is known without running it.
+
+    *managed* is the name of its webhook configurations, *lease* the namespace and the name of its Lease, or the prefix
+    of the names of its shards' Leases.
+    """
+
+    handlers: tuple[Handler, ...]
+    managed: str | None = None
+    lease: tuple[str, str] | None = None
+    traces: Traces = Traces()
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One thing to remove: *run* reports each object in a line, and returns whether all of them are done."""
+
+    title: str
+    run: Callable[[Report, bool], Awaitable[bool]]
+
+
+async def plan_steps(client: Client, installation: Installation, resources: Collection[Resource]) -> list[Step]:
+    """Return the steps that remove what an operator has left: those for which there is something in the cluster.
+
+    *resources* are the kinds of the cluster. Raises ApiError or ConnectionLostError if the cluster cannot be asked.
+    """
+    handlers = installation.handlers
+    steps: list[Step] = []
+    if installation.managed is not None:
+        steps += await _plan_webhooks(client, installation.managed)
+    for kind in _find_kinds([h for h in handlers if isinstance(h, ConversionHandler)], resources):
+        steps += await _plan_conversion(client, f"{kind.plural}.{kind.group}")
+    for kind in _find_kinds([h for h in handlers if _may_have_finalizer(h)], resources):
+        run = functools.partial(_release, client, kind, installation.traces)
+        steps.append(Step(f"Remove the finalizers of all {kind}", run))
+    if installation.lease is not None:
+        steps += await _plan_leases(client, *installation.lease)
+    return steps
+
+
+def needs_managed(installation: Installation) -> bool:
+    """Return whether there may be webhook configurations whose name is not known."""
+    handlers = installation.handlers
+    return installation.managed is None and any(isinstance(handler, AdmissionHandler) for handler in handlers)
+
+
+def _may_have_finalizer(handler: Handler) -> bool:
+    """Return whether objects of the handler may have a finalizer: an earlier version may have had other handlers."""
+    return isinstance(handler, ResourceHandler) and KindHandlers.of([handler]).needs_state
+
+
+def _find_kinds(handlers: Iterable[Handler], resources: Collection[Resource]) -> list[Resource]:
+    """Return the kinds of handlers whose objects can be changed, each in one version."""
+    found: dict[tuple[str, str], Resource] = {}
+    for handler in handlers:
+        assert isinstance(handler, ResourceHandler)
+        selection = guard.call("The selector {}", handler.selector, select_resources, handler.selector, resources)
+        for kind in selection.resources:
+            if "patch" in kind.verbs:
+                found.setdefault((kind.group, kind.plural), kind)
+    return [found[key] for key in sorted(found)]
+
+
+async def _release(client: Client, kind: Resource, traces: Traces, report: Report, dry_run: bool) -> bool:
+    summary = await release_objects(client, kind, traces, _EVERYWHERE, report=report, dry_run=dry_run)
+    if summary.again:
+        report(f"{summary.again} objects have a finalizer again: an operator that still runs has added it.")
+    return not (summary.failed or summary.again)
+
+
+async def _plan_webhooks(client: Client, name: str) -> list[Step]:
+    steps = []
+    for kind in _CONFIGURATIONS:
+        if await _find(client, kind, name) is not None:
+            title = f"Delete the {kind.partition('.')[0].removesuffix('s')} {name}"
+            steps.append(Step(title, functools.partial(_delete, client, kind, name, None)))
+    return steps
+
+
+async def _plan_conversion(client: Client, name: str) -> list[Step]:
+    found = await _find(client, _CRDS, name)
+    if found is None or (found["spec"].get("conversion") or {}).get("strategy") != "Webhook":
+        return []
+    title = f"Convert {name} without a webhook, which does not respond any more: other versions are as they are stored"
+    return [Step(title, functools.partial(_end_conversion, client, name))]
+
+
+async def _end_conversion(client: Client, name: str, report: Report, dry_run: bool) -> bool:
+    patch = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
+    return await _do(name, report, None if dry_run else functools.partial(client.patch, _CRDS, name, merge=patch))
+
+
+async def _plan_leases(client: Client, namespace: str, name: str) -> list[Step]:
+    own = re.compile(rf"{re.escape(name)}(-\d+|-members)?")
+    found = await client.list(_LEASES, namespace=namespace)
+    names = sorted(lease["metadata"]["name"] for lease in found if own.fullmatch(lease["metadata"]["name"]))
+    return [
+        Step(f"Delete the lease {namespace}/{each}", functools.partial(_delete, client, _LEASES, each, namespace))
+        for each in names
+    ]
+
+
+async def _find(client: Client, kind: str, name: str) -> dict[str, Any] | None:
+    try:
+        return await client.get(kind, name)
+    except NotFoundError:
+        return None
+
+
+async def _delete(client: Client, kind: str, name: str, namespace: str | None, report: Report, dry_run: bool) -> bool:
+    delete = functools.partial(client.delete, kind, name, namespace=namespace, missing_ok=True)
+    return await _do(name, report, None if dry_run else delete)
+
+
+async def _do(name: str, report: Report, act: Callable[[], Awaitable[object]] | None) -> bool:
+    """Do something to an object, unless it is only to be said, and report it; an error is one of this object only."""
+    try:
+        if act is not None:
+            await act()
+    except ApiError as error:
+        report(f"{name}: failed: {error}")
+        return False
+    report(f"{name}: {'to be done' if act is None else 'done'}")
+    return True
