@@ -131,7 +131,7 @@ async def test_built_in_kinds_are_explained(kubectl: Kubectl) -> None:
     text = await kubectl("explain", "deployment", "--recursive")
     assert "          imagePullPolicy\t<string>" in text
     assert "replicas\t<integer>" in text
-    assert "VERSION:    v1" in await kubectl("explain", "hpa.spec", "--api-version=autoscaling/v1")
+    assert "VERSION:    v2" in await kubectl("explain", "hpa.spec", "--api-version=autoscaling/v2")
 
 
 @pytest.mark.parametrize("verb", ["create", "apply"])

@@ -42,15 +42,6 @@ def builtin(catalog: Catalog, group: str, version: str, plural: str) -> Kind:
     [
         ("", "v1", "pods", "v1", "pods", ("", "pods"), "v1"),
         ("apps", "v1", "deployments", "apps/v1", "deployments.apps", ("apps", "deployments"), "apps/v1"),
-        (
-            "autoscaling",
-            "v1",
-            "horizontalpodautoscalers",
-            "autoscaling/v1",
-            "horizontalpodautoscalers.autoscaling",
-            ("autoscaling", "horizontalpodautoscalers"),
-            "autoscaling/v2",
-        ),
         ("events.k8s.io", "v1", "events", "events.k8s.io/v1", "events.events.k8s.io", ("", "events"), "v1"),
     ],
 )

@@ -53,22 +53,20 @@ def test_the_first_supported_review_version_is_chosen(versions: list[str], chose
 
 
 def test_a_review_names_the_requested_kind_and_the_converted_one() -> None:
-    requested = kind("autoscaling/v1", "HorizontalPodAutoscaler")
-    shown = kind("autoscaling/v2", "HorizontalPodAutoscaler")
+    requested = kind("v1", "Event")
+    shown = kind("events.k8s.io/v1", "Event")
     options = WriteOptions(dry_run=True, user=User(name="anna"), sent={"fieldManager": "me"})
     attributes = AdmissionAttributes(
         operation="UPDATE", kind=requested, namespace="ns", name="a", new={"x": 1}, old={"x": 0}, options=options
     )
     review = make_review("v1", "u", attributes, shown)
     assert (review["kind"], review["apiVersion"]) == ("AdmissionReview", "admission.k8s.io/v1")
-    name = {"group": "autoscaling", "kind": "HorizontalPodAutoscaler"}
-    resource = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
     assert review["request"] == {
         "uid": "u",
-        "kind": {**name, "version": "v2"},
-        "resource": {**resource, "version": "v2"},
-        "requestKind": {**name, "version": "v1"},
-        "requestResource": {**resource, "version": "v1"},
+        "kind": {"group": "events.k8s.io", "version": "v1", "kind": "Event"},
+        "resource": {"group": "events.k8s.io", "version": "v1", "resource": "events"},
+        "requestKind": {"group": "", "version": "v1", "kind": "Event"},
+        "requestResource": {"group": "", "version": "v1", "resource": "events"},
         "name": "a",
         "namespace": "ns",
         "operation": "UPDATE",

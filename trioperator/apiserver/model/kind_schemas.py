@@ -29,7 +29,6 @@ __all__ = [
     "reference",
     "resolve",
     "schema_of",
-    "stored_definition_of",
 ]
 
 Node = Mapping[str, Any]
@@ -98,11 +97,6 @@ def pointers_of(name: str) -> frozenset[str]:
 def definition_of(kind: Kind) -> str | None:
     """Return the name of the built-in kind's definition."""
     return _data().kinds.get(f"{kind.group}/{kind.version}/{kind.kind}")
-
-
-def stored_definition_of(kind: Kind) -> str | None:
-    """Return the name of the definition of the built-in kind's storage version."""
-    return _data().kinds.get(f"{kind.group}/{kind.storage_version or kind.version}/{kind.kind}")
 
 
 @functools.cache

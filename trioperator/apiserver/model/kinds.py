@@ -67,7 +67,6 @@ class Kind:
     creates_on_update: bool = False
     shows_deleted: bool = False
     is_virtual: bool = False  # a review: created objects are answered, and not stored
-    storage_version: str = ""
     is_event_alias: bool = False  # events.k8s.io: its objects are those of the core group
     custom: CustomTraits | None = None
 
@@ -87,8 +86,7 @@ class Kind:
     @property
     def stored_api_version(self) -> str:
         """The ``apiVersion`` of stored objects of a built-in kind."""
-        version = self.storage_version or self.version
-        return f"{self.group}/{version}" if self.group and not self.is_event_alias else version
+        return self.version if self.is_event_alias else self.api_version
 
     def key(self, namespace: str, name: str) -> str:
         """Return the storage key of the object."""
@@ -219,7 +217,6 @@ def _parse_builtins(text: str) -> Iterable[Kind]:
             creates_on_update="c" in traits,
             shows_deleted="d" in traits,
             is_virtual="v" in traits,
-            storage_version="v2" if group == "autoscaling" else "",
             is_event_alias=group == "events.k8s.io",
         )
 

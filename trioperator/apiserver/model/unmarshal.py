@@ -21,7 +21,6 @@ from .kind_schemas import (
     definition_of,
     pointers_of,
     reference,
-    stored_definition_of,
 )
 from .kinds import Kind
 from .quoting import json_name
@@ -115,7 +114,7 @@ def unmarshal_metadata(meta: Any, unknown: list[str], path: str = "metadata") ->
 
 def new_status(kind: Kind) -> dict[str, Any]:
     """Return the status of a new object of a built-in kind."""
-    name = stored_definition_of(kind)
+    name = definition_of(kind)
     status: dict[str, Any] = {} if name is None else _definition_type(name).read({}, "", [])["status"]
     return status
 

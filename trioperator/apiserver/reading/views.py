@@ -11,7 +11,7 @@ import msgspec
 
 from trioperator.errors import ApiError
 
-from ..builtin.versions import as_served
+from ..builtin.events import as_served
 from ..model.errors import bad_request
 from ..model.kinds import Kind
 from ..model.quoting import quote

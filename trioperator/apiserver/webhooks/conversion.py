@@ -13,7 +13,7 @@ import msgspec
 
 from trioperator.errors import ApiError
 
-from ..builtin.versions import as_served
+from ..builtin.events import as_served
 from ..custom import schema
 from ..model.client_config import Conversion
 from ..model.kinds import Kind

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from ..bodies.decoding import WriteOptions
-from ..builtin.versions import as_served
+from ..builtin.events import as_served
 from ..model.kinds import Kind
 from ..ownership.apply import Application, apply, check_configuration
 from ..ownership.comparison import Scope, compare

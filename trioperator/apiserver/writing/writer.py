@@ -21,9 +21,9 @@ from trioperator.errors import ApiError, ConflictError
 from ..bodies import patching
 from ..bodies.decoding import WriteOptions, decode_configuration, decode_object, decode_patch
 from ..builtin.certificate_requests import CERTIFICATE_REQUESTS, stamp
+from ..builtin.events import as_served
 from ..builtin.preparation import assign_addresses
 from ..builtin.strategies import INTERNAL, prepare_create, prepare_update
-from ..builtin.versions import as_served
 from ..model import metadata
 from ..model.errors import already_exists, conflict, forbidden, not_found
 from ..model.kind_schemas import schema_of
