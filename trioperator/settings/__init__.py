@@ -62,11 +62,7 @@ _FIBONACCI: Final = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class ProcessSettings(Section):
-    """Settings of the operator's process: see docs/settings.md.
-
-    - ``grace`` (seconds, default 25): limit for stopping
-    - ``unresponsive_limit`` (seconds, default 30): how long the event loop may be blocked until ``/livez`` fails
-    """
+    """Settings of the operator's process: see docs/settings.md."""
 
     _path: ClassVar[str] = "settings.process"
 
@@ -80,18 +76,7 @@ class ProcessSettings(Section):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class WatchingSettings(Section):
-    """Settings of list and watch requests: see docs/settings.md. All times are in seconds.
-
-    - ``server_timeout`` (default None: random, 300 to 600): duration of a watch, as requested from the server
-    - ``client_timeout`` (default None: no limit): duration after which the operator ends a watch
-    - ``connect_timeout`` (default None: ``networking.connect_timeout``): limit for connecting
-    - ``reconnect_backoff`` (default 0.1): delay from the end of a watch to the next one
-    - ``inactivity_timeout`` (default None: until the watch should have ended): how long a watch may be silent before it
-      is restarted
-    - ``page_size`` (default 500): objects in one page of a list
-    - ``label_selectors`` (default: none): labels of the objects that the API server sends, by their kinds
-    - ``field_selectors`` (default: none): fields of the objects that the API server sends, by their kinds
-    """
+    """Settings of list and watch requests: see docs/settings.md. All times are in seconds."""
 
     _path: ClassVar[str] = "settings.watching"
 
@@ -126,12 +111,7 @@ class WatchingSettings(Section):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class QueueingSettings(Section):
-    """Settings of the work queue: see docs/settings.md. Also available as ``settings.batching``.
-
-    - ``worker_limit`` (default 256): objects that are handled at the same time; None: no limit
-    - ``error_delays`` (seconds, default 1, 1, 2, 3, 5, ... 610): backoff after errors of the framework with an object
-    - ``backlog_limit`` (default 100): watch events that may be pending for ``on.event`` handlers of an object
-    """
+    """Settings of the work queue: see docs/settings.md. Also available as ``settings.batching``."""
 
     _path: ClassVar[str] = "settings.queueing"
 
@@ -149,10 +129,7 @@ class QueueingSettings(Section):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class ScanningSettings(Section):
-    """Settings of the discovery of namespaces and resource kinds: see docs/settings.md.
-
-    - ``disabled`` (default False): whether namespaces and CRDs are not watched
-    """
+    """Settings of the discovery of namespaces and resource kinds: see docs/settings.md."""
 
     _path: ClassVar[str] = "settings.scanning"
 
@@ -163,15 +140,7 @@ class ScanningSettings(Section):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class ExecutionSettings(Section):
-    """Settings of calls of handlers: see docs/settings.md.
-
-    - ``default_backoff`` (seconds, default 60): delay of retries after arbitrary exceptions
-    - ``activity_retries`` (default 10): attempts of startup and cleanup handlers; None: no limit
-    - ``max_workers`` (default 64): threads for sync handlers
-    - ``blocking_limit`` (seconds, default 1): how long a function may block the event loop before it is reported
-    - ``blocking_fails`` (default False): whether a handler that blocks the event loop for that long fails permanently
-    - ``executor`` (default None): Kopf's thread pool, whose size becomes ``max_workers``
-    """
+    """Settings of calls of handlers: see docs/settings.md."""
 
     _path: ClassVar[str] = "settings.execution"
 
@@ -207,17 +176,7 @@ class ExecutionSettings(Section):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class NetworkingSettings(Section):
-    """Settings of single requests: see docs/settings.md. All times are in seconds.
-
-    - ``request_timeout`` (default 300): limit for a request, watches excepted; None: no limit
-    - ``connect_timeout`` (default None: that of the request): limit for connecting
-    - ``error_backoffs`` (default 1, 1, 2, 3, 5, 8, 13, 21): delays before retries of a request
-    - ``enforce_retry_after`` (default False): whether ``Retry-After`` also shortens delays
-    - ``response_limit`` (bytes, default 256 MiB): limit for the size of a response, watches excepted
-    - ``max_connections`` (default 20): requests that are under way at the same time, watches excepted
-    - ``trust_env`` (default False): whether ``HTTP_PROXY`` and similar variables and ``~/.netrc`` are used
-    - ``login_libraries`` (default True): whether other client libraries get the operator's credentials
-    """
+    """Settings of single requests: see docs/settings.md. All times are in seconds."""
 
     _path: ClassVar[str] = "settings.networking"
 
@@ -254,18 +213,7 @@ class NetworkingSettings(Section):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class PersistenceSettings(Section):
-    """Settings of what is stored on objects: see docs/settings.md.
-
-    - ``finalizer`` (default "trioperator.dev/finalizer"): the operator's finalizer
-    - ``progress_storage`` (default None: annotations): storage of the progress of handlers
-    - ``diffbase_storage`` (default None: an annotation): storage of the last-handled configuration
-    - ``consistency_timeout`` (seconds, default 5): limit for waiting for the operator's own changes in the watch
-    - ``write_delay`` (seconds, default 0.1): how long the progress of handlers is collected before it is stored
-    - ``digested_fields`` (default: the data of Secrets): fields of which only digests are stored
-    - ``digest_key`` (default None): a secret for these digests
-    - ``field_manager`` (default "trioperator"): the operator's name as an owner of fields that handlers write
-    - ``owner_labels`` (default none): names of the labels that children get from their owners
-    """
+    """Settings of what is stored on objects: see docs/settings.md."""
 
     _path: ClassVar[str] = "settings.persistence"
 
@@ -309,13 +257,7 @@ class PersistenceSettings(Section):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class BackgroundSettings(Section):
-    """Settings of daemons and timers: see docs/settings.md. All times are in seconds.
-
-    - ``cancellation_polling`` (default 60): interval of messages that a stopped daemon still runs
-    - ``max_threads`` (default 1000): sync daemons that run at the same time
-    - ``exit_timeout`` (default 5): time for daemons without ``cancellation_timeout=`` to exit when the operator stops
-    - ``spread`` (default 10): time over which the first calls of timers are spread when the operator starts
-    """
+    """Settings of daemons and timers: see docs/settings.md. All times are in seconds."""
 
     _path: ClassVar[str] = "settings.background"
 
@@ -342,7 +284,7 @@ def _section(kind: type[Section]) -> Any:
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class OperatorSettings(Section):
-    """Settings of one operator, in sections; ``help()`` of a section's class shows its settings, units and defaults.
+    """Settings of one operator, in sections.
 
     ::
 

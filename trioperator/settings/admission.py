@@ -12,16 +12,7 @@ __all__ = ["AdmissionSettings"]
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class AdmissionSettings(Section):
-    """Settings of admission and conversion webhooks: see docs/settings.md, docs/admission.md and docs/conversion.md.
-
-    - ``server`` (default None): server or tunnel that receives the reviews, such as ``WebhookServer()``
-    - ``managed`` (default None): name of the webhook configurations that the operator manages
-    - ``managed_conversions`` (default False): whether the operator manages ``spec.conversion`` of CRDs
-    - ``max_workers`` (default 256): threads for sync handlers of webhooks
-    - ``allow_unknown`` (default False): whether reviews for webhooks without a handler allow the write
-    - ``shutdown_delay`` (seconds, default None: 5 behind a Service or with replicas): how long webhooks are served on
-      when the operator stops
-    """
+    """Settings of admission and conversion webhooks: see docs/settings.md, docs/admission.md and docs/conversion.md."""
 
     _path: ClassVar[str] = "settings.admission"
 

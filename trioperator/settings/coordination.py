@@ -13,16 +13,7 @@ __all__ = ["LeadershipSettings", "PeeringSettings"]
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class PeeringSettings(Section):
-    """Settings of peering with other operators: see docs/settings.md.
-
-    - ``name`` (default "default"): name of the peering object
-    - ``stealth`` (default False): whether keep-alives are not logged
-    - ``priority`` (default 0): priority of this operator; the others pause while one with a higher priority runs
-    - ``lifetime`` (seconds, default 60): how long others take the operator for alive without a keep-alive
-    - ``mandatory`` (default False): whether the operator pauses until the peering object exists
-    - ``standalone`` (default False): whether peering is off
-    - ``tie_break`` (default False): whether one of several operators with the same priority goes on
-    """
+    """Settings of peering with other operators: see docs/settings.md."""
 
     _path: ClassVar[str] = "settings.peering"
 
@@ -52,17 +43,7 @@ class PeeringSettings(Section):
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class LeadershipSettings(Section):
-    """Settings of leader election by a Lease: see docs/settings.md. All times are in seconds.
-
-    - ``enabled`` (default False): whether only the leader of several replicas handles objects
-    - ``name`` (default "trioperator"): name of the Lease
-    - ``namespace`` (default None: that of the pod or of the kubeconfig's context): namespace of the Lease
-    - ``identity`` (default None: host name and a random suffix): name of this replica
-    - ``lease_duration`` (default 15): how long others wait for a leader that does not renew its lease
-    - ``renew_deadline`` (default 10): how long after its last renewal a leader pauses if it cannot renew the lease
-    - ``retry_period`` (default 2): interval of renewals, and of attempts to acquire the lease
-    - ``shards`` (default 1): shards that the objects are divided into; more than 1: all replicas share them
-    """
+    """Settings of leader election by a Lease: see docs/settings.md. All times are in seconds."""
 
     _path: ClassVar[str] = "settings.leadership"
 

@@ -23,17 +23,7 @@ __all__ = ["PostingSettings"]
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class PostingSettings(Section):
-    """Settings of Kubernetes Events about objects: see docs/settings.md.
-
-    - ``enabled`` (default True): whether events are posted
-    - ``loggers`` (default True): whether log messages of handlers are posted
-    - ``level`` (default ``logging.INFO``): lowest level of what is posted
-    - ``default_backoffs`` (seconds, default 1, 1, 2, 3, 5, 8, 13, 21): delays before retries of events
-    - ``logging_backoffs`` (seconds, default 1, 1, 2, 3, 5): the same for log messages
-    - ``reporting_component`` (default "trioperator"): name of the operator in events
-    - ``reporting_instance`` (default None: the operator's identity): name of the instance in events
-    - ``event_name_prefix`` (default "trioperator-event-"): begin of the names of events
-    """
+    """Settings of Kubernetes Events about objects: see docs/settings.md."""
 
     _path: ClassVar[str] = "settings.posting"
 
