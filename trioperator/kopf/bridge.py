@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import outcome
 import trio
 
-from trioperator._handling.arguments.stopping import AsyncDaemonStopped
+from trioperator._handling.arguments.stopping import AsyncDaemonStopperChecker
 from trioperator._handling.handlers.handler import is_async
 from trioperator._logs import get_logger
 from trioperator.errors import ConfigError
@@ -157,7 +157,7 @@ def adapt(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _wrap(fn: Callable[..., Any]) -> Callable[..., Any]:
     async def call_in_asyncio(*args: Any, **kwargs: Any) -> Any:
         stopped = kwargs.get("stopped")
-        if isinstance(stopped, AsyncDaemonStopped):
+        if isinstance(stopped, AsyncDaemonStopperChecker):
             kwargs["stopped"] = _Stopped(stopped)
         return await current_loop.get().run(functools.partial(fn, *args, **kwargs))
 
@@ -167,12 +167,12 @@ def _wrap(fn: Callable[..., Any]) -> Callable[..., Any]:
     return adapted
 
 
-class _Stopped(AsyncDaemonStopped):
+class _Stopped(AsyncDaemonStopperChecker):
     """Stop flag of an asyncio function."""
 
     __slots__ = ("_flag",)
 
-    def __init__(self, flag: AsyncDaemonStopped) -> None:
+    def __init__(self, flag: AsyncDaemonStopperChecker) -> None:
         self._flag = flag
 
     def is_set(self) -> bool:
@@ -188,7 +188,7 @@ class _Stopped(AsyncDaemonStopped):
     def __repr__(self) -> str:
         return repr(self._flag)
 
-    async def wait(self, timeout: float | None = None) -> AsyncDaemonStopped:
+    async def wait(self, timeout: float | None = None) -> AsyncDaemonStopperChecker:
         if not self._flag.is_set():
             await current_loop.get().start(functools.partial(self._flag.wait, timeout))
         return self

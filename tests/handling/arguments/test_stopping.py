@@ -14,11 +14,11 @@ from trio.testing import MockClock
 
 from trioperator._concurrency.threads import run_in_thread
 from trioperator._handling.arguments.stopping import (
-    AsyncDaemonStopped,
+    AsyncDaemonStopperChecker,
     DaemonStopped,
     DaemonStoppingReason,
     Stopper,
-    SyncDaemonStopped,
+    SyncDaemonStopperChecker,
 )
 
 EXITING, DELETED = DaemonStoppingReason.OPERATOR_EXITING, DaemonStoppingReason.RESOURCE_DELETED
@@ -28,7 +28,7 @@ EXITING, DELETED = DaemonStoppingReason.OPERATOR_EXITING, DaemonStoppingReason.R
 async def test_a_flag_is_false_until_there_is_a_reason_and_reasons_are_combined(is_async: bool) -> None:
     stopper = Stopper(is_async=is_async)
     stopped = stopper.stopped
-    assert isinstance(stopped, AsyncDaemonStopped if is_async else SyncDaemonStopped)
+    assert isinstance(stopped, AsyncDaemonStopperChecker if is_async else SyncDaemonStopperChecker)
     assert isinstance(stopped, DaemonStopped)
     assert (bool(stopped), stopped.is_set(), stopped.reason, stopper.is_set) == (False, False, None, False)
     stopper.stop(EXITING)

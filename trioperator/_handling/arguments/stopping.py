@@ -11,7 +11,7 @@ import trio
 
 from trioperator._concurrency.threads import call_trio
 
-__all__ = ["AsyncDaemonStopped", "DaemonStopped", "DaemonStoppingReason", "Stopper", "SyncDaemonStopped"]
+__all__ = ["AsyncDaemonStopperChecker", "DaemonStopped", "DaemonStoppingReason", "Stopper", "SyncDaemonStopperChecker"]
 
 
 class DaemonStoppingReason(enum.Flag):
@@ -85,19 +85,19 @@ class DaemonStopped(abc.ABC):
                 await self._event.wait()
 
 
-class AsyncDaemonStopped(DaemonStopped):
+class AsyncDaemonStopperChecker(DaemonStopped):
     """Stop flag of an async function."""
 
     __slots__ = ()
 
-    async def wait(self, timeout: float | None = None) -> AsyncDaemonStopped:
+    async def wait(self, timeout: float | None = None) -> AsyncDaemonStopperChecker:
         """Wait until the flag is set, for at most *timeout* seconds, and return the flag."""
         await self._wait(timeout)
         self.is_set()
         return self
 
 
-class SyncDaemonStopped(DaemonStopped):
+class SyncDaemonStopperChecker(DaemonStopped):
     """Stop flag of a sync function, which runs in a thread."""
 
     __slots__ = ("_token",)
@@ -106,7 +106,7 @@ class SyncDaemonStopped(DaemonStopped):
         super().__init__()
         self._token = trio.lowlevel.current_trio_token()
 
-    def wait(self, timeout: float | None = None) -> SyncDaemonStopped:
+    def wait(self, timeout: float | None = None) -> SyncDaemonStopperChecker:
         """Block until the flag is set, for at most *timeout* seconds by Trio's clock, and return the flag.
 
         May be called in any thread. Raises ``trio.Cancelled`` in the daemon's own thread when it is cancelled.
@@ -134,7 +134,7 @@ class Stopper:
     __slots__ = ("stopped",)
 
     def __init__(self, *, is_async: bool) -> None:
-        self.stopped: DaemonStopped = AsyncDaemonStopped() if is_async else SyncDaemonStopped()
+        self.stopped: DaemonStopped = AsyncDaemonStopperChecker() if is_async else SyncDaemonStopperChecker()
 
     @property
     def is_set(self) -> bool:
