@@ -6,8 +6,6 @@ import functools
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["FORMER", "PUBLIC", "describe_missing", "find_place", "has_module", "is_package"]
-
 # The names of private modules that are public in ``kopf``.
 PUBLIC: Final[Mapping[str, str]] = {
     "_cogs.configs.configuration": "OperatorSettings",

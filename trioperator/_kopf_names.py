@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["REFUSED_SETTINGS", "SETTINGS_WITHOUT_EFFECT", "explain_missing"]
-
 #: Settings of Kopf's that have no meaning here, by sections: their defaults, and what there is for their purpose.
 SETTINGS_WITHOUT_EFFECT: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
     "process": ({"ultimate_exiting_timeout": 600.0}, "settings.process.grace limits how long stopping takes."),

@@ -6,8 +6,6 @@ import dataclasses
 import random as _random
 from collections.abc import Callable
 
-__all__ = ["Backoff"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:

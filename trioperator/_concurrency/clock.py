@@ -13,16 +13,6 @@ from typing import Final
 import trio
 import trio.lowlevel
 
-__all__ = [
-    "BootClock",
-    "find_wall_shift",
-    "make_clock",
-    "rewound_wall",
-    "steady_now",
-    "wall_now",
-    "wall_starts_at",
-]
-
 # Seconds by which two clocks may differ without one of them having been set.
 _PRECISION: Final = 0.01
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import trio
 
-__all__ = ["CoreTasks", "keep"]
-
 _current: Final[contextvars.ContextVar[CoreTasks | None]] = contextvars.ContextVar("trioperator-core", default=None)
 
 

@@ -9,8 +9,6 @@ import collections
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["FairQueue"]
-
 T = TypeVar("T")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import trio
 
-__all__ = ["Pulse"]
-
 
 class Pulse:
     """A signal for a task that waits in a loop, such as "the queue has changed".

@@ -16,20 +16,6 @@ from typing import Final, Protocol, TypeVar, cast
 import outcome
 import trio
 
-__all__ = [
-    "Calls",
-    "Limiter",
-    "ThreadObserver",
-    "call_trio",
-    "current_calls",
-    "current_observer",
-    "observe_threads",
-    "run_in_joined_thread",
-    "run_in_nursery_thread",
-    "run_in_thread",
-    "time_passes",
-]
-
 T = TypeVar("T")
 
 

@@ -8,8 +8,6 @@ import os
 import secrets
 import socket
 
-__all__ = ["make_identity"]
-
 
 def make_identity(*, manual: bool = False) -> str:
     """Return a name of this process: ``$POD_ID``, or the user, the host, the time and a random suffix.

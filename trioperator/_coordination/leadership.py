@@ -20,8 +20,6 @@ from trioperator._logs import get_logger
 from trioperator.errors import TrioperatorError
 from trioperator.settings import LeadershipSettings
 
-__all__ = ["Leadership"]
-
 _OWNER: Final = "leadership"
 # A standby asks so often, as a range of fractions of the retry period: replicas do not ask at the same time, and a
 # renewal is seen early enough to take over within the duration of the lease and one period.

@@ -18,8 +18,6 @@ from trioperator._concurrency.clock import wall_now
 from trioperator._kube.api_client import ApiClient
 from trioperator.errors import ConflictError, NotFoundError
 
-__all__ = ["Attempt", "Lease"]
-
 
 class Attempt(enum.Enum):
     """Result of an attempt to acquire or renew a lease."""

@@ -13,22 +13,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = [
-    "NOTHING",
-    "Member",
-    "Share",
-    "Sighting",
-    "choose_free",
-    "choose_surplus",
-    "compute_share",
-    "is_dead",
-    "list_alive",
-    "list_stale",
-    "make_key",
-    "observe",
-    "parse_members",
-]
-
 _PREFIX: Final = "members.trioperator.dev/"
 # Lease durations for which the record of a dead member is kept: until others, too, have noticed that it is dead.
 _KEPT: Final = 5

@@ -13,8 +13,6 @@ import trio
 from trioperator._logs import get_logger
 from trioperator.errors import PausedError
 
-__all__ = ["Pauses"]
-
 _logger = get_logger("trioperator.supervisor")
 
 

@@ -28,8 +28,6 @@ from trioperator._model.resource import Resource
 from trioperator.errors import ApiError, NotFoundError, TrioperatorError
 from trioperator.settings import PeeringSettings
 
-__all__ = ["GROUPS", "Peering", "find_peering_resource", "remove_record", "write_record"]
-
 GROUPS: Final = ("kopf.dev", "zalando.org")
 
 # Seconds, as a range, by which a record is renewed before it ends (Kopf's).

@@ -21,8 +21,6 @@ from trioperator._runtime.watching.scope import ObservedItems, Scope
 from trioperator.errors import ApiError, ConnectionLostError
 from trioperator.settings import OperatorSettings
 
-__all__ = ["Peerings"]
-
 _NAMESPACES: Final = "/api/v1/namespaces"
 _OWNER: Final = "peerings"
 # Seconds for the first lists, before objects are handled without them.

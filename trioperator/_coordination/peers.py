@@ -11,8 +11,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Peer", "Verdict", "judge", "parse_peers"]
-
 _DEFAULT_LIFETIME = 60.0
 
 

@@ -28,8 +28,6 @@ from trioperator._coordination.members import (
 from trioperator._kube.api_client import MERGE_PATCH, ApiClient
 from trioperator.errors import ConflictError, ConnectionLostError, NotFoundError
 
-__all__ = ["Session"]
-
 # So many records of earlier identities are removed, at most: others remove them, too, when they are old.
 _MAX_LEFT: Final = 16
 

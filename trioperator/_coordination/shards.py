@@ -25,8 +25,6 @@ from trioperator._logs import get_logger
 from trioperator.errors import ConflictError, PausedError, TrioperatorError
 from trioperator.settings import LeadershipSettings
 
-__all__ = ["ShardOwnership", "Shards"]
-
 # A session is renewed after this fraction of the retry period, so that a renewal is seen within the period.
 _JITTER: Final = (0.8, 0.95)
 # Seconds that leaving may take when the operator stops.

@@ -13,8 +13,6 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from trioperator.errors import TrioperatorError, UserCodeError
 
-__all__ = ["call", "forget_frames", "guarded", "name_of", "package_of", "trim", "trim_error", "unguarded"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

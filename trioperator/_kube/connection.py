@@ -10,8 +10,6 @@ from typing import Final
 from trioperator._kube.connection_info import ConnectionInfo, read_secret
 from trioperator.errors import ConfigError
 
-__all__ = ["SERVICE_ACCOUNT", "list_kubeconfigs", "load_connection", "load_service_account"]
-
 #: The folder in which a pod finds its service account.
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

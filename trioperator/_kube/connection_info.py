@@ -20,8 +20,6 @@ import msgspec
 from trioperator._model.urls import mask_userinfo
 from trioperator.errors import ConfigError
 
-__all__ = ["ConnectionInfo", "ServerUrl", "decode_pem", "parse_server_url", "read_secret"]
-
 _SECRETS: Final = frozenset({"password", "token", "private_key_data", "certificate_data", "ca_data", "proxy_url"})
 _PATHS: Final = ("token_file", "ca_path", "certificate_path", "private_key_path")
 

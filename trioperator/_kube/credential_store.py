@@ -28,8 +28,6 @@ from trioperator.settings import OperatorSettings
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["CredentialStore", "Login", "login_in_thread", "login_with"]
-
 _logger = get_logger("trioperator.kube.credential_store")
 _T = TypeVar("_T")
 

@@ -25,8 +25,6 @@ from trioperator.settings import OperatorSettings
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Credentials", "is_expired", "prepare_credentials"]
-
 # Seconds after which files with tokens and certificates are read again (as client-go does).
 _MAX_AGE: Final = 60.0
 # When credentials are renewed before they expire: seconds, and share of the time that is left.

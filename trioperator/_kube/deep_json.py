@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["DECODE_ERRORS", "decode_shallow", "split_items", "split_members"]
-
 #: What the decoder raises for invalid JSON, and for JSON that is nested too deeply.
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

@@ -19,8 +19,6 @@ from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
 from trioperator.errors import ApiError, ConnectionLostError, NotFoundError
 
-__all__ = ["Discovery", "discover"]
-
 _logger = get_logger("trioperator.kube.discovery")
 
 # For the document of one group version, whose server may be down. In seconds.

@@ -11,8 +11,6 @@ from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
 
-__all__ = ["AGGREGATED", "Group", "GroupVersion", "parse_group_version", "parse_root"]
-
 _logger = get_logger("trioperator.kube.discovery_documents")
 
 #: The ``Accept`` header of a request for aggregated discovery.

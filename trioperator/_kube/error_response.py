@@ -12,8 +12,6 @@ from trioperator._http.transport import Headers, find_header
 from trioperator._kube.deep_json import DECODE_ERRORS, decode_shallow
 from trioperator.errors import ApiError
 
-__all__ = ["is_version_too_large", "parse_error_response", "parse_retry_after", "parse_status"]
-
 # Characters of the server's message to keep: it may quote a whole object.
 _MAX_MESSAGE: Final = 256
 # Bytes of a Status that is nested too deeply for the decoder, at most: taking it apart takes time.

@@ -25,8 +25,6 @@ import msgspec
 
 from trioperator.errors import ConfigError, LoginError
 
-__all__ = ["ExecPlugin", "describe_cluster", "parse_exec_plugin", "run_exec_plugin"]
-
 _VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 # Seconds until a plugin is killed; those of clouds take a few.
 _TIMEOUT: Final = 60.0

@@ -20,8 +20,6 @@ from trioperator._kube.tls_config import build_ssl_context, read_tls_config
 from trioperator._model.urls import mask_userinfo
 from trioperator.errors import ConfigError
 
-__all__ = ["HttpxTransport", "open_proxy_transport"]
-
 # Errors that httpx raises before it sends the request.
 _NOT_REACHED: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 # Seconds for closing a response when its reader is cancelled.

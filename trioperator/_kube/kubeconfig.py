@@ -15,8 +15,6 @@ from trioperator._kube.connection_info import ConnectionInfo, decode_pem
 from trioperator._kube.exec_plugin import describe_cluster, parse_exec_plugin, run_exec_plugin
 from trioperator.errors import ConfigError, LoginError
 
-__all__ = ["describe_unused", "load_kubeconfig"]
-
 # With any of these, an exec plugin or auth provider is not used.
 _CREDENTIALS: Final = frozenset({"token", "token_file", "username", "certificate_data", "certificate_path"})
 # What replaces the auth providers that client-go had.

@@ -7,8 +7,6 @@ import os
 
 from trioperator.errors import ConfigError
 
-__all__ = ["find_login"]
-
 
 def find_login(host: str) -> tuple[str, str] | None:
     """Return the user and the password for a host, None if there are none. Raises ConfigError for an invalid file."""

@@ -11,17 +11,6 @@ import trio
 from trioperator._kube.deep_json import DECODE_ERRORS, decode_shallow, split_items, split_members
 from trioperator._model.lazy_object import LARGE, LazyObject, Soon
 
-__all__ = [
-    "BrokenObject",
-    "Page",
-    "RawObject",
-    "find_soon",
-    "parse_deep_page",
-    "parse_identity",
-    "parse_object",
-    "parse_page",
-]
-
 
 class _Metadata(msgspec.Struct, gc=False):
     uid: str | None = None

@@ -9,8 +9,6 @@ import math
 
 import trio
 
-__all__ = ["Outage"]
-
 
 class Outage:
     """The one watch that reports that the API server cannot be reached, so that the log is not flooded."""

@@ -11,8 +11,6 @@ from trioperator._http.transport import TransportError
 from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator.errors import ApiError, TooManyRequestsError
 
-__all__ = ["JSON_PATCH", "adjust_delay", "is_repeatable", "is_retryable", "iterate_backoffs", "may_be_processed"]
-
 JSON_PATCH: Final = "application/json-patch+json"
 
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from trioperator._kube.connection_info import ConnectionInfo, decode_pem
 from trioperator.errors import ConfigError
 
-__all__ = ["TlsConfig", "build_ssl_context", "open_private_file", "read_tls_config"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TlsConfig:

@@ -6,8 +6,6 @@ import contextvars
 import logging
 from typing import Any, Final
 
-__all__ = ["add_current_object", "current_cause"]
-
 #: The cause of the handler that runs: anything with a logger. See :mod:`trioperator._handling.arguments.context`.
 current_cause: Final[contextvars.ContextVar[Any]] = contextvars.ContextVar("trioperator-cause")
 

@@ -18,8 +18,6 @@ from trioperator._logs.context import add_current_object
 from trioperator._logs.records import RECORD_KEYS, get_message, represent
 from trioperator.errors import ConfigError
 
-__all__ = ["LogFormat", "configure"]
-
 
 class LogFormat(enum.Enum):
     """Log formats of the command line. The values are format strings of the standard library, except for JSON."""

@@ -13,18 +13,6 @@ from trioperator._logs._structlog import BoundLoggerBase, DropEvent, merge_conte
 from trioperator._logs.processors import has_processors, process
 from trioperator._logs.records import RECORD_KEYS, interpolate, represent
 
-__all__ = [
-    "LocalObjectLogger",
-    "Logger",
-    "ObjectLogger",
-    "ObjectRef",
-    "describe_ref",
-    "get_logger",
-    "object_logger",
-    "observing_objects",
-    "trim_traceback",
-]
-
 
 class ObjectRef(TypedDict):
     """Reference to an object in logs."""

@@ -10,8 +10,6 @@ from trioperator._logs._structlog import DropEvent
 from trioperator._logs.records import represent
 from trioperator.errors import ConfigError
 
-__all__ = ["Processor", "has_processors", "process", "set_log_processors"]
-
 #: A processor of structlog: gets the standard library's logger, the name of the level, and the event dict.
 Processor: TypeAlias = Callable[[Any, str, MutableMapping[str, Any]], Mapping[str, Any]]
 

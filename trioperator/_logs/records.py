@@ -6,8 +6,6 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["RECORD_KEYS", "get_message", "interpolate", "represent", "to_text"]
-
 # Reserved attributes of log records, which extra fields must not overwrite.
 RECORD_KEYS: Final = frozenset(vars(logging.makeLogRecord({}))) | frozenset(
     {"asctime", "event_fields", "event_message", "k8s_ref", "k8s_skip", "message", "taskName"}

@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 from trioperator._model.jsontypes import copy_json
 from trioperator._model.lazy_object import LazyObject
 
-__all__ = ["Annotations", "Body", "BodyEssence", "Labels", "MappingView", "Meta", "Spec", "Status"]
-
 BodyEssence: TypeAlias = dict[str, Any]
 _CONTAINERS: Final[frozenset[type]] = frozenset({dict, list})
 

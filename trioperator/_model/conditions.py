@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["Condition", "describe_condition", "is_met"]
-
 #: ``"Ready"`` or ``"Ready=False"`` of the object's ``status.conditions``, or a function of the object.
 Condition: TypeAlias = str | Callable[[dict[str, Any]], object]
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from trioperator._model.resource import Resource
 
-__all__ = ["is_established", "name_of_crd", "resources_of_crd", "version_rank"]
-
 _VERBS = frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"})
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 

@@ -6,8 +6,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-__all__ = ["Column", "KindInfo", "Rule", "Scale", "find_kind", "get_kind", "set_kind"]
-
 _ATTRIBUTE: Final = "__trioperator_kind__"
 
 

@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple, overload
 
 from trioperator._model.fields import FieldPath, resolve
 
-__all__ = ["Diff", "DiffItem", "DiffOperation", "diff", "reduce_diff"]
-
 
 class DiffOperation(enum.StrEnum):
     """How a field has changed."""

@@ -14,8 +14,6 @@ import msgspec
 
 from trioperator._model.jsontypes import JsonObject
 
-__all__ = ["DIGEST", "restore", "shrink"]
-
 #: The only key of a mapping that replaces a value.
 DIGEST: Final = "trioperator.dev/digest"
 

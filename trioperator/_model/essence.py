@@ -8,8 +8,6 @@ from typing import Any
 from trioperator._model.body import BodyEssence
 from trioperator._model.fields import FieldPath, resolve
 
-__all__ = ["build_essence", "marker_key"]
-
 # Annotations with these prefixes or their subdomains belong to operators, even without the marker.
 _OPERATORS = ("trioperator.dev", "kopf.zalando.org")
 _SUBDOMAINS = tuple(f".{prefix}" for prefix in _OPERATORS)

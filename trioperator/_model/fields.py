@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Any, TypeAlias
 
-__all__ = ["FieldPath", "FieldSpec", "ensure", "parse_field", "remove", "resolve", "without"]
-
 FieldPath: TypeAlias = tuple[str, ...]
 FieldSpec: TypeAlias = str | list[str] | tuple[str, ...] | None
 

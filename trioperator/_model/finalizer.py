@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["add_finalizer", "has_finalizer", "is_deleting", "remove_finalizer"]
-
 
 def is_deleting(body: Mapping[str, Any]) -> bool:
     """Return whether the object is being deleted."""

@@ -8,8 +8,6 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 import msgspec
 
-__all__ = ["Json", "JsonObject", "RawBody", "RawEvent", "RawEventType", "copy_json"]
-
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 

@@ -14,8 +14,6 @@ import msgspec
 
 from trioperator._model.fields import FieldPath, resolve
 
-__all__ = ["KEYED_DIGEST", "FieldDigests", "reveal"]
-
 #: The only key of a mapping that replaces a value.
 KEYED_DIGEST: Final = "trioperator.dev/keyed-digest"
 

@@ -14,8 +14,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-__all__ = ["LARGE", "LazyObject", "Soon", "conserve"]
-
 #: Bytes of JSON from which on an object is a large one. Most objects are smaller: they stay decoded, as to decode one
 #: takes as long as a tenth of a call of a handler.
 LARGE: Final = 8 * 1024

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Memo"]
-
 
 class Memo(dict[Any, Any]):
     """Dictionary with attribute access to its items.

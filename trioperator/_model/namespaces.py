@@ -6,8 +6,6 @@ import fnmatch
 import re
 from typing import TypeAlias
 
-__all__ = ["NamespacePattern", "is_exact", "match_namespace"]
-
 NamespacePattern: TypeAlias = str | re.Pattern[str]
 
 

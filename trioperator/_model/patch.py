@@ -10,21 +10,6 @@ import msgspec
 from trioperator._model.fields import FieldPath, ensure, remove, resolve
 from trioperator._model.jsontypes import JsonObject
 
-__all__ = [
-    "Patch",
-    "PatchFn",
-    "apply_merge",
-    "find_unmet",
-    "is_mapping",
-    "is_result",
-    "json_patch",
-    "merge_as_json_patch",
-    "merge_patches",
-    "preview",
-    "split_status",
-    "with_version_test",
-]
-
 # Fields of the metadata that differ after each write.
 _SERVER_FIELDS: Final = frozenset({"managedFields", "resourceVersion"})
 

@@ -12,16 +12,6 @@ import functools
 import re
 from typing import Any, Final
 
-__all__ = [
-    "PATTERN",
-    "Quantity",
-    "QuantityFormat",
-    "canonical_quantity",
-    "format_quantity",
-    "parse_quantity",
-    "quantity_value",
-]
-
 # As in the definitions that controller-gen makes.
 PATTERN: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"

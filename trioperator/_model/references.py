@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
-__all__ = ["ObjectReference", "OwnerReference", "build_object_reference", "build_owner_reference"]
-
 
 class ObjectReference(TypedDict, total=False):
     """Reference to an object."""

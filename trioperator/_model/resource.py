@@ -13,17 +13,6 @@ import msgspec
 
 from trioperator._model.similar_names import find_similar
 
-__all__ = [
-    "EVERYTHING",
-    "Marker",
-    "Resource",
-    "Selection",
-    "Selector",
-    "list_names",
-    "select_resources",
-    "suggest_kind",
-]
-
 _VERSION = re.compile(r"v\d+((alpha|beta)\d+)?")
 # Segments that need no quoting: quote() is slow.
 _PLAIN = re.compile(r"[\w.~-]*", re.ASCII)

@@ -10,8 +10,6 @@ import msgspec
 from trioperator._model.resource import Resource
 from trioperator._model.similar_names import find_similar
 
-__all__ = ["VERBS", "Rule", "describe_unknown_kind", "find_kind", "parse_rule"]
-
 #: All verbs that mean anything in rules, in the order in which roles usually have them.
 VERBS: Final = (
     *("*", "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),

@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ForwardRef, TypeVar
 
-__all__ = ["shows"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

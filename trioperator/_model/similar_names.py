@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-__all__ = ["find_similar", "suggest"]
-
 
 def suggest(unknown: Collection[str], known: Collection[str]) -> str:
     """Return a list of the unknown names, each with the known name that is most similar to it, if any is."""

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
-__all__ = ["build_target", "mask_userinfo"]
-
 # Up to the last @, as a password with unescaped slashes makes an invalid URL, but is one all the same.
 _USERINFO: Final = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)?.*@", re.DOTALL)
 _SAFE_PATH: Final = re.compile(r"/[\w./:@!$&'()*+,;=~%-]*", re.ASCII)

@@ -33,8 +33,6 @@ from trioperator.errors import (
     TrioperatorError,
 )
 
-__all__ = ["Applier", "collect_children"]
-
 _APPLY_PATCH: Final = "application/apply-patch+yaml"
 # Seconds until the watches of a new namespace should have begun, at the latest.
 _NAMESPACE_DELAY: Final = 5.0

@@ -14,8 +14,6 @@ from trioperator._handling.arguments.reconciling import ReconcileHandler
 from trioperator._handling.handlers.handler import unwrap
 from trioperator.settings import PersistenceSettings
 
-__all__ = ["CLAIM", "claim_of", "is_named"]
-
 #: The annotation of children with the handler that applies them.
 CLAIM: Final = "trioperator.dev/reconciled-by"
 

@@ -14,8 +14,6 @@ from trioperator.errors import (
     TrioperatorError,
 )
 
-__all__ = ["ChildrenError", "LoopError", "UnservedNamespaceError", "reason_of"]
-
 # Problems with children that a message names.
 _MAX_NAMED: Final = 3
 _WORD: Final = re.compile(r"[A-Z][A-Za-z]*")

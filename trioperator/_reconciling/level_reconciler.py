@@ -40,8 +40,6 @@ from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.result import DONE, RequeueAt, Result
 from trioperator.errors import ConfigError, PausedError
 
-__all__ = ["LevelReconciler"]
-
 # Resyncs are earlier by a random part of this fraction, so that objects that began together spread.
 _SPREAD: Final = 0.1
 # Seconds after which what is forbidden is tried again at the latest: rights that are granted are no event.

@@ -8,8 +8,6 @@ from typing import Final
 
 from trioperator._concurrency.backoff import Backoff
 
-__all__ = ["LoopGuard"]
-
 # Seconds after which what is done again is no loop.
 _CALM: Final = 60.0
 # Calm keys are forgotten when there are this many, and whenever their number has doubled.

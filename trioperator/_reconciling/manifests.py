@@ -11,8 +11,6 @@ from trioperator._reconciling.related import RelatedCache, RelatedRecord, Writer
 from trioperator._reconciling.schedules import Applied, ChildKey
 from trioperator._reconciling.watches import RelatedKind
 
-__all__ = ["Manifest", "is_as_desired", "is_ready"]
-
 
 class Manifest(NamedTuple):
     """A desired child, ready to be sent. ``kind`` is the one that is owned, ``key`` may name another version of it."""

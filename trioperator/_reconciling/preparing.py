@@ -20,8 +20,6 @@ from trioperator.client.adoption import adopt
 from trioperator.client.kinds import to_dict
 from trioperator.errors import ConfigError
 
-__all__ = ["Preparer"]
-
 # The server's own, as objects have them that were read: they are no desired state, or are preconditions.
 _SERVERS: Final = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation")
 

@@ -26,8 +26,6 @@ from trioperator._reconciling.watches import RelatedKind, RelatedWatches
 from trioperator._runtime.patching.requests import is_about_uid
 from trioperator.errors import ConflictError, NotFoundError, PausedError, TrioperatorError
 
-__all__ = ["Pruner", "delete_child"]
-
 
 async def delete_child(
     client: ApiClient, kind: RelatedKind, record: RelatedRecord, *, logger: Logger, why: str

@@ -19,8 +19,6 @@ from trioperator._reconciling.pruning import delete_child
 from trioperator._reconciling.related import RelatedRecord
 from trioperator.errors import ForbiddenError
 
-__all__ = ["make_room"]
-
 # The length of a name that leaves room for what makes it unique: the shortest limit of names is 52.
 _MAX_PREFIX: Final = 40
 _QUOTA: Final = re.compile(r"exceeded quota: .*?, requested: (?P<requested>.*?), used: ")

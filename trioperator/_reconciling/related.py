@@ -19,8 +19,6 @@ from trioperator._kube.objects import RawObject, parse_object
 from trioperator._model.resource import Resource
 from trioperator._reconciling.claims import CLAIM
 
-__all__ = ["OwnWrite", "RelatedCache", "RelatedObserver", "RelatedRecord", "Target", "Writer", "read_record"]
-
 
 class _Owner(msgspec.Struct, gc=False):
     uid: str = ""

@@ -17,8 +17,6 @@ from trioperator._reconciling.schedules import HandlerSchedule
 from trioperator.errors import TemporaryError, TrioperatorError
 from trioperator.helpers import events
 
-__all__ = ["is_news", "log_failure", "post_failure", "set_condition"]
-
 # Seconds for which the same error is not logged again: the first attempts follow each other closely.
 _QUIET: Final = 5.0
 # Characters of the message of a condition, and children that it names.

@@ -11,8 +11,6 @@ from trioperator._handling.handlers.children import Child
 from trioperator._reconciling.manifests import Manifest, is_as_desired, is_ready
 from trioperator._reconciling.schedules import HandlerSchedule
 
-__all__ = ["Rollout"]
-
 
 class Rollout:
     """The children of one call whose strategy is ``rolling``, each with the others of its kind."""

@@ -14,8 +14,6 @@ from trioperator._handling.arguments.reconciling import ReconcileHandler
 from trioperator._model.resource import Resource
 from trioperator._reconciling.loop_guard import LoopGuard
 
-__all__ = ["Applied", "ChildKey", "HandlerSchedule", "ObjectSchedule"]
-
 # After errors in a row. The first ones are often over at once: a conflict, a namespace that is being created.
 _BACKOFF: Final = Backoff(initial=0.1, maximum=600.0)
 

@@ -15,8 +15,6 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-__all__ = ["BURST", "COMBINED", "MAX_ENTRIES", "REFILL", "SIMILAR", "WINDOW", "Correlator", "Occurrence", "Series"]
-
 # Events of one object in a burst, and seconds until another one is allowed.
 BURST: Final = 25
 REFILL: Final = 300.0

@@ -10,8 +10,6 @@ from trioperator._model.jsontypes import JsonObject
 from trioperator._recorder.correlator import Occurrence, Series
 from trioperator.settings.posting import PostingSettings
 
-__all__ = ["MAX_MESSAGE", "build_event", "build_update", "events_path", "get_namespace", "shorten"]
-
 # Bytes that the API server accepts.
 MAX_MESSAGE: Final = 1024
 _MAX_LINE: Final = 128

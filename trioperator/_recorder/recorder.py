@@ -37,8 +37,6 @@ from trioperator.errors import ApiError, ForbiddenError, NotFoundError, PausedEr
 from trioperator.settings import OperatorSettings
 from trioperator.settings.posting import PostingSettings
 
-__all__ = ["MAX_QUEUED", "EventRecorder"]
-
 _Backoffs: TypeAlias = Iterable[float] | float | None
 
 # So many events wait for being posted at most, and of those log messages.

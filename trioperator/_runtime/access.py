@@ -11,8 +11,6 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator.errors import ForbiddenError, TrioperatorError
 
-__all__ = ["may_list_namespaces"]
-
 _NAMESPACES: Final = "/api/v1/namespaces"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _MISSING: Final = "Namespaces are not watched, which is not needed for exact names"

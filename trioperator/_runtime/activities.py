@@ -18,8 +18,6 @@ from trioperator._handling.handlers.outcome import Outcome, describe_with_type
 from trioperator.errors import ActivityError
 from trioperator.settings import OperatorSettings
 
-__all__ = ["run_activity"]
-
 
 async def run_activity(
     handlers: Sequence[ActivityHandler], cause: ActivityCause, invoker: Invoker, *, deadline: float = math.inf

@@ -13,8 +13,6 @@ from trioperator._kube.credential_store import Login
 from trioperator._runtime.activities import run_activity
 from trioperator.errors import ActivityError, LoginError
 
-__all__ = ["make_login"]
-
 
 def make_login(handlers: Sequence[ActivityHandler], cause: ActivityCause, invoker: Invoker) -> Login:
     """Return a login that calls all *handlers*, each until it has ended, and returns the credentials of all.

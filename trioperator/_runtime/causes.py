@@ -19,8 +19,6 @@ from trioperator._model.finalizer import has_finalizer
 from trioperator._model.keyed_digest import FieldDigests, reveal
 from trioperator._runtime.cache import ObjectState
 
-__all__ = ["TITLES", "CauseFactory", "Change", "Essences", "Recall", "report_begin"]
-
 TITLES: Final[Mapping[Reason, str]] = {
     Reason.CREATE: "creation",
     Reason.UPDATE: "updating",

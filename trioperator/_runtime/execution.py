@@ -36,8 +36,6 @@ from trioperator._runtime.progress.saver import Saver
 from trioperator._runtime.result import Result
 from trioperator.settings import OperatorSettings
 
-__all__ = ["Execution", "Executor", "HandlerPatch", "ReconcilesLevel"]
-
 # How often in a row a handler is interrupted by changes of its object, before it may finish in spite of them.
 _INTERRUPTIONS = 3
 # What a handler has contributed at first.

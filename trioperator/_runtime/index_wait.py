@@ -9,8 +9,6 @@ import trio
 
 from trioperator._runtime.cache import ObjectState
 
-__all__ = ["IndexWait"]
-
 
 class IndexWait:
     """Objects whose newest states are own writes that are not indexed yet, and how long that is waited for.

@@ -25,8 +25,6 @@ from trioperator._kube.watch import RawObject
 from trioperator._runtime.cache import ObjectCache, ObjectState
 from trioperator._runtime.causes import CauseFactory
 
-__all__ = ["Indexing"]
-
 
 class _Failure(msgspec.Struct, frozen=True):
     """Failure of an index handler for an object: tried again at ``due`` on Trio's clock, or never if that is None."""

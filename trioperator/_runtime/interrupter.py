@@ -14,8 +14,6 @@ from trioperator._runtime.cache import ObjectState, WatchEvent
 from trioperator._runtime.causes import Essences
 from trioperator.errors import UserCodeError
 
-__all__ = ["Interrupter"]
-
 
 class Interrupter:
     """Interrupts a call when its object is deleted, or is changed to what the handler was not shown.

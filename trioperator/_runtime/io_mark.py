@@ -26,8 +26,6 @@ else:
 
     _LIMIT = 0.0
 
-__all__ = ["IoMark"]
-
 
 class IoMark:
     """A moment in the current task."""

@@ -11,8 +11,6 @@ from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._model.fields import FieldPath
 from trioperator._model.resource import Resource
 
-__all__ = ["Kind", "Memory"]
-
 
 class Kind(msgspec.Struct, frozen=True, eq=False):
     """A watched resource kind, with the handlers of its objects. Only digests of its ``digested_fields`` are stored.

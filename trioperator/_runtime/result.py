@@ -6,8 +6,6 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-__all__ = ["AGAIN", "DONE", "ONWARD", "Again", "Done", "RequeueAt", "Result", "earlier"]
-
 
 class Done(msgspec.Struct, frozen=True):
     """Nothing is left to do until the next watch event."""

@@ -21,8 +21,6 @@ from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.reconciler import Reconciler
 from trioperator._runtime.workqueue import Lane, QueuedItem, WorkQueue
 
-__all__ = ["Shard", "ShardRouter", "ShardedCache", "find_shard"]
-
 
 def find_shard(key: str, shards: int) -> int:
     """Return the shard of an object by its uid. All replicas of all versions must agree on it."""

@@ -13,8 +13,6 @@ from typing import Protocol
 from trioperator._runtime.kind import Memory
 from trioperator._runtime.watch_event import WatchEvent
 
-__all__ = ["AtWork", "Predecessors"]
-
 
 class _Cache(Protocol):
     """The cache of one version."""

@@ -17,8 +17,6 @@ from trioperator._runtime.cache import ObjectCache, ObjectState
 from trioperator._runtime.result import AGAIN, DONE, Result
 from trioperator.errors import NotFoundError, TrioperatorError
 
-__all__ = ["Takeover"]
-
 _logger = get_logger("trioperator.coordination")
 
 

@@ -12,8 +12,6 @@ import trio
 
 from trioperator._runtime.watch_event import WatchEvent
 
-__all__ = ["Versioned", "Versions"]
-
 
 class Versioned(Protocol):
     """An object with its newest known version, and an own write's opaque version until when that is waited for."""

@@ -10,8 +10,6 @@ import msgspec
 from trioperator._kube.watch import RawObject
 from trioperator._model.jsontypes import copy_json
 
-__all__ = ["WatchEvent"]
-
 
 class WatchEvent(msgspec.Struct, frozen=True):
     """One event of an object: ``type`` is ADDED, MODIFIED or DELETED, or None for an object of a list.

@@ -24,8 +24,6 @@ from trioperator._logs import Logger, get_logger
 from trioperator._runtime.reconciler import Reconciler
 from trioperator.settings import OperatorSettings
 
-__all__ = ["Watchdog"]
-
 # Heartbeats within the limit, an even number: what exceeds the limit by less than the pause between two may be missed.
 _BEATS: Final = 4
 # Seconds between two looks at the setting while the watchdog is switched off.

@@ -22,8 +22,6 @@ from trioperator._concurrency.fair_queue import FairQueue
 from trioperator._concurrency.pulse import Pulse
 from trioperator._runtime.result import DONE, Again, RequeueAt, Result
 
-__all__ = ["Lane", "QueuedItem", "Reconciles", "WorkQueue", "open_workqueue", "serve_workqueue"]
-
 
 class _Item(Hashable, Protocol):
     """An item with its flow: items of other flows never wait for more than one item of this flow in a row."""

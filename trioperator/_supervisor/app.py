@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from trioperator._endpoints.live_view.app import LiveViewApp
 
-__all__ = ["OperatorOptions", "check_not_loading", "make_plan", "operator", "run"]
-
 _ENDPOINTS: Final = ("liveness_endpoint", "health_endpoint", "metrics_endpoint", "live_view_endpoint")
 
 

@@ -49,17 +49,6 @@ if TYPE_CHECKING:
     from trioperator._telemetry.tracing import Tracing
     from trioperator._webhooks.service import Admission
 
-__all__ = [
-    "ReadCaches",
-    "Reconciling",
-    "build_admission",
-    "build_read_caches",
-    "build_reconciling",
-    "check_webhooks",
-    "make_elections",
-    "make_instruments",
-]
-
 
 class Reconciling(msgspec.Struct, frozen=True, eq=False):
     """What reconciles objects: the reconciler, and its parts that others talk to."""

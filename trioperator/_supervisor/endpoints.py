@@ -10,8 +10,6 @@ from trioperator._supervisor.health import Health
 from trioperator._supervisor.plan import Plan
 from trioperator._telemetry.inspector import Inspector
 
-__all__ = ["Endpoints"]
-
 
 class Endpoints:
     """The endpoints of one operator that live as long as it does. Their servers are imported only if they are used."""

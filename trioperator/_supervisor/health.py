@@ -21,8 +21,6 @@ from trioperator._supervisor.shutdown import Shutdown
 if TYPE_CHECKING:
     from trioperator._webhooks.service import Admission
 
-__all__ = ["Health"]
-
 # Periods without progress after which a watch counts as dead.
 _PERIODS = 2
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trioperator._endpoints.live_view.app import LiveViewApp
     from trioperator._telemetry.instruments import Instruments
 
-__all__ = ["Flag", "Plan"]
-
 Flag: TypeAlias = trio.Event | threading.Event
 
 

@@ -19,18 +19,6 @@ from trioperator._runtime.cache import ObjectState
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.workqueue import WorkQueue
 
-__all__ = [
-    "Awaited",
-    "Busy",
-    "InFlight",
-    "Shutdown",
-    "describe_awaited",
-    "drain",
-    "report_awaited",
-    "unwrap_group",
-    "wait_flag",
-]
-
 # Delay before the first report, and between reports, in seconds.
 _FIRST_REPORT, _NEXT_REPORTS = 1.0, 5.0
 # Share of the grace for running handlers; the rest is for cancelled ones to exit.

@@ -22,8 +22,6 @@ import trio
 from trioperator._logs import get_logger
 from trioperator._supervisor.shutdown import Shutdown
 
-__all__ = ["HINT", "INTERRUPTED", "end_process_after", "handle_signals"]
-
 #: The exit code of a process that was interrupted before it had shut down.
 INTERRUPTED: Final = 130
 #: What to do if stopping takes too long.

@@ -12,8 +12,6 @@ from trioperator._concurrency.pulse import Pulse
 from trioperator._kube.watch import RawObject
 from trioperator._runtime.watching.reflector import Observer
 
-__all__ = ["AnnouncingObserver", "Changes"]
-
 
 class Changes:
     """A signal for any number of watchers. Announcements add up until a watcher waits again."""

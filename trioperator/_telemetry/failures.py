@@ -18,8 +18,6 @@ from trioperator._handling.handlers.handler import Handler
 from trioperator._handling.handlers.outcome import Outcome, describe
 from trioperator._logs import Logger
 
-__all__ = ["MAX_FAILURES", "Failure", "Failures", "mask_message"]
-
 #: Errors that are kept; older ones are in the log only.
 MAX_FAILURES: Final = 500
 # Characters of a message: as many as are stored on objects.

@@ -18,8 +18,6 @@ from trioperator.settings import OperatorSettings
 if TYPE_CHECKING:
     from trioperator._telemetry.instruments import Instruments
 
-__all__ = ["Inspector"]
-
 
 class Queued(Protocol):
     """A work queue, or several."""

@@ -39,8 +39,6 @@ from trioperator.errors import HandlerRetriesError, HandlerTimeoutError, Trioper
 if TYPE_CHECKING:
     from trioperator._telemetry.tracing import Tracing
 
-__all__ = ["CountingInvoker", "CountingQueue", "CountingReconciler", "Instruments", "Live", "name_kind"]
-
 # Handlers that can be cancelled on request. Reviews cannot: the write would be allowed then.
 _CANCELLABLE: Final = (ChangeHandler, EventHandler, SpawningHandler)
 # Errors of these handlers are those of the reconcile that has called them.

@@ -19,8 +19,6 @@ from trioperator._telemetry.failures import mask_message
 from trioperator._telemetry.inspector import Inspector
 from trioperator._telemetry.instruments import name_kind
 
-__all__ = ["STATES", "ObjectFilter", "describe_object", "find_object", "find_objects"]
-
 #: What an object may be doing, for filters.
 STATES: Final = ("at work", "queued", "due later", "failing", "idle")
 # More objects than this are shown in the order of the cache: sorting them would take too long.

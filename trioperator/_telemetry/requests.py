@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from trioperator._telemetry.tracing import Tracing
 
-__all__ = ["CountingClient"]
-
 # In place of the status code of a response, if there is none.
 _NO_RESPONSE: Final = "<error>"
 

@@ -14,8 +14,6 @@ from trioperator._model.jsontypes import JsonObject
 from trioperator._telemetry.statistics import OTHERS, Statistics
 from trioperator.errors import ReviewError
 
-__all__ = ["CountingReviews"]
-
 
 class CountingReviews:
     """A function for reviews, a :class:`WebhookFn`, that counts and times the calls of another one.

@@ -24,8 +24,6 @@ from trioperator._runtime.workqueue import QueuedItem
 from trioperator._telemetry.inspector import Inspector
 from trioperator._telemetry.instruments import name_kind
 
-__all__ = ["Tasks", "describe_queue", "describe_state", "describe_watches", "name_object", "take_snapshot"]
-
 # Tasks, objects and watches in a snapshot, at most.
 _MAX_TASKS: Final = 3000
 _MAX_OBJECTS: Final = 200

@@ -14,18 +14,6 @@ from typing import Final, TypeAlias
 
 from trioperator._runtime.cache import ObjectCache, ObjectState
 
-__all__ = [
-    "BATCH",
-    "OTHERS",
-    "CallStatistics",
-    "Histogram",
-    "KindStatistics",
-    "Reconcile",
-    "RequestStatistics",
-    "ReviewStatistics",
-    "Statistics",
-]
-
 #: A reconcile of an object in a cache: since when it was queued (None if it was not), when it began and ended, on
 #: Trio's clock, and its result (None if it was cancelled).
 Reconcile: TypeAlias = tuple[ObjectCache, float | None, float, float, str | None]

@@ -20,8 +20,6 @@ from trioperator._logs import ObjectRef
 from trioperator._runtime.cache import ObjectCache, ObjectState
 from trioperator._version import __version__
 
-__all__ = ["TracedCache", "Tracing"]
-
 # Watch events whose reconciles have not begun, at most. Beyond, reconciles begin traces of their own.
 _MAX_PENDING: Final = 10_000
 

@@ -43,8 +43,6 @@ from .writing.scale_writer import ScaleWriter
 from .writing.system_deleter import SystemDeleter
 from .writing.writer import Writer, Written
 
-__all__ = ["Api"]
-
 _log: Final = logging.getLogger(__name__)
 _PAGE_NOT_FOUND: Final = b"404 page not found\n"
 _AUTH_ERRORS: Final = frozenset({401, 403})

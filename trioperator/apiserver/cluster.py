@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from .controllers import Pace
     from .store.data_file import DataFile
 
-__all__ = ["Cluster"]
-
 BODY_LIMIT = 3 * 1024 * 1024  # bytes, as the real server has it
 
 Object = dict[str, Any]

@@ -12,8 +12,6 @@ from .model.messages import Request, Response
 from .reading import discovery, health, openapi, openapi_protobuf
 from .routing import PageNotFoundError, Router
 
-__all__ = ["read_document"]
-
 _JSON: Final = frozenset({"*/*", "application/*", "application/json"})
 
 

@@ -18,8 +18,6 @@ from .model.kinds import Kind
 from .model.user import User
 from .store.state import State
 
-__all__ = ["Gate"]
-
 
 class Gate:
     """Authentication and authorization of one cluster. ``users`` maps static bearer tokens to users."""

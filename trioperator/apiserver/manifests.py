@@ -10,8 +10,6 @@ from trioperator.errors import ConfigError
 
 from .bodies.yaml import YamlError, load_documents
 
-__all__ = ["Manifest", "load_objects", "metadata_of"]
-
 Manifest = str | pathlib.Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 

@@ -11,8 +11,6 @@ import trio
 
 from .cluster import Cluster
 
-__all__ = ["open_cluster"]
-
 _FLUSH_TIMEOUT: Final = 5.0  # seconds, for the last changes when the cluster is closed
 
 

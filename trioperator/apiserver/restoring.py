@@ -9,8 +9,6 @@ from .custom.definitions import kinds_of
 from .model.kinds import Catalog, kind_of
 from .model.unmarshal import UnmarshalError, unmarshal, unmarshal_metadata
 
-__all__ = ["stored_check"]
-
 _DEFINITION: Final = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 
 

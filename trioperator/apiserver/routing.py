@@ -11,8 +11,6 @@ from .model.kinds import Catalog, Kind
 from .model.messages import Request
 from .reading.reader import read_flag
 
-__all__ = ["PageNotFoundError", "Router", "Target", "subresource_verbs", "verb_of"]
-
 _CREATED: Final = frozenset({"binding", "eviction", "token"})  # subresources that are only created
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 

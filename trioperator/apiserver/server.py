@@ -15,8 +15,6 @@ from .cluster import Cluster
 from .model.user import ANONYMOUS, NO_CREDENTIALS
 from .serving.http import serve_listeners
 
-__all__ = ["serve_cluster"]
-
 _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # a server that listens on all addresses is reached here
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trioperator._tooling.deployment.bundle import BundleOptions
     from trioperator.cli.deployment import DeploymentRequest
 
-__all__ = ["bundle"]
-
 Version: TypeAlias = Annotated[
     str, option("--version", env="VERSION", metavar="VERSION", help="Version of the operator, such as 1.2.3.")
 ]

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trioperator._tooling.checking import Difference, HandlerSummary, Problem, Source
     from trioperator.cli.loading import LoadingError
 
-__all__ = ["check"]
-
 T = TypeVar("T", "Difference", "HandlerSummary", "Problem")
 
 

@@ -6,8 +6,6 @@ import click
 
 from trioperator._logs import LogFormat
 
-__all__ = ["LogFormatParamType"]
-
 
 class LogFormatParamType(click.Choice[LogFormat]):
     """A choice of log formats by their names, in upper or lower case: ``type=LogFormatParamType()`` of a Click option.

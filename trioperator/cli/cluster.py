@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trioperator.apiserver import Cluster
     from trioperator.cli.manifests import Manifest
 
-__all__ = ["ClusterOptions", "cluster", "kubeconfig_path", "run_cluster", "serve"]
-
 _logger = get_logger(__name__)
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from trioperator._supervisor.plan import Flag
     from trioperator.settings import OperatorSettings
 
-__all__ = ["CLIControls"]
-
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class CLIControls:

@@ -13,8 +13,6 @@ from trioperator.cli.options import declare_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["crds"]
-
 _option: Final = functools.partial(declare_option, "CRDS")
 
 Files: TypeAlias = Annotated[

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trioperator._tooling.permissions import Permissions
     from trioperator.cli.manifests import Manifest
 
-__all__ = ["DeploymentRequest", "load_parts", "manifests", "option", "parse_request"]
-
 #: Declares an option of commands about deployments.
 option: Final = functools.partial(declare_option, "DEPLOY")
 

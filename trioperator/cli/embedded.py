@@ -17,8 +17,6 @@ from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
 from trioperator.cli.cluster import kubeconfig_path
 from trioperator.cli.manifests import Manifest, apply_manifests, find_declared
 
-__all__ = ["run_embedded"]
-
 _logger = get_logger(__name__)
 
 

@@ -13,8 +13,6 @@ import trio
 
 from trioperator.errors import ConfigError
 
-__all__ = ["Snapshot", "check_installed", "wait_for_change"]
-
 # Milliseconds: changes that follow each other within a step are one change, but no longer than this altogether.
 _DEBOUNCE, _STEP = 1000, 50
 # Milliseconds between two looks where changes are not reported, such as at files of a virtual machine's host.

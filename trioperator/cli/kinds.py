@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from trioperator._model.resource import Resource
     from trioperator.cli.manifests import Manifest
 
-__all__ = ["discover_kinds"]
-
 
 async def discover_kinds(manifests: Iterable[Manifest] | None) -> Collection[Resource]:
     """Discover the resource kinds of the cluster, or of an embedded API server with the CRDs among these manifests.

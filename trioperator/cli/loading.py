@@ -15,8 +15,6 @@ from trioperator._logs import trim_traceback
 from trioperator._model.similar_names import find_similar
 from trioperator.errors import ConfigError
 
-__all__ = ["LoadingError", "load_all", "load_file", "load_module"]
-
 
 class LoadingError(ConfigError):
     """Raised when the user's code fails. Its cause is the user's error, with a traceback that starts in that code."""

@@ -14,8 +14,6 @@ from trioperator.errors import ApiError, ConfigError
 if TYPE_CHECKING:
     from trioperator.apiserver import Cluster
 
-__all__ = ["Manifest", "apply_manifests", "find_declared", "load_manifests"]
-
 _logger = get_logger(__name__)
 
 _STDIN: Final = "-"

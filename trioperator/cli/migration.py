@@ -20,8 +20,6 @@ from trioperator.errors import ConfigError
 if TYPE_CHECKING:
     from trioperator._tooling.checking import Difference, Source
 
-__all__ = ["examine_migration", "print_differences", "print_differences_as_json"]
-
 _COLOURS: Final = {"fails": "red", "differs": "yellow", "native": "cyan"}
 
 

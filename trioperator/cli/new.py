@@ -16,8 +16,6 @@ from trioperator.errors import ConfigError
 if TYPE_CHECKING:
     from trioperator._tooling.scaffolding import ProjectOptions
 
-__all__ = ["new"]
-
 _option: Final = functools.partial(declare_option, "NEW")
 
 Name: TypeAlias = Annotated[

@@ -6,8 +6,6 @@ from typing import Any
 
 import typer
 
-__all__ = ["declare_option", "split_names"]
-
 
 def declare_option(command: str, *names: str, env: str | tuple[str, ...], **settings: Any) -> Any:
     """Declare an option of a command and its environment variables, ``TRIOPERATOR_{command}_{env}``."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trioperator._kube.api_client import ApiClient
     from trioperator._model.resource import Resource
 
-__all__ = ["freeze", "resume"]
-
 _DEV_PRIORITY: Final = 666
 
 Name: TypeAlias = Annotated[

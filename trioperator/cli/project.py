@@ -6,8 +6,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 
-__all__ = ["find_project_modules", "find_roots", "is_in_project", "is_library"]
-
 _LIBRARIES = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
 _OWN_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from prometheus_client.registry import Collector, CollectorRegistry
 
-__all__ = ["ProjectMetrics"]
-
 
 class ProjectMetrics:
     """Collectors in the default registry, with the files of the code that has registered them.

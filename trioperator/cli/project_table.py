@@ -8,8 +8,6 @@ from typing import Any, Final, TypeAlias
 
 from trioperator.errors import ConfigError
 
-__all__ = ["COMMANDS", "find_defaults", "find_options", "read_table"]
-
 #: The commands that have options in the table.
 COMMANDS: Final = ("run", "check", "rbac", "manifests", "bundle", "crds")
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trioperator._model.resource import Resource
     from trioperator._tooling.permissions import Requirements, Rule
 
-__all__ = ["RbacOptions", "make_requirements", "parse_pair", "parse_rules", "rbac"]
-
 # The peering object of operators that name none.
 _DEFAULT_PEERING: Final = "default"
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from trioperator.cli.controls import CLIControls
     from trioperator.cli.run_options import RunOptions
 
-__all__ = ["Reloader"]
-
 _logger = get_logger(__name__)
 
 # Seconds that an operator may take to stop in order when a file has changed; then it is cancelled.

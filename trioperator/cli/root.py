@@ -16,8 +16,6 @@ from trioperator._version import __version__
 from trioperator.cli.project_table import COMMANDS, find_defaults, read_table
 from trioperator.errors import ConfigError
 
-__all__ = ["app"]
-
 # The commands in the order of the help, with the modules that have functions of these names.
 _MODULES: Final = {
     "new": "new",

@@ -20,8 +20,6 @@ from trioperator.cli.run_options import (
     make_operator_options,
 )
 
-__all__ = ["load_and_show", "run", "run_operator"]
-
 
 class LogFormatName(enum.StrEnum):
     """Names of the log formats on the command line."""

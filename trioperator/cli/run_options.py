@@ -12,8 +12,6 @@ from trioperator.cli.controls import CLIControls
 if TYPE_CHECKING:
     from trioperator._supervisor.app import OperatorOptions
 
-__all__ = ["CoordinationOptions", "EmbeddedOptions", "LogOptions", "RunOptions", "make_operator_options"]
-
 # Of --dev, as in Kopf.
 _DEV_PRIORITY: Final = 666
 

@@ -11,8 +11,6 @@ from trioperator._logs import LogFormat
 if TYPE_CHECKING:
     from trioperator.cli.run_options import RunOptions
 
-__all__ = ["show_summary"]
-
 
 def show_summary(options: RunOptions, stream: TextIO | None = None) -> None:
     """Print the summary to a terminal, by default that of the logs; nothing elsewhere, in JSON, and if quiet."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.tree import Tree
 
-__all__ = ["render", "top"]
-
 _URL: Final = "http://127.0.0.1:8083"
 _MAX_ROWS: Final = 20
 _MAX_CHILDREN: Final = 8

@@ -14,8 +14,6 @@ from trioperator._model.resource import Resource
 from trioperator.errors import ForeignChildError
 from trioperator.helpers import _clients, hierarchies
 
-__all__ = ["CREATE_ONLY", "HANDLED", "Default", "adopt", "check_owner", "find_handled"]
-
 
 class Default(enum.Enum):
     """Default of ``owner=``: the object that is being handled, if any."""

@@ -38,8 +38,6 @@ from trioperator.client.typed import (
 )
 from trioperator.errors import ConflictError, NotFoundError
 
-__all__ = ["Client", "Propagation"]
-
 #: What becomes of the children of a deleted object.
 Propagation: TypeAlias = Literal["Background", "Foreground", "Orphan"]
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from trioperator._kube.api_client import ApiClient
 
-__all__ = ["Connection", "SyncConnection", "make_kubeconfig"]
-
 _NAME: Final = "trioperator"
 
 

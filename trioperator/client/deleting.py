@@ -16,8 +16,6 @@ from trioperator._model.jsontypes import JsonObject
 from trioperator.client.locating import Target
 from trioperator.errors import ApiError, ConflictError, ConnectionLostError, NotFoundError, ServerError
 
-__all__ = ["Deletion", "is_replaced", "replaced_error"]
-
 # Seconds: an object that was created so long before it was to be deleted is the one that was meant, as far as the
 # clocks of servers agree.
 _CLEARLY_OLDER: Final = 30.0

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["lend_transport"]
-
 
 def lend_transport(transport: httpx.AsyncBaseTransport, library: ModuleType) -> Any:
     """Return an asynchronous transport for *library*, which is httpx or a fork of it, that sends through *transport*.

@@ -12,8 +12,6 @@ from trioperator._model.jsontypes import JsonObject
 from trioperator._model.resource import Resource, Selector
 from trioperator.helpers import _clients
 
-__all__ = ["KindName", "TargetName", "explain_nameless", "parse_kind", "parse_target", "to_dict"]
-
 #: A kind that is known as it is, or to be looked up in the cluster.
 KindName: TypeAlias = Resource | Selector
 

@@ -14,8 +14,6 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator.client.connection import make_kubeconfig
 
-__all__ = ["LIBRARIES", "LibraryLogins"]
-
 #: Libraries that find no configuration by themselves. Others, such as kr8s, read $KUBECONFIG, as the operator does.
 LIBRARIES: Final = ("kubernetes", "kubernetes.aio", "kubernetes_asyncio")
 

@@ -18,8 +18,6 @@ from trioperator.errors import NotFoundError
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Connect", "Locator", "Target", "choose_namespace"]
-
 #: Returns the connected client of one API server; it logs in first, if need be.
 Connect: TypeAlias = Callable[[], Awaitable[ApiClient]]
 

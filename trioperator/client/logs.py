@@ -8,8 +8,6 @@ from typing import Final
 from trioperator._http.transport import Response
 from trioperator.errors import ConnectionLostError
 
-__all__ = ["LogLines"]
-
 # Bytes of a line that are kept in memory, at most: longer ones are cut into parts.
 _MAX_LINE: Final = 1024 * 1024
 

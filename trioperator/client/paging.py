@@ -14,8 +14,6 @@ from trioperator._kube.objects import BrokenObject, RawObject
 from trioperator._model.jsontypes import JsonObject
 from trioperator.errors import NotFoundError
 
-__all__ = ["Labels", "Listing", "ObjectPages", "make_selectors", "report_broken"]
-
 T = TypeVar("T")
 
 # What keys and values of labels consist of, and what has a meaning in field selectors.

@@ -37,8 +37,6 @@ from trioperator.client.waiting import wait_until
 from trioperator.client.watching import ObjectWatch
 from trioperator.errors import ExpiredError, NotFoundError
 
-__all__ = ["Reader"]
-
 T = TypeVar("T")
 
 _Watching: TypeAlias = contextlib.AbstractAsyncContextManager[ObjectWatch[T]]

@@ -9,8 +9,6 @@ from trioperator._kube.discovery import discover
 from trioperator._model.resource import Resource, Selector
 from trioperator.errors import ConfigError, NotFoundError
 
-__all__ = ["ResourceFinder"]
-
 
 class ResourceFinder:
     """Resources by the names that were looked up. What was found is remembered until it turns out to be gone."""

@@ -25,8 +25,6 @@ from trioperator.settings import OperatorSettings
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["Session", "open_client"]
-
 _logger = get_logger(__name__)
 
 

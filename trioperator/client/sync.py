@@ -39,8 +39,6 @@ from trioperator.client.typed import (
 )
 from trioperator.client.watching import ObjectEvent
 
-__all__ = ["SyncClient"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

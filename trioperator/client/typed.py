@@ -17,30 +17,6 @@ from trioperator._model.jsontypes import JsonObject
 from trioperator.client.paging import Labels
 from trioperator.errors import AdmissionError, DecodeError
 
-__all__ = [
-    "ApplyAnyOptions",
-    "ApplyOptions",
-    "CreateAnyOptions",
-    "CreateOptions",
-    "Foreign",
-    "GetAnyOptions",
-    "GetOptions",
-    "IterateOptions",
-    "Kind",
-    "Lightkube",
-    "ListOptions",
-    "PatchAnyOptions",
-    "PatchOptions",
-    "ReplaceAnyOptions",
-    "ReplaceOptions",
-    "TypedCondition",
-    "WaitOptions",
-    "WatchOptions",
-    "decode_all",
-    "find_model",
-    "make_decoder",
-]
-
 # Errors show no more objects than these.
 _SHOWN: Final = 5
 

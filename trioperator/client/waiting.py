@@ -12,8 +12,6 @@ from trioperator._kube.objects import RawObject
 from trioperator.client.paging import Listing, make_selectors
 from trioperator.client.watching import ObjectWatch
 
-__all__ = ["wait_until"]
-
 T = TypeVar("T")
 
 

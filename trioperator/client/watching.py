@@ -36,8 +36,6 @@ else:
 
     T = TypeVar("T")
 
-__all__ = ["ObjectEvent", "ObjectWatch"]
-
 # Seconds: a server that ends watches sooner does not serve them.
 _SHORTEST: Final = 1.0
 # Seconds: a stream that breaks later was a good one until then. Load balancers cut off idle ones after 50 or more.

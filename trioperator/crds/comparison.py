@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-__all__ = ["compare_definitions", "find_breaking_changes"]
-
 JsonObject: TypeAlias = Mapping[str, Any]
 
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"

@@ -13,19 +13,6 @@ from trioperator._handling.declaring.registry import OperatorRegistry, get_defau
 from trioperator._model.custom_kind import Column, KindInfo, Rule, Scale, set_kind
 from trioperator.crds import pydantic_models
 
-__all__ = [
-    "KindOptions",
-    "embedded_resource",
-    "format_of",
-    "kind",
-    "list_map",
-    "list_set",
-    "preserve_unknown_fields",
-    "rule",
-    "rules",
-    "rules_of",
-]
-
 T = TypeVar("T")
 
 _RULES: Final = "__trioperator_rules__"

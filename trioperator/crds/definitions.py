@@ -13,8 +13,6 @@ from trioperator.crds.schema import make_schema
 from trioperator.crds.structural import Schema, without_defaults
 from trioperator.errors import ConfigError
 
-__all__ = ["collect_definitions", "make_definition"]
-
 _DOCS: Final = {
     "apiVersion": "The version of the schema of this object.",
     "kind": "The kind of this object.",

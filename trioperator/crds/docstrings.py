@@ -17,8 +17,6 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["describe_class", "describe_fields"]
-
 
 def describe_class(cls: type) -> str | None:
     """Return the docstring of a class, its paragraphs unwrapped; None without one, or with a generated one only."""

@@ -10,8 +10,6 @@ from msgspec import Meta
 
 from trioperator.crds.declaring import format_of, list_map
 
-__all__ = ["Condition", "ConditionList", "IntOrString", "ObjectMeta", "OwnerRef"]
-
 #: An integer, or a string such as ``"25%"`` or the name of a port.
 IntOrString: TypeAlias = int | str
 

@@ -12,8 +12,6 @@ import msgspec
 from trioperator.crds.structural import Schema, join_union, make_nullable, make_values
 from trioperator.errors import ConfigError
 
-__all__ = ["add_rules", "is_model", "make_schema"]
-
 _REF: Final = "#/$defs/"
 # Keys that mean the same in CRDs; those that begin with "x-kubernetes-" do, too.
 _KEPT: Final = frozenset(

@@ -29,8 +29,6 @@ from trioperator.crds.structural import (
 )
 from trioperator.errors import ConfigError
 
-__all__ = ["make_extras", "make_schema"]
-
 # Factories of defaults whose results are always the same.
 _EMPTY: Final[Mapping[Any, Any]] = {list: [], dict: {}, set: [], frozenset: [], tuple: []}
 _LISTS: Final = (inspect.ListType, inspect.SetType, inspect.FrozenSetType, inspect.VarTupleType, inspect.CollectionType)

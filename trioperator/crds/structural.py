@@ -7,17 +7,6 @@ from typing import Any, Final, TypeAlias
 
 from trioperator.errors import ConfigError
 
-__all__ = [
-    "PRESERVE",
-    "Schema",
-    "join_union",
-    "make_nullable",
-    "make_values",
-    "present",
-    "read_extras",
-    "without_defaults",
-]
-
 Schema: TypeAlias = dict[str, Any]
 
 PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 from trioperator.settings.rules import BOOLEAN, COUNT, SECONDS, TEXT, WEBHOOK_SERVER, Section, setting
 
-__all__ = ["AdmissionSettings"]
-
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class AdmissionSettings(Section):

@@ -8,8 +8,6 @@ from typing import ClassVar
 from trioperator.errors import ConfigError
 from trioperator.settings.rules import BOOLEAN, COUNT, INTEGER, TEXT, TIMEOUT, Section, setting
 
-__all__ = ["LeadershipSettings", "PeeringSettings"]
-
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class PeeringSettings(Section):

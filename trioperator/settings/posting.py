@@ -18,8 +18,6 @@ from trioperator.settings.rules import (
     setting,
 )
 
-__all__ = ["PostingSettings"]
-
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class PostingSettings(Section):

@@ -13,29 +13,6 @@ from trioperator._model.fields import FieldPath, parse_field
 from trioperator.errors import ConfigError
 from trioperator.settings.selectors import SelectorMapping
 
-__all__ = [
-    "BOOLEAN",
-    "COUNT",
-    "DELAYS",
-    "DIFFBASE_STORAGE",
-    "DIGESTED_FIELDS",
-    "EXECUTOR",
-    "FIELD_MANAGER",
-    "FINALIZER",
-    "INTEGER",
-    "NAME_PREFIX",
-    "PROGRESS_STORAGE",
-    "QUALIFIED_NAME",
-    "SECONDS",
-    "SELECTORS",
-    "TEXT",
-    "TIMEOUT",
-    "WEBHOOK_SERVER",
-    "Rule",
-    "Section",
-    "setting",
-]
-
 
 class Rule(NamedTuple):
     """Rule for the values of a setting: a description, a test, and a conversion of valid values."""

@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 from trioperator._model.resource import Marker, Resource, Selector
 from trioperator.errors import ConfigError
 
-__all__ = ["SelectorMapping"]
-
 _Key: TypeAlias = str | Marker | tuple[str | Marker, ...] | Selector
 
 

@@ -20,8 +20,6 @@ import trio
 
 from trioperator._concurrency.threads import ThreadObserver, current_observer, observe_threads
 
-__all__ = ["observe_thread", "pause_autojump_for_threads"]
-
 
 def pause_autojump_for_threads() -> None:
     """Make the threads of operators pause the autojump of mock clocks, in this process from now on.

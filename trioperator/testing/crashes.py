@@ -18,8 +18,6 @@ from trioperator.apiserver import Cluster
 from trioperator.testing.operator_runner import OperatorRunner, open_runner
 from trioperator.testing.records import Write
 
-__all__ = ["crash_at_every_write"]
-
 #: What a test would do, with an operator that is not started yet.
 Scenario: TypeAlias = Callable[[Cluster, OperatorRunner], Awaitable[object]]
 State: TypeAlias = dict[str, Any]

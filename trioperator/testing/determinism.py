@@ -14,8 +14,6 @@ import trio
 from trioperator._concurrency.clock import wall_starts_at
 from trioperator.testing.autojump import pause_autojump_for_threads
 
-__all__ = ["deterministic"]
-
 _START: Final = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 
 # Trio shuffles the tasks that can run, and has no public way to seed that; it keeps this one for Hypothesis.

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Fault"]
-
 _REASONS: Final = {
     400: "BadRequest",
     401: "Unauthorized",

@@ -16,8 +16,6 @@ from trioperator.settings import OperatorSettings
 if TYPE_CHECKING:
     from typer.testing import Result
 
-__all__ = ["KopfRunner"]
-
 _NOT_ENDED: Final = "The operator has not ended yet: this is known after the `with` block."
 
 

@@ -37,8 +37,6 @@ from trioperator.testing.verdict import (
 from trioperator.testing.waiting import eventually
 from trioperator.testing.webhooks import MemoryWebhooks
 
-__all__ = ["OperatorRunner", "open_runner", "open_unchecked_runner"]
-
 # Seconds for objects that are being deleted at the end of a test, until they count as stuck.
 _DELETION_TIMEOUT: Final = 5.0
 # Seconds of virtual time in which an operator does what is due.

@@ -15,8 +15,6 @@ import trio
 
 from .faults import Fault
 
-__all__ = ["FaultPlan", "FaultRule", "Selection", "describe_request"]
-
 _VERBS: Final[Mapping[str, str]] = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from trioperator.testing.operator_runner import OperatorRunner
     from trioperator.testing.rights import MissingRights
 
-__all__ = ["cluster", "deterministic", "pytest_configure", "pytest_runtest_call"]
-
 _RUNNERS: Final[pytest.StashKey[list[OperatorRunner]]] = pytest.StashKey()
 # By handlers, what is missing, as it was found in one test or the other.
 _RIGHTS: Final[pytest.StashKey[dict[str, MissingRights]]] = pytest.StashKey()

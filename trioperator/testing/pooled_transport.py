@@ -12,8 +12,6 @@ from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator._kube.retry import is_repeatable
 from trioperator._kube.tls_config import build_ssl_context, read_tls_config
 
-__all__ = ["PooledTransport"]
-
 
 class PooledTransport(httpx.AsyncBaseTransport):
     """An httpx transport over the operator's own connection pool, to be wrapped with faults or used by httpx clients.

@@ -21,8 +21,6 @@ from trioperator._telemetry.instruments import CountingInvoker, Instruments
 from trioperator.testing.records import Call, LogLine, RecordLog, Write
 from trioperator.testing.rights import UsedRight, handler_at_work
 
-__all__ = ["Journal", "OnWrite", "RecordingInstruments", "RecordingTransport", "record_logs"]
-
 #: Sends a write with the given function, or does something else.
 OnWrite: TypeAlias = Callable[[Callable[[], Awaitable[httpx.Response]]], Awaitable[httpx.Response]]
 

@@ -10,8 +10,6 @@ from typing import Any, Final, TypeVar
 
 from trioperator.errors import AdmissionError, TemporaryError
 
-__all__ = ["Call", "LogLine", "RecordLog", "Write"]
-
 T = TypeVar("T")
 
 _LIMIT: Final = 100_000  # records; the oldest ones are dropped

@@ -18,8 +18,6 @@ from trioperator.apiserver.access.attributes import read_attributes
 from trioperator.apiserver.model.messages import Request
 from trioperator.errors import ApiError
 
-__all__ = ["LearningTransport", "MissingRights", "UsedRight", "find_missing_rights", "handler_at_work"]
-
 #: The id of the handler whose function is being called in the current context.
 handler_at_work: Final[ContextVar[str | None]] = ContextVar("trioperator-handler-at-work", default=None)
 

@@ -16,8 +16,6 @@ from trioperator._model.custom_kind import get_kind
 from trioperator.cli.loading import load_file, load_module
 from trioperator.errors import ConfigError
 
-__all__ = ["Source", "fresh_registry", "gather_handlers"]
-
 #: A file, a module or its name, a registry, or a decorated function.
 Source: TypeAlias = str | os.PathLike[str] | types.ModuleType | OperatorRegistry | Callable[..., Any]
 

@@ -10,8 +10,6 @@ import trio
 from .faults import Fault
 from .plans import FaultPlan, is_watch
 
-__all__ = ["FaultyTransport"]
-
 
 class FaultyTransport(httpx.AsyncBaseTransport):
     """Transport that sends requests by the inner transport, and injects the faults of the plan."""

@@ -13,15 +13,6 @@ from trioperator._handling.guard import trim
 from trioperator.apiserver import Cluster
 from trioperator.testing.records import Call, Write
 
-__all__ = [
-    "Expectations",
-    "describe_stuck",
-    "describe_tasks",
-    "find_registrations",
-    "find_system_tasks",
-    "list_writes",
-]
-
 # Kinds by which the API server finds webhooks, and their resources.
 _REGISTRATIONS: Final = {
     "CustomResourceDefinition": "customresourcedefinitions",

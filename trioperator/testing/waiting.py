@@ -8,8 +8,6 @@ from typing import Final, TypeVar
 
 import trio
 
-__all__ = ["eventually"]
-
 T = TypeVar("T")
 
 

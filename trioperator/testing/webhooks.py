@@ -15,8 +15,6 @@ from trioperator._webhooks.app import AdmissionApp
 from trioperator._webhooks.server import WebhookServer
 from trioperator.apiserver import Cluster
 
-__all__ = ["MemoryWebhookServer", "MemoryWebhooks"]
-
 
 class MemoryWebhooks:
     """The webhooks of one operator on a cluster, at the same address in all of its starts."""

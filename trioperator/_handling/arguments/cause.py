@@ -25,22 +25,6 @@ if TYPE_CHECKING:
     from trioperator._logs import Logger
     from trioperator.settings import OperatorSettings
 
-__all__ = [
-    "ACTIVITY_KWARGS",
-    "ATTEMPT_KWARGS",
-    "CHANGE_KWARGS",
-    "DAEMON_KWARGS",
-    "EVENT_KWARGS",
-    "INDEX_KWARGS",
-    "ActivityCause",
-    "ChangeCause",
-    "DaemonCause",
-    "EventCause",
-    "ObjectCause",
-    "attempt_kwargs",
-    "detect_reason",
-]
-
 _COMMON_KWARGS = frozenset({"logger", "memo"})
 _OBJECT_KWARGS = frozenset(
     "resource patch body spec meta status uid name namespace labels annotations".split()  # noqa: SIM905 -- one line reads better

@@ -16,8 +16,6 @@ import trio
 from trioperator._concurrency.clock import wall_now
 from trioperator._model.patch import Patch
 
-__all__ = ["Conditions", "check_type"]
-
 _TYPE: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _REASON: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _MAX_REASON, _MAX_MESSAGE = 1024, 32768

@@ -13,8 +13,6 @@ from trioperator._logs.context import current_cause as logged_cause
 from trioperator._model.body import Body
 from trioperator.settings.posting import PostingSettings
 
-__all__ = ["HasBody", "Recorder", "current_body", "current_cause", "current_recorder", "loaded_source"]
-
 
 class HasBody(Protocol):
     """Cause of an object: anything with a body."""

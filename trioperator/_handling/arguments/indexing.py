@@ -20,8 +20,6 @@ else:
     K = TypeVar("K")
     V = TypeVar("V")
 
-__all__ = ["Index", "Indices", "Store", "discard", "owners", "replace"]
-
 
 class Store(Collection[V]):
     """Values under one key of an index, in the order in which their objects were indexed; never empty.

@@ -13,8 +13,6 @@ from trioperator._handling.handlers.children import Mapper, Owned
 from trioperator._handling.handlers.handler import ResourceHandler
 from trioperator._model.patch import Patch
 
-__all__ = ["OWN_KWARGS", "RECONCILE_KWARGS", "ReconcileCause", "ReconcileHandler"]
-
 OWN_KWARGS: Final = frozenset({"children", "conditions", "last_error"})  # for handlers, not for their filters
 RECONCILE_KWARGS: Final = INDEX_KWARGS | OWN_KWARGS
 

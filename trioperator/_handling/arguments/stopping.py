@@ -11,8 +11,6 @@ import trio
 
 from trioperator._concurrency.threads import call_trio
 
-__all__ = ["AsyncDaemonStopperChecker", "DaemonStopped", "DaemonStoppingReason", "Stopper", "SyncDaemonStopperChecker"]
-
 
 class DaemonStoppingReason(enum.Flag):
     """Why a daemon or timer is stopped, and which stage of stopping it has reached. Flags are combined."""

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from trioperator._handling.guard import package_of
 from trioperator._handling.handlers.outcome import describe
 
-__all__ = ["asyncio_advice", "find_replacement"]
-
 _NURSERY = "a nursery: trio.open_nursery() and nursery.start_soon()"
 _LOOP = "a nursery for its tasks, and trio.to_thread.run_sync() for its threads,"
 _CHANNEL = "trio.open_memory_channel()"

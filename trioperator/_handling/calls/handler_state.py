@@ -13,17 +13,6 @@ from trioperator._handling.handlers.handler import ChangeHandler, Reason
 from trioperator._handling.handlers.outcome import Outcome, describe
 from trioperator._handling.storages.progress import ProgressRecord
 
-__all__ = [
-    "MAX_ID",
-    "MAX_SUBREFS",
-    "HandlerState",
-    "add_seconds",
-    "apply_outcome",
-    "build_result_patch",
-    "states_for_cause",
-]
-
-
 #: Sub-handlers of a stored record that count: more than annotations have room for. Each is looked up, and whoever may
 #: write to the status of objects may list 100,000.
 MAX_SUBREFS: Final = 2000

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import trio
 
-__all__ = ["InterruptedAttempt", "Interruption"]
-
 
 class InterruptedAttempt(Exception):
     """Raised when an attempt was interrupted before it has finished."""

@@ -57,8 +57,6 @@ from trioperator.errors import (
 if TYPE_CHECKING:
     from trioperator._logs import Logger
 
-__all__ = ["Attempt", "Clients", "Invoker", "RunningCall"]
-
 # Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
 _PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
 # The outcome where others may have taken over. A second later, the operator is paused, and nothing waits any more; or

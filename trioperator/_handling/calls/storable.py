@@ -13,8 +13,6 @@ import msgspec
 from trioperator._model.patch import Patch
 from trioperator.errors import PermanentError
 
-__all__ = ["check_storable", "describe_unserializable"]
-
 # Levels of nesting down to which a value that cannot be stored is looked for.
 _MAX_DEPTH = 50
 

@@ -10,8 +10,6 @@ from trioperator._handling.calls.storable import check_storable
 from trioperator._model.body import Body
 from trioperator._model.patch import Patch
 
-__all__ = ["AsyncPatch", "StorablePatch", "Store", "SyncPatch", "make_patch"]
-
 #: Stores what is in the patch, and returns the body of the object after that.
 Store: TypeAlias = Callable[[], Awaitable[Body]]
 

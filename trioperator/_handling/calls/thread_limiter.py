@@ -12,8 +12,6 @@ from trioperator._concurrency.fair_queue import FairQueue
 from trioperator._handling.handlers.handler import Handler
 from trioperator._logs import get_logger
 
-__all__ = ["ThreadLimiter", "ThreadSlot"]
-
 _logger = get_logger("trioperator.handling.calls.thread_limiter")
 
 # Seconds that a call waits for a thread before the log names what takes them; and until it does so again.

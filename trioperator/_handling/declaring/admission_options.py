@@ -13,15 +13,6 @@ from trioperator._handling.reviews.admission import DEFAULT_TIMEOUT, OPERATIONS,
 from trioperator._model.custom_kind import find_kind, get_kind
 from trioperator._model.resource import Selector
 
-__all__ = [
-    "ConvertOptions",
-    "MutateOptions",
-    "ValidateOptions",
-    "find_version",
-    "parse_admission_options",
-    "parse_conversion_options",
-]
-
 
 class ValidateOptions(EventOptions, total=False):
     """Options of ``validate``.

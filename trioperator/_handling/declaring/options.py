@@ -31,37 +31,6 @@ from trioperator._model.resource import Selector
 from trioperator._model.rights import Rule, parse_rule
 from trioperator._model.similar_names import suggest
 
-__all__ = [
-    "ActivityOptions",
-    "ChangeOptions",
-    "CreateOptions",
-    "DaemonOptions",
-    "DeleteOptions",
-    "EventOptions",
-    "FilterOptions",
-    "IdentityOptions",
-    "IndexOptions",
-    "ReconcileOptions",
-    "RegisterOptions",
-    "ResumeOptions",
-    "RetryOptions",
-    "SelectorOptions",
-    "SpawningOptions",
-    "SubhandlerOptions",
-    "TimerOptions",
-    "UpdateOptions",
-    "check_not_async",
-    "check_options",
-    "check_parentheses",
-    "parse_durations",
-    "parse_filters",
-    "parse_on_change",
-    "parse_retry_options",
-    "parse_selection",
-    "parse_spawning_options",
-    "parse_timer_options",
-]
-
 
 class IdentityOptions(TypedDict, total=False):
     """Options of every decorator.

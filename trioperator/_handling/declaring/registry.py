@@ -54,22 +54,6 @@ from trioperator._model.fields import FieldPath
 from trioperator._model.resource import Selector
 from trioperator.errors import ConfigError, UserCodeError
 
-__all__ = [
-    "KindHandlers",
-    "OperatorRegistry",
-    "declares_any",
-    "get_default_registry",
-    "handler_identity",
-    "prematches_any",
-    "requires_finalizer",
-    "select_admission_handlers",
-    "select_event_handlers",
-    "select_handlers",
-    "select_index_handlers",
-    "select_reconcile_handlers",
-    "set_default_registry",
-]
-
 H = TypeVar("H", bound=Handler)
 
 

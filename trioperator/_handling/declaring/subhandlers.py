@@ -29,9 +29,6 @@ from trioperator._handling.handlers.lifecycles import Lifecycle, check_lifecycle
 from trioperator._handling.handlers.typed import bind_types
 from trioperator.errors import UnfinishedSubhandlersError
 
-__all__ = ["Subhandlers", "current_subhandlers", "execute", "running_subhandlers"]
-
-
 _TWICE: Final = "{parent} has two sub-handlers with the id {id!r}: pass a unique id=... to each."
 
 

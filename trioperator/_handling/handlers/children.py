@@ -18,8 +18,6 @@ from trioperator._model.custom_kind import find_kind
 from trioperator._model.resource import Selector
 from trioperator.errors import ConfigError, TemporaryError
 
-__all__ = ["Child", "Desired", "Mapper", "Owned", "Requeue", "collecting", "parse_mappers", "parse_owned"]
-
 #: What happens to a child that exists and differs from what is desired.
 Strategy: TypeAlias = Literal["in_place", "recreate", "on_delete", "rolling"]
 

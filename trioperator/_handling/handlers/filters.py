@@ -23,23 +23,6 @@ from trioperator._handling.handlers.typed import wants_types
 from trioperator._model.fields import resolve
 from trioperator._model.jsontypes import copy_json
 
-__all__ = [
-    "ABSENT",
-    "PRESENT",
-    "Filterable",
-    "MetaFilterToken",
-    "OldObject",
-    "all_",
-    "any_",
-    "call_with",
-    "callbacks",
-    "field_paths",
-    "matches",
-    "none_",
-    "not_",
-    "prematches",
-]
-
 
 class MetaFilterToken(enum.Enum):
     """Marker for the presence or absence of a value."""

@@ -21,32 +21,6 @@ from trioperator._model.rights import Rule
 from trioperator._model.similar_names import suggest
 from trioperator.errors import ConfigError
 
-__all__ = [
-    "Activity",
-    "ActivityHandler",
-    "ChangeHandler",
-    "DaemonHandler",
-    "ErrorsMode",
-    "EventHandler",
-    "Handler",
-    "HandlerFn",
-    "HandlerId",
-    "IndexHandler",
-    "Reason",
-    "ResourceHandler",
-    "Signature",
-    "SignatureError",
-    "SpawningHandler",
-    "TimerHandler",
-    "check_callback",
-    "check_function",
-    "check_signature",
-    "derive_id",
-    "is_async",
-    "signature_of",
-    "unwrap",
-]
-
 HandlerId: TypeAlias = str
 HandlerFn: TypeAlias = Callable[..., Any]
 

@@ -17,19 +17,6 @@ from trioperator._handling.handlers.handler import Signature, is_async, signatur
 from trioperator._logs import Logger, get_logger
 from trioperator.errors import UserCodeError
 
-__all__ = [
-    "Lifecycle",
-    "all_at_once",
-    "apply_lifecycle",
-    "asap",
-    "check_lifecycle",
-    "get_default_lifecycle",
-    "one_by_one",
-    "randomized",
-    "set_default_lifecycle",
-    "shuffled",
-]
-
 
 class HasId(Protocol):
     """Handler, as lifecycles see it."""

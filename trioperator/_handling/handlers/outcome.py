@@ -18,8 +18,6 @@ from trioperator.errors import (
     UnfinishedSubhandlersError,
 )
 
-__all__ = ["Outcome", "check_limits", "classify_error", "describe", "describe_delay", "describe_with_type"]
-
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Outcome of one attempt of a handler.

@@ -8,8 +8,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Schedule", "parse_schedule", "parse_timezone"]
-
 # The same macros as in Kubernetes' CronJobs.
 _NAMED: Final[Mapping[str, str]] = {
     "@yearly": "0 0 1 1 *",

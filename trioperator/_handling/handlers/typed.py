@@ -21,8 +21,6 @@ from trioperator._model.jsontypes import JsonObject
 from trioperator._model.quantities import Quantity
 from trioperator.errors import AdmissionError
 
-__all__ = ["bind_types", "decode", "encode", "encode_custom", "encode_object", "wants_types"]
-
 T = TypeVar("T")
 
 _SECTIONS: Final = ("spec", "status")

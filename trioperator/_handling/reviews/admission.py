@@ -18,22 +18,6 @@ from trioperator._model.jsontypes import JsonObject, copy_json
 from trioperator._model.patch import Patch, merge_as_json_patch
 from trioperator.errors import AdmissionError, PermanentError, TemporaryError, UserCodeError
 
-__all__ = [
-    "ADMISSION_KWARGS",
-    "DEFAULT_TIMEOUT",
-    "OPERATIONS",
-    "AdmissionCause",
-    "AdmissionHandler",
-    "Headers",
-    "Operation",
-    "SSLPeer",
-    "UserInfo",
-    "WebhookType",
-    "build_json_patch",
-    "build_response",
-    "reviews",
-]
-
 Operation: TypeAlias = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 UserInfo: TypeAlias = Mapping[str, Any]
 Headers: TypeAlias = Mapping[str, str]

@@ -10,8 +10,6 @@ import msgspec
 from trioperator._model.jsontypes import JsonObject
 from trioperator.errors import ReviewError
 
-__all__ = ["GroupVersionResource", "ReviewRequest", "build_review", "parse_review"]
-
 _VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 
 

@@ -16,8 +16,6 @@ from trioperator._model.custom_kind import find_kind, get_kind
 from trioperator._model.jsontypes import JsonObject
 from trioperator._model.patch import Patch, apply_merge, is_mapping
 
-__all__ = ["CONVERSION_KWARGS", "ConversionCause", "ConversionHandler", "build_converted", "find_chain"]
-
 CONVERSION_KWARGS = INDEX_KWARGS | {"from_", "headers", "sslpeer", "to"}
 
 # All that conversions may change of the metadata.

@@ -10,8 +10,6 @@ import msgspec
 from trioperator._model.jsontypes import JsonObject
 from trioperator.errors import ReviewError
 
-__all__ = ["ConversionRequest", "build_conversion", "build_failure", "is_conversion", "parse_conversion"]
-
 _GROUP: Final = "apiextensions.k8s.io"
 _VERSIONS: Final = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
 

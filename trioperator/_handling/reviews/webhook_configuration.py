@@ -18,19 +18,6 @@ from trioperator._handling.reviews.admission import AdmissionHandler, Headers, S
 from trioperator._model.jsontypes import JsonObject
 from trioperator._model.resource import Resource
 
-__all__ = [
-    "CONVERSION_PATH",
-    "HandlersOfResources",
-    "WebhookClientConfig",
-    "WebhookClientConfigService",
-    "WebhookFn",
-    "WebhookServerProtocol",
-    "build_conversion_strategy",
-    "build_webhooks",
-    "is_webhook_suffix",
-    "make_segments",
-]
-
 #: The last part of the path of the conversion webhook.
 CONVERSION_PATH: Final = "convert"
 

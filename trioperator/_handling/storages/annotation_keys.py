@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["annotation_keys", "check_prefix", "is_replicated"]
-
 _MAX_NAME = 63
 _MAX_PREFIX = 253
 _SAFE = str.maketrans({"/": ".", "<": "_", ">": "_"})

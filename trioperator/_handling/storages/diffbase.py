@@ -26,15 +26,6 @@ from trioperator._model.digest import DIGEST, restore, shrink
 from trioperator._model.essence import build_essence
 from trioperator._model.fields import FieldPath, FieldSpec, ensure, parse_field, resolve, without
 
-__all__ = [
-    "AnnotationsDiffBaseStorage",
-    "DiffBaseStorage",
-    "MultiDiffBaseStorage",
-    "StatusDiffBaseStorage",
-    "encode_essence",
-    "has_digests",
-]
-
 # Kubernetes' limit for all annotations of an object together, in bytes, and the part that is reserved for progress.
 _MAX_ANNOTATIONS = 256 * 1024
 _RESERVE = 16 * 1024

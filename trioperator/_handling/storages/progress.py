@@ -14,15 +14,6 @@ from trioperator._model.body import Body, BodyEssence
 from trioperator._model.essence import marker_key
 from trioperator._model.fields import FieldPath, FieldSpec, ensure, parse_field, remove, resolve, without
 
-__all__ = [
-    "AnnotationsProgressStorage",
-    "MultiProgressStorage",
-    "ProgressRecord",
-    "ProgressStorage",
-    "SmartProgressStorage",
-    "StatusProgressStorage",
-]
-
 PREFIX = "trioperator.dev"
 
 # The order in which the fields of a record are written.

@@ -17,8 +17,6 @@ import trio
 from trioperator._concurrency.clock import wall_now
 from trioperator._concurrency.pulse import Pulse
 
-__all__ = ["TOLERANCE", "Alarm", "AlarmClock", "find_due"]
-
 # The heap is not searched for dropped alarms below this size.
 _FEW = 256
 # Seconds between looks at the wall clock, which may be set.

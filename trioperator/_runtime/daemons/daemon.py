@@ -19,8 +19,6 @@ from trioperator._model.patch import apply_merge
 from trioperator._runtime.cache import ObjectState
 from trioperator._runtime.daemons.alarm_clock import Alarm, AlarmClock
 
-__all__ = ["Daemon", "ObjectDaemons"]
-
 
 class Daemon:
     """One daemon or timer of one object, from its spawning to its end.

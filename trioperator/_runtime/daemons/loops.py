@@ -27,7 +27,6 @@ from trioperator._runtime.patching.pending import PendingPatches, Storing
 from trioperator.errors import UserCodeError
 from trioperator.settings import OperatorSettings
 
-__all__ = ["DaemonLoops"]
 # Seconds between two attempts to learn when a timer is due, at least.
 _MIN_BACKOFF = 1.0
 

@@ -30,8 +30,6 @@ from trioperator._runtime.patching.pending import PendingPatches
 from trioperator.errors import UserCodeError
 from trioperator.settings import OperatorSettings
 
-__all__ = ["DaemonManager"]
-
 _CLOCK: Final = "alarm clock"
 _Job = tuple[Callable[[Daemon], Awaitable[None]], Daemon, str]
 

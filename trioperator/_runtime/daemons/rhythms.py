@@ -19,8 +19,6 @@ from trioperator._runtime.daemons.daemon import Daemon
 from trioperator._runtime.daemons.timing import next_on_grid
 from trioperator.errors import UserCodeError
 
-__all__ = ["Rhythm", "RhythmError", "Turns", "resolve"]
-
 # Seconds. A clock that is set back by more was wrong before, and schedules start again, as those of Debian's cron.
 _CORRECTION: Final = 3 * 3600.0
 

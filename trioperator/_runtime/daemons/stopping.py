@@ -8,8 +8,6 @@ import warnings
 from trioperator._handling.handlers.handler import DaemonHandler
 from trioperator._runtime.daemons.daemon import Daemon
 
-__all__ = ["has_timeout", "stop_in_stages", "warn_of_abandoned"]
-
 
 def has_timeout(daemon: Daemon) -> bool:
     """Check whether the daemon is cancelled and abandoned in the end; if not, it is waited for."""

@@ -7,8 +7,6 @@ import zlib
 
 from trioperator._handling.handlers.handler import TimerHandler
 
-__all__ = ["after_idling", "next_on_grid", "next_tick", "spread"]
-
 
 def spread(handler: TimerHandler, uid: str, *, limit: float) -> float:
     """Return the delay of the first call for an object, in seconds: always the same for the same object.

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["LastHandled"]
-
 
 class LastHandled:
     """Which configuration of one object counts as handled, as far as this process knows.

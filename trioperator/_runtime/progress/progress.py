@@ -20,8 +20,6 @@ from trioperator._runtime.progress.last_handled import LastHandled
 from trioperator._runtime.progress.records import RecordStore
 from trioperator._runtime.progress.states import CauseProgress
 
-__all__ = ["Progress"]
-
 
 class Progress:
     """What is remembered of the handling of objects, for as long as they are in the cache."""

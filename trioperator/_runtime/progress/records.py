@@ -28,8 +28,6 @@ from trioperator._model.keyed_digest import FieldDigests, reveal
 from trioperator._model.patch import Patch
 from trioperator._runtime.cache import ObjectState
 
-__all__ = ["RecordStore"]
-
 # The annotation of the configuration that handlers have seen, while some have ended and others have not.
 _SEEN_KEY = "seen-configuration"
 

@@ -16,8 +16,6 @@ from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
 from trioperator.errors import NotFoundError
 
-__all__ = ["Saver"]
-
 # Between attempts to store the progress beside a handler at work, while the API fails.
 _BACKOFF: Final = Backoff(initial=5.0, maximum=5.0)
 

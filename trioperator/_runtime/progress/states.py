@@ -10,8 +10,6 @@ import msgspec
 from trioperator._handling.calls.handler_state import HandlerState, states_for_cause
 from trioperator._handling.handlers.handler import ChangeHandler, Reason
 
-__all__ = ["CauseProgress"]
-
 
 class CauseProgress:
     """States of the handlers of a cause, until all of them have ended.

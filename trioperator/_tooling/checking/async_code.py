@@ -11,8 +11,6 @@ from trioperator._handling.handlers.handler import Handler
 from trioperator._tooling.checking.problems import locate
 from trioperator._tooling.checking.sources import Source
 
-__all__ = ["AsyncCode", "find_async_code", "find_called_function", "walk_names"]
-
 # What runs an event loop of asyncio of its own, so that all that it is passed may use asyncio.
 _RUNNERS: Final = frozenset({"asyncio.run", "asyncio.Runner", "aiorun.run"})
 

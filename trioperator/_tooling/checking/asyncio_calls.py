@@ -11,8 +11,6 @@ from trioperator._tooling.checking.async_code import find_async_code, walk_names
 from trioperator._tooling.checking.problems import Problem
 from trioperator._tooling.checking.sources import Source
 
-__all__ = ["describe_replacement", "find_asyncio_calls"]
-
 _THREAD: Final = "a sync library in a sync handler, which runs in a thread"
 # Libraries that work on asyncio only.
 _LIBRARIES: Final[Mapping[str, str]] = {

@@ -9,8 +9,6 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["Difference", "Effect", "Finding", "Findings"]
-
 
 class Effect(enum.StrEnum):
     """What a line of an operator that was written for Kopf means here."""

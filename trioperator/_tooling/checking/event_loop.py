@@ -14,8 +14,6 @@ from trioperator._tooling.checking.problems import Problem
 from trioperator._tooling.checking.sources import Source
 from trioperator.client import Client
 
-__all__ = ["find_event_loop_problems"]
-
 _HTTPX: Final = "httpx.AsyncClient, or a sync handler, which runs in a thread"
 _PROCESS: Final = "await trio.run_process()"
 # Functions and packages that block, with what to use in async code.

@@ -14,8 +14,6 @@ from trioperator._model.resource import Selector
 from trioperator._tooling.checking.problems import Problem, problem_of
 from trioperator._tooling.checking.sources import Source
 
-__all__ = ["find_handler_problems"]
-
 
 def find_handler_problems(registry: OperatorRegistry, sources: Iterable[Source]) -> Iterator[Problem]:
     """Yield all problems of the handlers themselves, in the order of the checks."""

@@ -13,8 +13,6 @@ from trioperator._model.rights import describe_unknown_kind
 from trioperator._model.similar_names import find_similar
 from trioperator._tooling.checking.problems import Problem, problem_of
 
-__all__ = ["find_kind_problems", "find_misspelled_kinds"]
-
 # The ratio of difflib from which on a name is a typo of another: "deploymnts", but not "jobsets".
 _TYPO: Final = 0.9
 

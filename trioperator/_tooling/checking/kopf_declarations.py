@@ -11,8 +11,6 @@ from trioperator import on
 from trioperator._tooling.checking.differences import Effect, Finding, Findings
 from trioperator._tooling.checking.sources import Source
 
-__all__ = ["find_declaration_differences"]
-
 _Declared: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 # Those that are names of the module ``kopf``, too.
 _TOP_LEVEL: Final = frozenset({"daemon", "index", "register", "subhandler", "timer"})

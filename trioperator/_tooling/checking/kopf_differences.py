@@ -24,8 +24,6 @@ from trioperator._tooling.checking.kopf_names import (
 )
 from trioperator._tooling.checking.sources import Source
 
-__all__ = ["find_kopf_differences"]
-
 # Names that `import kopf` has with `python -m trioperator.kopf`, beside those of trioperator.
 _OWN: Final = frozenset({"AiohttpSession", "cli", "on", "run_tasks", "spawn_tasks", "testing"})
 _NAMES: Final[dict[str, tuple[Effect, str]]] = {

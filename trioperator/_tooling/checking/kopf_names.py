@@ -14,16 +14,6 @@ from trioperator._tooling.checking.problems import Problem
 from trioperator._tooling.checking.sources import Function, Source
 from trioperator.settings import OperatorSettings
 
-__all__ = [
-    "check_setting",
-    "find_kopf_annotations",
-    "find_kopf_problems",
-    "find_settings",
-    "find_strings",
-    "has_own_settings",
-    "is_kopf",
-]
-
 _PACKAGE: Final = "trioperator"
 _OWN_KOPF: Final = (
     "imports Kopf itself, whose decorators register nothing for this operator: write import trioperator as kopf."

@@ -22,8 +22,6 @@ from trioperator._handling.reviews.admission import AdmissionHandler, WebhookTyp
 from trioperator._handling.reviews.conversion import ConversionHandler
 from trioperator._tooling.checking.problems import locate
 
-__all__ = ["HandlerSummary", "list_handlers"]
-
 
 class HandlerSummary(msgspec.Struct, frozen=True):
     """One handler; ``kind`` is the selector of what it handles, None for activities of the operator."""

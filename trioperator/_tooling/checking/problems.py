@@ -9,8 +9,6 @@ import msgspec
 
 from trioperator._handling.handlers.handler import unwrap
 
-__all__ = ["Problem", "locate", "problem_of"]
-
 
 class Problem(msgspec.Struct, frozen=True):
     """One problem, the name of the ``check`` that has found it, and where; ``line`` is 0 for a file as a whole."""

@@ -11,8 +11,6 @@ from trioperator._handling.handlers.handler import Handler
 from trioperator._tooling.checking.problems import Problem, locate, problem_of
 from trioperator._tooling.checking.sources import Source
 
-__all__ = ["find_reconcile_problems"]
-
 _TEXT: Final = (
     "which is an error, as it does not say what children there are to be: {} [] if there are none, or return"
     " trioperator.Requeue(after=...) to leave them as they are."

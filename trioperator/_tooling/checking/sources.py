@@ -8,8 +8,6 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-__all__ = ["Function", "Source"]
-
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 

@@ -27,8 +27,6 @@ from trioperator._tooling.deployment.workload import (
 )
 from trioperator._tooling.permissions import Permissions, make_roles
 
-__all__ = ["FILES", "KUSTOMIZATION", "OperatorParts", "make_base"]
-
 KUSTOMIZATION: Final = "kustomization.yaml"
 #: All files that a base may have, in the order in which their objects are applied.
 FILES: Final = (

@@ -22,8 +22,6 @@ from trioperator._tooling.deployment.workload import make_deployment, make_disru
 from trioperator._tooling.permissions import Permissions, make_roles
 from trioperator.errors import ConfigError
 
-__all__ = ["BundleOptions", "make_annotations", "make_bundle", "make_dockerfile"]
-
 _PREFIX: Final = "operators.operatorframework.io.bundle"
 # Where OLM mounts the certificate of webhooks.
 _CERTIFICATES: Final = "/tmp/k8s-webhook-server/serving-certs"

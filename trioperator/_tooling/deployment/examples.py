@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from trioperator._model.jsontypes import JsonObject
 
-__all__ = ["make_example"]
-
 _EMPTY: Final[Mapping[str, Any]] = {"string": "", "boolean": False, "array": [], "object": {}}
 # Strings of formats that API servers check.
 _FORMATS: Final = {

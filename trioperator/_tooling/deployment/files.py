@@ -11,8 +11,6 @@ import yaml
 
 from trioperator.errors import ConfigError
 
-__all__ = ["describe_written", "find_leftovers", "render", "write_files"]
-
 # Plain strings of YAML 1.1 that are numbers in YAML 1.2, and so for Kubernetes: 1e3, 0o17.
 _NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+")
 

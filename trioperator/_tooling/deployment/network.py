@@ -7,8 +7,6 @@ from typing import Any
 from trioperator._model.jsontypes import JsonObject
 from trioperator._tooling.deployment.options import METRICS_PORT, DeploymentOptions, make_object, make_selector
 
-__all__ = ["make_metrics_service", "make_network_policy", "make_service_monitor"]
-
 _METRICS = "-metrics"
 
 

@@ -11,16 +11,6 @@ import msgspec
 from trioperator._model.jsontypes import JsonObject
 from trioperator.errors import ConfigError
 
-__all__ = [
-    "HEALTH_PORT",
-    "METRICS_PORT",
-    "WEBHOOK_PORT",
-    "DeploymentOptions",
-    "make_arguments",
-    "make_object",
-    "make_selector",
-]
-
 #: Ports of the operator's container.
 HEALTH_PORT: Final = 8081
 METRICS_PORT: Final = 8080

@@ -17,8 +17,6 @@ from trioperator._model.jsontypes import JsonObject
 from trioperator._model.resource import Resource, select_resources
 from trioperator._tooling.deployment.options import WEBHOOK_PORT, DeploymentOptions, make_object, make_selector
 
-__all__ = ["add_conversions", "make_certificates", "make_configurations", "make_webhook_service"]
-
 _API: Final = "cert-manager.io/v1"
 #: The annotation by which cert-manager writes the CA into webhook configurations and CRDs.
 _INJECTION: Final = "cert-manager.io/inject-ca-from"

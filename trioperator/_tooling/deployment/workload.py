@@ -15,14 +15,6 @@ from trioperator._tooling.deployment.options import (
     make_selector,
 )
 
-__all__ = [
-    "CERTIFICATES",
-    "make_deployment",
-    "make_disruption_budget",
-    "make_namespace",
-    "make_service_account",
-]
-
 #: Where the certificate of webhooks is in the container.
 CERTIFICATES: Final = "/certificates"
 _VOLUME: Final = "certificates"

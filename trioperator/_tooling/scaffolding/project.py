@@ -14,8 +14,6 @@ import msgspec
 from trioperator._version import __version__
 from trioperator.errors import ConfigError
 
-__all__ = ["ProjectOptions", "derive_kind", "render_project"]
-
 # Of the templates: where they go.
 _PATHS: Final = {
     "pyproject.toml": "pyproject.toml",

@@ -21,8 +21,6 @@ from .impersonation import impersonate, wanted_user
 from .policy_rules import EVERYTHING
 from .rbac import Decision, Grant, RbacAuthorizer
 
-__all__ = ["AccessControl", "AlwaysAllow", "Authorizer", "make_authorizer"]
-
 _OPEN_PATHS: Final = frozenset({"/healthz", "/livez", "/readyz"})
 
 

@@ -20,8 +20,6 @@ from .attributes import Attributes
 from .rbac import join_problems
 from .tokens import AUDIENCE
 
-__all__ = ["AccessReviews"]
-
 Object = dict[str, Any]
 _GROUP: Final = "authorization.k8s.io"
 _RESOURCE: Final = "spec.resourceAttributes"

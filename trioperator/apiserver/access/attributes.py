@@ -17,8 +17,6 @@ from ..model.errors import bad_request
 from ..model.messages import Request
 from ..model.selectors import parse_fields
 
-__all__ = ["Attributes", "read_attributes"]
-
 _VERBS: Final = {
     "GET": "get",
     "HEAD": "get",

@@ -12,8 +12,6 @@ from ..model.quoting import quote_all
 from ..model.user import ANONYMOUS, AUTHENTICATED, NO_CREDENTIALS, User
 from .tokens import AUDIENCE, TokenError, Tokens
 
-__all__ = ["Authenticator"]
-
 _INVALID: Final = "invalid bearer token"
 
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 from ..model.user import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from ..store.state import State
 
-__all__ = ["store_default_roles"]
-
 _GROUP: Final = "rbac.authorization.k8s.io"
 _WORDS: Final = {
     "core": [""],

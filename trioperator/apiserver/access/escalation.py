@@ -18,8 +18,6 @@ from .attributes import Attributes
 from .policy_rules import EVERYTHING, PolicyRule, describe_missing, find_missing, parse_rules
 from .rbac import RbacAuthorizer, join_problems
 
-__all__ = ["EscalationCheck"]
-
 _GROUP: Final = "rbac.authorization.k8s.io"
 _ROLES: Final = frozenset({"roles", "clusterroles"})
 # Changes of these fields grant nothing.

@@ -27,8 +27,6 @@ from ..model.user import (
 )
 from .attributes import Attributes
 
-__all__ = ["impersonate", "wanted_user"]
-
 _EXTRA: Final = "impersonate-extra-"
 _GROUP: Final = "authentication.k8s.io"
 _NODE: Final = "system:node:"

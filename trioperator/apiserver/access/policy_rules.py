@@ -13,8 +13,6 @@ from typing import Any
 from ..model.quoting import quote_all
 from .attributes import Attributes
 
-__all__ = ["EVERYTHING", "PolicyRule", "allows", "describe_missing", "find_missing", "parse_rules"]
-
 Words = tuple[str, ...]
 
 

@@ -18,8 +18,6 @@ from ..store.state import State
 from .attributes import Attributes
 from .policy_rules import PolicyRule, allows, parse_rules
 
-__all__ = ["Decision", "Grant", "RbacAuthorizer"]
-
 _GROUP: Final = "rbac.authorization.k8s.io"
 _TABLES: Final = ("clusterrolebindings", "rolebindings", "clusterroles", "roles")
 _LIMIT: Final = 10_000  # decisions in the cache

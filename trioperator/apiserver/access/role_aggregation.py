@@ -9,8 +9,6 @@ from ..model.selectors import LabelSelector, selector_of
 from ..store.state import State
 from ..store.storage import Change, Table
 
-__all__ = ["RoleAggregator"]
-
 _CLUSTER_ROLES: Final = ("rbac.authorization.k8s.io", "clusterroles")
 
 

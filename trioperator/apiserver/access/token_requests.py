@@ -14,8 +14,6 @@ from ..store.state import State
 from ..store.storage import Change, Stored, Table
 from .tokens import AUDIENCE, Tokens
 
-__all__ = ["TOKEN_REQUEST", "TokenRequests", "TokenSecrets"]
-
 Object = dict[str, Any]
 TOKEN_REQUEST: Final = Kind(
     group="authentication.k8s.io",

@@ -21,8 +21,6 @@ from ..model.user import AUTHENTICATED, User, service_account_groups, service_ac
 from ..store.state import State
 from ..store.storage import Stored
 
-__all__ = ["AUDIENCE", "TokenError", "Tokens"]
-
 AUDIENCE: Final = "https://kubernetes.default.svc"  # the API server itself
 _OLD_ISSUER: Final = "kubernetes/serviceaccount"
 _OLD: Final = "kubernetes.io/serviceaccount/"

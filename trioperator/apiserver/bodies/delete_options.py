@@ -15,8 +15,6 @@ from ..model.quoting import json_name, quote
 from ..model.status_causes import StatusCause, invalid_value
 from ..model.user import ADMIN, User
 
-__all__ = ["POLICIES", "DeleteOptions", "parse_delete_options", "parse_nested_options"]
-
 POLICIES: Final = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}  # and their finalizers
 _HEAD: Final = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 # Types of the options in JSON and in Go.

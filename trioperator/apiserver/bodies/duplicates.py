@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-__all__ = ["duplicate_fields"]
-
 _LIMIT: Final = 100
 _SIZE_LIMIT: Final = 1024 * 1024  # characters of all paths
 

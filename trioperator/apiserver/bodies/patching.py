@@ -19,20 +19,6 @@ from ..model.kinds import Kind
 from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, measure
 from ..model.quoting import go_text
 
-__all__ = [
-    "APPLY",
-    "JSON",
-    "MERGE",
-    "STRATEGIC",
-    "PatchLimitError",
-    "PatchLimits",
-    "apply_json_patch",
-    "apply_operation",
-    "apply_strategic_patch",
-    "check_type",
-    "without_nulls_in_lists",
-]
-
 MERGE: Final = "application/merge-patch+json"
 JSON: Final = "application/json-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"

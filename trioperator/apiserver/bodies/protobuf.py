@@ -19,8 +19,6 @@ import msgspec
 
 from ..model.json_text import decode_json
 
-__all__ = ["MEDIA_TYPE", "decode_protobuf"]
-
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
 
 _MAGIC: Final = b"k8s\x00"

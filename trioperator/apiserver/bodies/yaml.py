@@ -17,8 +17,6 @@ from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, TOO_MANY_VALUES, VALUES_
 from .yaml_builder import DocumentBuilder
 from .yaml_scalars import UnsupportedError
 
-__all__ = ["YamlError", "load_documents", "load_yaml"]
-
 _FILE_LIMIT: Final = 10 * VALUES_LIMIT
 
 

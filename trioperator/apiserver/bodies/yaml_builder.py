@@ -12,8 +12,6 @@ from typing import Any, Final
 from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, TOO_MANY_VALUES, VALUES_LIMIT, depth_of
 from .yaml_scalars import key_string, scalar_value
 
-__all__ = ["DocumentBuilder", "DocumentError"]
-
 # The fraction of values from aliases falls from 99 % in documents of 400,000 values to 10 % in those of 4,000,000.
 _SMALL: Final = 400_000
 _LARGE: Final = 4_000_000

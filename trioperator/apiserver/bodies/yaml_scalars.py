@@ -12,8 +12,6 @@ from typing import Any, Final
 from ..model.json_text import parse_float
 from ..model.quoting import quote
 
-__all__ = ["ScalarError", "UnsupportedError", "key_string", "scalar_value"]
-
 _TAG: Final = "tag:yaml.org,2002:"
 _NAMES: Final[Mapping[type, str]] = {bool: "bool", int: "int", float: "float", str: "str", type(None): "null"}
 _RESOLVABLE: Final = frozenset({"bool", "float", "int", "null", "timestamp"})

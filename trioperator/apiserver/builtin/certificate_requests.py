@@ -8,8 +8,6 @@ from typing import Any, Final
 from ..model.errors import invalid
 from ..model.status_causes import StatusCause, duplicate, forbidden, invalid_value, required, unsupported
 
-__all__ = ["CERTIFICATE_REQUESTS", "check_change", "check_conditions", "only_decided", "prepare_status", "stamp"]
-
 Object = Mapping[str, Any]
 
 CERTIFICATE_REQUESTS: Final = ("certificates.k8s.io", "certificatesigningrequests")

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from ..model.kinds import Kind
 
-__all__ = ["as_served", "to_core"]
-
 # Field names in the group events.k8s.io, and in the core group.
 _TO_CORE: Final[Mapping[str, str]] = {
     "deprecatedCount": "count",

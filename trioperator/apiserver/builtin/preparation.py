@@ -13,8 +13,6 @@ from ..custom.definition_status import initial_status
 from ..model.kinds import Kind
 from ..model.unmarshal import new_status
 
-__all__ = ["assign_addresses", "encode_secret", "prepare_changed", "prepare_new"]
-
 Object = dict[str, Any]
 
 # Kinds that keep the status of the create request.

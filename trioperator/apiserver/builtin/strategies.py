@@ -26,8 +26,6 @@ from .validity import check_builtin
 from .validity.roles import RBAC, check_grants, check_grants_update
 from .validity.webhook_configurations import CONFIGURATIONS, check_configuration
 
-__all__ = ["INTERNAL", "check_object", "prepare_create", "prepare_update", "shape"]
-
 INTERNAL: Final = "internal"  # in the place of a subresource: writes of the control plane
 
 

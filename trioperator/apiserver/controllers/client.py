@@ -21,8 +21,6 @@ from ..store.storage import Change, Stored, Table
 from ..writing.deleter import Deleter
 from ..writing.writer import Writer
 
-__all__ = ["Client", "Object", "Resource"]
-
 Object = dict[str, Any]
 Resource = tuple[str, str]  # group and plural
 

@@ -9,8 +9,6 @@ from typing import ClassVar
 
 from .client import Client, Object, Resource
 
-__all__ = ["Controller", "Pace"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:

@@ -13,8 +13,6 @@ from .jobs import JOBS, finish_time
 from .schedules import Schedule
 from .templates import condition_of, owner_reference, parse_time
 
-__all__ = ["CRONJOBS", "CronJobController"]
-
 CRONJOBS: Resource = ("batch", "cronjobs")
 
 _log: Final = logging.getLogger(__name__)

@@ -11,8 +11,6 @@ from .nodes import NODES, fits
 from .revisions import clean_revisions, ensure_revision
 from .templates import PODS, has_ended, is_active, is_ready, make_pod, until_available
 
-__all__ = ["DAEMONSETS", "DaemonSetController"]
-
 DAEMONSETS: Resource = ("apps", "daemonsets")
 
 _HASH: Final = "controller-revision-hash"

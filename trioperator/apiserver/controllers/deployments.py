@@ -11,8 +11,6 @@ from .controller import Controller
 from .replicasets import REPLICASETS
 from .templates import PODS, condition_of, has_ended, owner_reference, set_condition, template_hash
 
-__all__ = ["DEPLOYMENTS", "DeploymentController", "limits"]
-
 DEPLOYMENTS: Resource = ("apps", "deployments")
 
 _HASH: Final = "pod-template-hash"

@@ -9,8 +9,6 @@ import trio
 from .client import Object, Resource
 from .controller import Controller
 
-__all__ = ["EVENTS", "EventController"]
-
 EVENTS: Final[Resource] = ("", "events")
 
 

@@ -8,8 +8,6 @@ from typing import ClassVar
 from .client import Object, Resource
 from .controller import Controller
 
-__all__ = ["GarbageCollector"]
-
 
 class GarbageCollector(Controller):
     """Runs the deferred follow-ups of changes; a prompt cluster has none."""

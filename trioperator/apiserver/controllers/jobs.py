@@ -10,8 +10,6 @@ from .client import Object, Resource
 from .controller import Controller
 from .templates import PODS, condition_of, has_ended, is_active, is_ready, make_pod, parse_time
 
-__all__ = ["JOBS", "JobController", "finish_time"]
-
 JOBS: Resource = ("batch", "jobs")
 
 _TRACKING: Final = "batch.kubernetes.io/job-tracking"

@@ -20,8 +20,6 @@ from .client import Client
 from .controller import Controller, Pace
 from .workqueue import WorkQueue
 
-__all__ = ["serve_controllers"]
-
 _log: Final = logging.getLogger(__name__)
 _MIN_DELAY: Final = 0.001
 _MIN_BACKOFF: Final = 1.0  # seconds until an object is requeued after an error

@@ -8,8 +8,6 @@ from typing import Any, Final
 from .client import Client, Object, Resource
 from .templates import has_selector
 
-__all__ = ["ADDRESS", "NODES", "NODE_NAME", "fits", "register_node"]
-
 ADDRESS: Final = "192.0.2.1"  # reserved for documentation: nothing answers
 NODE_NAME: Final = "embedded"
 NODES: Final[Resource] = ("", "nodes")

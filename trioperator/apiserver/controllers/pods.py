@@ -23,8 +23,6 @@ from .controller import Controller
 from .nodes import ADDRESS, NODE_NAME, NODES, fits, register_node
 from .templates import PODS, is_ready, set_condition
 
-__all__ = ["PodController"]
-
 _PREFIX: Final = "pod.trioperator.dev/"
 _MAX_BACKOFF: Final = 300
 _INITIALIZED: Final = ("PodReadyToStartContainers", "Initialized")

@@ -20,8 +20,6 @@ from .service_accounts import ServiceAccountController
 from .statefulsets import StatefulSetController
 from .volume_claims import VolumeClaimController
 
-__all__ = ["CONTROLLERS", "select_controllers"]
-
 _KINDS: Final[Mapping[str, tuple[type[Controller], ...]]] = {
     "events": (EventController,),
     "garbage-collector": (GarbageCollector,),

@@ -8,8 +8,6 @@ from .client import Object, Resource
 from .controller import Controller
 from .templates import PODS, adopt, is_active, is_ready, make_pod, until_available
 
-__all__ = ["REPLICASETS", "ReplicaSetController", "pods_to_delete"]
-
 REPLICASETS: Resource = ("apps", "replicasets")
 
 

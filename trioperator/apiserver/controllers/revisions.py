@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from .client import Client, Object, Resource
 from .templates import owner_reference, template_hash
 
-__all__ = ["REVISIONS", "clean_revisions", "ensure_revision"]
-
 REVISIONS: Resource = ("apps", "controllerrevisions")
 
 

@@ -8,8 +8,6 @@ from typing import Final
 
 from cronsim import CronSim, CronSimError
 
-__all__ = ["Schedule"]
-
 _MACROS: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",

@@ -10,8 +10,6 @@ from trioperator.errors import ConflictError
 from .client import Object, Resource
 from .controller import Controller
 
-__all__ = ["ServiceAccountController"]
-
 ACCOUNTS: Final[Resource] = ("", "serviceaccounts")
 NAMESPACES: Final[Resource] = ("", "namespaces")
 

@@ -10,8 +10,6 @@ from .revisions import REVISIONS, clean_revisions, ensure_revision
 from .templates import PODS, adopt, has_ended, is_ready, make_pod, owner_reference, until_available
 from .volume_claims import CLAIMS
 
-__all__ = ["STATEFULSETS", "StatefulSetController"]
-
 STATEFULSETS: Resource = ("apps", "statefulsets")
 
 _HASH: Final = "controller-revision-hash"

@@ -12,22 +12,6 @@ from typing import Any, Final
 from ..model.selectors import selector_of
 from .client import Client, Object, Resource
 
-__all__ = [
-    "PODS",
-    "adopt",
-    "condition_of",
-    "has_ended",
-    "has_selector",
-    "is_active",
-    "is_ready",
-    "make_pod",
-    "owner_reference",
-    "parse_time",
-    "set_condition",
-    "template_hash",
-    "until_available",
-]
-
 PODS: Final[Resource] = ("", "pods")
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # the alphabet of generated names: it spells no words
 

@@ -8,8 +8,6 @@ from ..model.scalars import quantity_value
 from .client import Object, Resource
 from .controller import Controller
 
-__all__ = ["CLAIMS", "VOLUMES", "VolumeClaimController"]
-
 CLAIMS: Final[Resource] = ("", "persistentvolumeclaims")
 VOLUMES: Final[Resource] = ("", "persistentvolumes")
 _PROVISIONER: Final = "pretended.trioperator.dev"

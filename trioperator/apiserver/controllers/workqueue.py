@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 
 import trio
 
-__all__ = ["WorkQueue"]
-
 Item = TypeVar("Item")
 
 

@@ -15,8 +15,6 @@ from typing import Any, Final
 from .cel_library import declarations
 from .cel_limits import TOO_EXPENSIVE, Costs, limited_text, original_text
 
-__all__ = ["Conditions", "Expression", "compile_expression", "is_installed", "new_environment", "problem_of"]
-
 _VARIABLES: Final = ("object", "oldObject", "request")
 _MISSING: Final = "the embedded API server evaluates no match conditions without CEL: pip install 'trioperator[cel]'"
 _CONVERSION: Final = re.compile(r"^cannot convert (\w+) to (u?int|double|bool|bytes|string|timestamp|duration)$")

@@ -9,8 +9,6 @@ from typing import Any, Final
 from . import cel_functions as k8s
 from .cel_limits import OVERLOADS
 
-__all__ = ["declarations"]
-
 _SEMVER_PARTS: Final = ("major", "minor", "patch")
 _URL_PARTS: Final = ("getScheme", "getHost", "getHostname", "getPort", "getEscapedPath")
 _ADDRESS_TESTS: Final = (

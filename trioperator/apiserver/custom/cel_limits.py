@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from .patterns import compile_pattern
 
-__all__ = ["OVERLOADS", "TOO_EXPENSIVE", "Costs", "limited_text", "original_text"]
-
 TOO_EXPENSIVE: Final = "operation cancelled: actual cost limit exceeded"
 _ITERATIONS: Final = 10_000  # the limit of the library
 _COPIED: Final = 100_000_000  # characters that iterations and concatenations may copy

@@ -9,8 +9,6 @@ from typing import Any, Final
 from ..model.structure import Structure
 from .correlation import part
 
-__all__ = ["escaped", "shown"]
-
 _RESERVED: Final = frozenset(
     {"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import"}
     | {"let", "loop", "package", "namespace", "return", "var", "void", "while"}

@@ -9,8 +9,6 @@ import msgspec
 
 from ..model.structure import Structure
 
-__all__ = ["correlate", "in_order_of", "is_unchanged", "part"]
-
 
 def correlate(node: Structure, old: Any) -> Callable[[Any], Any]:
     """Return a function that returns the item of the old list with the same keys as a new item, or None."""

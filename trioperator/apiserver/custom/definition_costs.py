@@ -16,8 +16,6 @@ from .cel import is_installed
 from .patterns import compile_pattern
 from .validation_rules import compile_message, compile_rule, rules_of
 
-__all__ = ["check_costs"]
-
 _SECONDS: Final = 0.4  # of CPU time
 _SCHEMAS_LIMIT: Final = 10_000  # each takes 50 µs, twice as long with a default or in a junction; a rule 100 µs
 _PATTERNS_LIMIT: Final = 1_000  # different ones: this many stay compiled

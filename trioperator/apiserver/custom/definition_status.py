@@ -8,8 +8,6 @@ from typing import Any
 from ..model.kinds import Catalog
 from .definitions import versions_of
 
-__all__ = ["deleted_status", "initial_status", "is_established", "updated_status"]
-
 Condition = Mapping[str, str]
 
 

@@ -16,8 +16,6 @@ from .definitions import versions_of
 from .schema_validation import check_schema, unrecognized_formats
 from .validation_rules import normal_field_path
 
-__all__ = ["check_definition", "format_warnings"]
-
 Object = Mapping[str, Any]
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 

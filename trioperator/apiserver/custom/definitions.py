@@ -11,8 +11,6 @@ from ..model.kinds import Column, CustomTraits, Kind, version_priority
 from ..model.structure import Structure
 from .schema import compile_schema
 
-__all__ = ["CLEANUP_FINALIZER", "fill_definition", "kinds_of", "versions_of"]
-
 CLEANUP_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
 _AGE: Final = Column(name="Age", type="date", path=".metadata.creationTimestamp")
 

@@ -20,8 +20,6 @@ from ..model.structure import Structure
 from ..model.unmarshal import UnmarshalError, unmarshal_metadata
 from .correlation import part
 
-__all__ = ["EmbeddedError", "check_embedded", "coerce_embedded"]
-
 
 class EmbeddedError(ValueError):
     """Raised when the head of an embedded object has the wrong type, with the message of the real server."""

@@ -13,8 +13,6 @@ from typing import Final
 from ..model.metadata import label_problem, subdomain_problem
 from .cel_functions import parse_url
 
-__all__ = ["FORMATS"]
-
 _DATE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _DURATION: Final = re.compile(r"\s*((\d+)\s*[A-Za-zµ]+\s*)+|0|([-+]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+", re.ASCII)
 # The top-level domain of a name with dots has at least two letters; a name without dots has at most one dash.

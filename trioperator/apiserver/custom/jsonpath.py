@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-__all__ = ["find_all", "find_first", "put_at"]
-
 _STEP: Final = re.compile(
     r"""
     \.?\[\?\(\s*@\.?(?P<filter>[^=!<>\s]*)\s*(?P<op>==|!=)\s*(?P<value>"[^"]*"|'[^']*'|[^)\s]+)\s*\)\]

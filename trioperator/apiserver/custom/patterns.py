@@ -15,17 +15,6 @@ from typing import Any, Final
 
 from ..model.status_causes import StatusCause, invalid_value
 
-__all__ = [
-    "Allowance",
-    "Pattern",
-    "PatternError",
-    "UnsupportedPatternError",
-    "check_pattern",
-    "compile_pattern",
-    "find_all",
-    "unchecked_patterns",
-]
-
 _INSTALL: Final = "pip install 'trioperator[re2]'"
 # What RE2 says, and what Go says.
 _GO: Final = {

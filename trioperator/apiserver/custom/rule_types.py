@@ -18,8 +18,6 @@ from .cel import new_environment
 from .cel_limits import limited_text, original_text
 from .cel_values import escaped
 
-__all__ = ["RuleTypes"]
-
 Schema = Mapping[str, Any]
 
 _SECONDS: Final = 0.3  # of CPU time for all rules of a schema; those beyond are not checked

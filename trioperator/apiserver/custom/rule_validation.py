@@ -15,8 +15,6 @@ from .cel_values import escaped
 from .rule_types import RuleTypes
 from .validation_rules import compile_message, compile_rule, normal_field_path, rules_of
 
-__all__ = ["check_expressions", "check_rule_fields", "unevaluated_rules"]
-
 _REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _NOT_INSTALLED: Final = "CEL rules are not evaluated (pip install 'trioperator[cel]')"
 # Functions that the CEL library lacks: rules that call them must not be rejected as invalid.

@@ -15,8 +15,6 @@ from ..model.structure import Structure
 from .validation_rules import rules_of
 from .value_validation import value_checks
 
-__all__ = ["JUNCTIONS", "compile_schema", "default", "prune"]
-
 _DEFAULTS_LIMIT: Final = 1024 * 1024  # bytes of JSON
 _SIZE_OF_NAME: Final = 16
 JUNCTIONS: Final = ("allOf", "anyOf", "oneOf", "not")

@@ -13,8 +13,6 @@ from .structural_schema import subschemas
 from .validation import validate
 from .validation_rules import check_rules
 
-__all__ = ["check_defaults"]
-
 _HEAD: Final = frozenset({"apiVersion", "kind", "metadata"})  # of embedded objects, whose schemas are not compiled
 
 

@@ -15,8 +15,6 @@ from .rule_validation import check_expressions, check_rule_fields
 from .schema_defaults import check_defaults
 from .structural_schema import check_structural
 
-__all__ = ["check_schema", "unrecognized_formats"]
-
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _UNSUPPORTED: Final = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
 _UNCONVERTIBLE: Final = frozenset({*_UNSUPPORTED, "$schema"})  # into a structural schema

@@ -12,8 +12,6 @@ from typing import Any, Final
 from ..model.status_causes import StatusCause, first_causes, forbidden, invalid_value, required
 from .patterns import check_pattern
 
-__all__ = ["INT_OR_STRING", "check_structural", "subschemas"]
-
 INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
 _JUNCTION_LISTS: Final = ("anyOf", "allOf", "oneOf")
 _EMPTY: Final = {"root": "at the root", "item": "for specified array items", "field": "for specified object fields"}

@@ -18,8 +18,6 @@ from .embedded import check_embedded
 from .validation_rules import check_rules
 from .value_validation import type_name
 
-__all__ = ["check", "null_causes", "validate"]
-
 _BLOCKING: Final = (
     "FieldValueNotSupported",
     "FieldValueRequired",

@@ -14,8 +14,6 @@ from .cel_values import shown
 from .correlation import correlate, in_order_of, is_unchanged, part
 from .value_validation import text_of
 
-__all__ = ["check_rules", "compile_message", "compile_rule", "normal_field_path", "rules_of"]
-
 _VARIABLES: Final = ("self", "oldSelf")
 _FIELD: Final = re.compile(r"\.([^.\[\]]+)|\['((?:[^'\\]|\\.)*)'\]")
 _SECONDS: Final = 0.3  # of CPU time for all rules of an object; the real server estimates the cost

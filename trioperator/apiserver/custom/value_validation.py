@@ -13,8 +13,6 @@ from ..model.structure import Check
 from .formats import FORMATS
 from .patterns import UnsupportedPatternError, compile_pattern
 
-__all__ = ["text_of", "type_name", "value_checks"]
-
 _EXACT_LIMIT: Final = 2**53  # larger floats have no fractions
 _TOLERANCE: Final = 1e-9
 _FLOAT_MAX: Final = 3.4028234663852886e38

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["BUILTIN_KINDS", "DEFAULT_NAMESPACES", "IMMORTAL_NAMESPACES"]
-
 DEFAULT_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 IMMORTAL_NAMESPACES: Final = frozenset({"default", "kube-public", "kube-system"})
 

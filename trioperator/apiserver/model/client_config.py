@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["ClientConfig", "Conversion"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:

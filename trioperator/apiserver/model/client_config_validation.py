@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 from .metadata import SUBDOMAIN, SUBDOMAIN_TEXT
 from .status_causes import StatusCause, invalid_value, required
 
-__all__ = ["check_client_config", "check_conversion", "check_review_versions"]
-
 _FORM = "; desired format: https://host[/path]"
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["fill_defaults"]
-
 Object = dict[str, Any]
 
 _RBAC: Final = "rbac.authorization.k8s.io"

@@ -15,29 +15,6 @@ from .kinds import Kind
 from .quoting import quote
 from .status_causes import StatusCause, first_causes
 
-__all__ = [
-    "StalePageError",
-    "access_denied",
-    "already_exists",
-    "bad_request",
-    "conflict",
-    "expired",
-    "forbidden",
-    "headers_too_large",
-    "internal_error",
-    "invalid",
-    "method_not_allowed",
-    "not_found",
-    "object_too_large",
-    "render_status",
-    "request_timeout",
-    "request_too_large",
-    "unauthorized",
-    "unknown_resource",
-    "unsupported_media_type",
-    "version_too_large",
-]
-
 ETCD_CLIENT_LIMIT: Final = 2 * 1024 * 1024  # bytes that the API server sends to etcd at once
 
 

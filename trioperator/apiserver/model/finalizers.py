@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["finalizer_warnings", "is_standard_finalizer"]
-
 _LIMIT: Final = 100  # the warnings of a request are cut off after 4,096 characters
 _STANDARD: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from .quoting import quote
 
-__all__ = ["parse_int64", "parse_uint64"]
-
 _SIGNED: Final = re.compile(r"[-+]?[0-9]+")
 _UNSIGNED: Final = re.compile(r"[0-9]+")
 _DIGITS_LIMIT: Final = 100  # Python limits the digits of numbers itself, but with another error

@@ -10,8 +10,6 @@ import msgspec
 
 from .nesting import BODY_DEPTH_LIMIT, TOO_DEEP, TOO_MANY_VALUES, VALUES_LIMIT, is_too_deep
 
-__all__ = ["decode_json", "has_too_many_commas", "parse_float", "parse_integer"]
-
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _LONG: Final = re.compile(rb"\d{19}")  # nothing shorter exceeds 64 bits
 _DIGITS_LIMIT: Final = 400  # of an integer: more do not fit into a float either

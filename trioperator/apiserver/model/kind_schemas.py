@@ -18,19 +18,6 @@ import msgspec
 
 from .kinds import Kind
 
-__all__ = [
-    "DATA",
-    "OBJECT_META",
-    "REFERENCE",
-    "Node",
-    "definition",
-    "definition_of",
-    "pointers_of",
-    "reference",
-    "resolve",
-    "schema_of",
-]
-
 Node = Mapping[str, Any]
 
 DATA: Final = pathlib.Path(__file__).with_name("data") / "schemas.json.gz"

@@ -13,8 +13,6 @@ from .builtin_kinds import BUILTIN_KINDS
 from .client_config import Conversion
 from .structure import Structure
 
-__all__ = ["Catalog", "Column", "CustomTraits", "Kind", "version_priority"]
-
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 NAMESPACE_VERBS: Final = tuple(verb for verb in VERBS if verb != "deletecollection")
 

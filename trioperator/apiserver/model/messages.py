@@ -12,17 +12,6 @@ import msgspec
 
 from .user import ANONYMOUS, User
 
-__all__ = [
-    "IMPERSONATION",
-    "Handler",
-    "Request",
-    "RequestLog",
-    "RequestRecord",
-    "Response",
-    "Stream",
-    "warning_headers",
-]
-
 IMPERSONATION: Final = b"impersonate-"
 _WARNINGS_LIMIT: Final = 4096  # characters of all warnings of a request, before each is cut
 _WARNING_LIMIT: Final = 256

@@ -10,20 +10,6 @@ from .finalizers import is_standard_finalizer
 from .kinds import Kind
 from .status_causes import StatusCause, invalid_value
 
-__all__ = [
-    "ANNOTATIONS_LIMIT",
-    "META_FIELDS",
-    "check_common",
-    "check_key",
-    "check_metadata",
-    "check_metadata_update",
-    "clean_metadata",
-    "dns_1035_problem",
-    "label_problem",
-    "segment_problem",
-    "subdomain_problem",
-]
-
 ANNOTATIONS_LIMIT: Final = 256 * 1024  # bytes of all keys and values together
 
 # The fields of ObjectMeta and their JSON types, as error messages name them.

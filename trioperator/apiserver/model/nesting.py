@@ -10,19 +10,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = [
-    "BODY_DEPTH_LIMIT",
-    "DEPTH_LIMIT",
-    "LONG_PATHS",
-    "TOO_DEEP",
-    "TOO_MANY_VALUES",
-    "VALUES_LIMIT",
-    "depth_of",
-    "is_too_deep",
-    "measure",
-    "size_problem",
-]
-
 DEPTH_LIMIT: Final = 200  # levels of lists and objects in an object
 BODY_DEPTH_LIMIT: Final = DEPTH_LIMIT + 10  # in whatever has an object in it; managedFields repeat its fields deeper
 TOO_DEEP: Final = f"exceeded max depth of {DEPTH_LIMIT}"

@@ -15,8 +15,6 @@ from .errors import bad_request
 from .go_numbers import parse_int64
 from .quoting import quote
 
-__all__ = ["FieldSelector", "LabelSelector", "Requirement", "parse_fields", "parse_labels", "selector_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Requirement:

@@ -8,8 +8,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["StatusCause", "duplicate", "first_causes", "forbidden", "invalid_value", "required", "unsupported"]
-
 # The real server reports all errors. An object of 3 MiB may have 100,000 of them, each with a long message.
 _CAUSES_LIMIT: Final = 1_000
 _SIZE_LIMIT: Final = 256 * 1024  # characters of all messages

@@ -9,8 +9,6 @@ from typing import Any, Final, TypeAlias
 
 from .status_causes import StatusCause
 
-__all__ = ["Check", "Structure", "ValidationRule"]
-
 Check: TypeAlias = Callable[[Any, str], StatusCause | None]  # of a value and its path
 
 # A string literal, which is skipped, or the name of the old value. The CEL library accepts no optional values from

@@ -26,8 +26,6 @@ from .kinds import Kind
 from .quoting import json_name
 from .scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
 
-__all__ = ["UnmarshalError", "new_status", "unmarshal", "unmarshal_as", "unmarshal_metadata"]
-
 
 class UnmarshalError(Exception):
     """Raised when a value cannot be decoded, with the message of the real server."""

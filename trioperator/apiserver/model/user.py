@@ -7,20 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = [
-    "ADMIN",
-    "ANONYMOUS",
-    "AUTHENTICATED",
-    "MASTERS",
-    "NO_CREDENTIALS",
-    "UNAUTHENTICATED",
-    "User",
-    "service_account_groups",
-    "service_account_name",
-    "split_service_account",
-    "system_account",
-]
-
 AUTHENTICATED: Final = "system:authenticated"
 UNAUTHENTICATED: Final = "system:unauthenticated"
 MASTERS: Final = "system:masters"  # superusers: RBAC does not apply

@@ -25,8 +25,6 @@ from .field_types import FieldType, UntypedItemError, typing_problems
 from .managed_fields import Conflict, Entry, Manager, conflicts_with, entries_after_apply
 from .merge import merge, prune
 
-__all__ = ["Application", "apply", "check_configuration"]
-
 _SHOWN_CONFLICTS: Final = 1_000
 _SHOWN_SIZE: Final = 256 * 1024  # characters of their managers and fields
 _KUBECTL: Final = "kubectl"

@@ -11,8 +11,6 @@ from typing import Any, Final, NamedTuple
 from .field_sets import SELF, FieldSet
 from .field_types import FieldType
 
-__all__ = ["UNMANAGED", "Comparison", "Scope", "compare", "fields_of"]
-
 _LEAF: Final[FieldSet] = {}
 _ABSENT: Final = object()
 

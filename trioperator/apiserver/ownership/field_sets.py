@@ -17,24 +17,6 @@ import msgspec
 from ..model.go_numbers import parse_int64
 from ..model.json_text import decode_json
 
-__all__ = [
-    "SELF",
-    "FieldSet",
-    "Path",
-    "contains",
-    "difference",
-    "exclude",
-    "insert",
-    "intersection",
-    "item_element",
-    "normalize",
-    "path_text",
-    "paths",
-    "union",
-    "union_of",
-    "value_element",
-]
-
 FieldSet = dict[str, Any]
 Path = tuple[str, ...]
 

@@ -16,9 +16,6 @@ from ..model.kinds import Kind
 from ..model.quoting import go_text
 from .field_sets import Path, item_element, path_text, value_element
 
-__all__ = ["DEDUCED", "FieldType", "UntypedItemError", "type_of_kind", "typing_problems"]
-
-
 _RAW_EXTENSION: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 _ATOMIC: Final[Node] = {"x-kubernetes-map-type": "atomic"}
 

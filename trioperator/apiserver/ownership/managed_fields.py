@@ -13,19 +13,6 @@ from typing import Any, Final, NamedTuple
 from .comparison import UNMANAGED, Comparison
 from .field_sets import FieldSet, Path, difference, intersection, normalize, path_text, paths, union, union_of
 
-__all__ = [
-    "ANCIENT",
-    "BEFORE_APPLY",
-    "Conflict",
-    "Entry",
-    "Manager",
-    "conflicts_with",
-    "entries_after_apply",
-    "entries_after_update",
-    "equal_except_times",
-    "parse_entries",
-]
-
 ANCIENT: Final = "ancient-changes"  # owns the fields of merged entries
 BEFORE_APPLY: Final = "before-first-apply"  # owns the fields of objects without managers
 _UPDATERS_LIMIT: Final = 10

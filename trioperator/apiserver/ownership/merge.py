@@ -13,8 +13,6 @@ from .comparison import fields_of
 from .field_sets import SELF, FieldSet, contains, difference, intersection, union
 from .field_types import FieldType
 
-__all__ = ["merge", "prune"]
-
 _DUPLICATE: Final = object()  # for items that a list contains more than once
 
 

@@ -13,8 +13,6 @@ from typing import Final
 from .field_sets import FieldSet, Path, contains, difference, insert
 from .managed_fields import Entry, Manager, sort_entries
 
-__all__ = ["SCALE_VERSION", "entries_of_object", "entries_of_scale", "path_of_replicas"]
-
 SCALE_VERSION: Final = "autoscaling/v1"
 _REPLICAS: Final[Path] = ("f:spec", "f:replicas")
 

@@ -6,8 +6,6 @@ import datetime
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["age", "find", "human_duration", "since"]
-
 Object: TypeAlias = Mapping[str, Any]
 
 

@@ -13,8 +13,6 @@ from ..model.kinds import Column
 from .column_values import age, find, since
 from .pod_column_values import pod_ready, pod_status
 
-__all__ = ["BuiltinColumn", "builtin_columns"]
-
 Object: TypeAlias = Mapping[str, Any]
 Cell: TypeAlias = Callable[[Object, datetime.datetime], Any]
 BuiltinColumn: TypeAlias = tuple[Column, Cell]

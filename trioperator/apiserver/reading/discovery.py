@@ -7,16 +7,6 @@ from typing import Any, Final
 
 from ..model.kinds import Catalog, Kind
 
-__all__ = [
-    "VERSION",
-    "aggregated",
-    "api_group",
-    "api_groups",
-    "api_resources",
-    "api_versions",
-    "root_paths",
-]
-
 VERSION: Final = {
     "major": "1",
     "minor": "36",

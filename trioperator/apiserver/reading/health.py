@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["health_of", "is_check"]
-
 _CHECKS: Final[Mapping[str, tuple[str, ...]]] = {
     "healthz": ("ping", "log", "etcd"),
     "livez": ("ping", "log", "etcd"),

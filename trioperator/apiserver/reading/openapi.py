@@ -12,8 +12,6 @@ from ..model.kind_schemas import Node, definition, definition_of, reference, sch
 from ..model.kinds import Catalog, Kind
 from .discovery import VERSION
 
-__all__ = ["index", "version_2", "version_3"]
-
 _OPTIONS: Final = {
     "get": (),
     "patch": ("dryRun", "fieldManager", "fieldValidation", "force"),

@@ -12,8 +12,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-__all__ = ["MEDIA_TYPES", "encode_document"]
-
 # What responses have, and what clients ask for, all of which still use the old name.
 MEDIA_TYPES: Final = (
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",

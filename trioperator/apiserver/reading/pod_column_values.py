@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 
 from .column_values import find
 
-__all__ = ["pod_ready", "pod_status"]
-
 Object: TypeAlias = Mapping[str, Any]
 
 

@@ -14,8 +14,6 @@ from ..store.state import State
 from ..store.storage import Change, Stored, Table
 from .reader import read_flag
 
-__all__ = ["LogOptions", "PodLogs", "read_log_options"]
-
 _PODS: Final = ("", "pods")
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 

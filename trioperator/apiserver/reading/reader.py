@@ -25,8 +25,6 @@ from ..webhooks.conversion import Converter
 from .views import View
 from .watch import Selection, Watch, WatchOptions
 
-__all__ = ["Page", "Reader", "read_flag", "read_version"]
-
 # Field selectors of built-in kinds, besides metadata.name and metadata.namespace.
 _FIELDS: Final[Mapping[tuple[str, str], Collection[str]]] = {
     ("", "events"): (

@@ -13,8 +13,6 @@ from ..model.kinds import Column, Kind
 from .column_values import since
 from .columns import builtin_columns
 
-__all__ = ["columns_of", "render_table"]
-
 Object = Mapping[str, Any]
 Cell = Callable[[Object], Any]
 

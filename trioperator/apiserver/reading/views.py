@@ -18,8 +18,6 @@ from ..model.quoting import quote
 from ..store.storage import Stored
 from .tables import partial_metadata, render_table
 
-__all__ = ["View", "negotiate"]
-
 _INCLUDED: Final = frozenset({"", "Metadata", "Object", "None"})
 _encode: Final = msgspec.json.Encoder().encode
 

@@ -12,8 +12,6 @@ from trioperator._model.conditions import Condition, describe_condition, is_met
 
 from ..store.storage import Change, Store, Stored, Table
 
-__all__ = ["ObjectWait"]
-
 Object = dict[str, Any]
 
 

@@ -23,8 +23,6 @@ from ..store.storage import Change, Expired, Stored
 from ..webhooks.conversion import Converter
 from .views import View
 
-__all__ = ["BOOKMARK_INTERVAL", "Selection", "Watch"]
-
 BOOKMARK_INTERVAL: Final = 60.0  # seconds
 _CHUNK: Final = 65_536  # bytes; the last line of a chunk may exceed it
 

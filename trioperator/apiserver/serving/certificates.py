@@ -15,8 +15,6 @@ from ..model.user import AUTHENTICATED, User
 if TYPE_CHECKING:
     import trustme
 
-__all__ = ["CertificateAuthority", "user_of_certificate"]
-
 _VALID_DAYS: Final = 10 * 365  # of a client certificate
 
 

@@ -25,8 +25,6 @@ from ..model.user import ANONYMOUS, User
 from .certificates import user_of_certificate
 from .request_parser import RequestParser
 
-__all__ = ["serve_listeners", "serve_stream"]
-
 _READ_SIZE: Final = 65_536
 _SEND_SIZE: Final = 262_144  # bytes
 # The client has disconnected, or behaves as if it had.

@@ -14,8 +14,6 @@ import msgspec
 
 from trioperator.errors import ConfigError
 
-__all__ = ["EXTENSION", "write_kubeconfig"]
-
 #: The cluster extension that marks kubeconfigs of embedded clusters.
 EXTENSION: Final[Mapping[str, Any]] = {"name": "trioperator.dev", "extension": {"embedded": True}}
 

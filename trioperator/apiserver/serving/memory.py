@@ -14,8 +14,6 @@ import trio
 from ..model.messages import IMPERSONATION, Handler, Request, Stream
 from ..model.user import ADMIN, User
 
-__all__ = ["MemoryTransport"]
-
 
 class MemoryTransport(httpx.AsyncBaseTransport):
     """Transport of httpx to an API in the same process.

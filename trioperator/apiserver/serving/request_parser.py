@@ -15,8 +15,6 @@ from ..model.errors import bad_request, headers_too_large, request_too_large
 from ..model.messages import IMPERSONATION, Request
 from ..model.user import ANONYMOUS, NO_CREDENTIALS, User
 
-__all__ = ["HEAD_LIMIT", "RequestParser"]
-
 HEAD_LIMIT: Final = 65_536  # bytes of the request line and the headers together
 
 

@@ -26,8 +26,6 @@ from . import frames
 from .frames import CorruptRecordError
 from .storage import Change, Table
 
-__all__ = ["DataFile"]
-
 _log: Final = logging.getLogger(__name__)
 
 _GROWTH: Final = 8 * 1024 * 1024  # bytes of changes until the file is rewritten; more if the objects take more

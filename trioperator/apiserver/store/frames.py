@@ -13,8 +13,6 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-__all__ = ["CorruptRecordError", "Entry", "Frame", "content_of", "encode_frame", "encode_head", "read_frames"]
-
 FORMAT: Final = "trioperator cluster"
 VERSION: Final = 1
 

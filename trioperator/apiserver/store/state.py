@@ -18,8 +18,6 @@ from .storage import Store, Stored, Table
 if TYPE_CHECKING:
     from .data_file import DataFile
 
-__all__ = ["State", "trio_seconds"]
-
 
 def trio_seconds() -> float:
     """Return the seconds on Trio's clock, or on the monotonic clock outside Trio."""

@@ -20,8 +20,6 @@ from ..model.errors import object_too_large, version_too_large
 from ..model.go_numbers import parse_uint64
 from ..model.json_text import decode_json
 
-__all__ = ["HISTORY_SIZE", "OBJECT_LIMIT", "Change", "Expired", "Store", "Stored", "Table"]
-
 _log: Final = logging.getLogger(__name__)
 
 HISTORY_SIZE: Final = 64 * 1024 * 1024  # bytes of JSON for each resource

@@ -30,8 +30,6 @@ from .conversion import Converter
 from .json_patch import apply_operations
 from .matching import FOREIGN_KINDS, AdmissionAttributes, Webhook, select, webhooks_of
 
-__all__ = ["AdmissionWebhooks"]
-
 _log: Final = logging.getLogger(__name__)
 
 Object = dict[str, Any]

@@ -16,16 +16,6 @@ from ..model.json_text import decode_json
 from ..model.kinds import Kind
 from .matching import FOREIGN_KINDS, AdmissionAttributes, Webhook
 
-__all__ = [
-    "REVIEW_VERSIONS",
-    "InvalidReviewError",
-    "Verdict",
-    "make_review",
-    "read_review",
-    "rejection",
-    "review_version",
-]
-
 REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 _GROUP: Final = "admission.k8s.io"
 

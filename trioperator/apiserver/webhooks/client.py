@@ -22,8 +22,6 @@ from ..model.json_text import decode_json
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["WebhookCallError", "WebhookClient"]
-
 _HEADERS: Final = {
     "Accept": "application/json, */*",
     "Content-Type": "application/json",

@@ -23,8 +23,6 @@ from ..store.state import State
 from ..store.storage import Stored
 from .client import WebhookCallError, WebhookClient
 
-__all__ = ["Converter"]
-
 _TIMEOUT: Final = 30.0  # seconds, as the real server has it
 _REVIEW_GROUP: Final = "apiextensions.k8s.io"
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")

@@ -10,8 +10,6 @@ import msgspec
 from ..bodies.patching import PatchLimitError, PatchLimits, apply_operation
 from ..model.errors import internal_error
 
-__all__ = ["apply_operations"]
-
 
 def apply_operations(obj: Mapping[str, Any], operations: Sequence[Mapping[str, Any]]) -> Any:
     """Return the object with the patch applied. Raises 500 if that fails."""

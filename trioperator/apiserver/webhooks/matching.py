@@ -15,8 +15,6 @@ from ..model.client_config import ClientConfig
 from ..model.kinds import Kind
 from ..model.selectors import LabelSelector, selector_of
 
-__all__ = ["FOREIGN_KINDS", "AdmissionAttributes", "Webhook", "select", "webhooks_of"]
-
 # Subresources whose objects are of a kind of their own.
 FOREIGN_KINDS: Final = {
     "binding": {"group": "", "version": "v1", "kind": "Binding"},

@@ -17,8 +17,6 @@ from .pod_subresources import CREATED, admit_subresource
 from .validation import uid_mismatch_text
 from .writer import Admission, Writer
 
-__all__ = ["BINDING", "Binder"]
-
 Object = dict[str, Any]
 
 BINDING: Final = Kind(

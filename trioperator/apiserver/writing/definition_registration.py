@@ -15,8 +15,6 @@ from .deleter import Deleter
 from .followups import FollowUps
 from .garbage_collection import remove_finalizer
 
-__all__ = ["DefinitionRegistration"]
-
 _DEFINITIONS: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 

@@ -28,8 +28,6 @@ from ..webhooks.conversion import Converter
 from ..webhooks.matching import AdmissionAttributes
 from .writer import Admission, Written
 
-__all__ = ["Deleter"]
-
 
 class Deleter:
     """Deletions of one cluster. *settle* runs the follow-ups of a deletion."""

@@ -25,8 +25,6 @@ from .deleter import Deleter
 from .pod_subresources import CREATED, admit_subresource
 from .writer import Admission, Writer
 
-__all__ = ["EVICTION", "Evictor"]
-
 Object = dict[str, Any]
 
 EVICTION: Final = Kind(

@@ -29,8 +29,6 @@ from ..ownership.managed_fields import (
 )
 from ..store.state import State
 
-__all__ = ["FieldManager", "as_stored", "decoded", "reuse_times", "settle_entries", "without_entries"]
-
 Object = dict[str, Any]
 
 _INVALID_ENTRIES: Final = (

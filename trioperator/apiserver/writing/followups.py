@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-__all__ = ["FollowUp", "FollowUps"]
-
 _log: Final = logging.getLogger(__name__)
 
 FollowUp: TypeAlias = Callable[[], None]

@@ -13,8 +13,6 @@ from ..store.state import State
 from ..store.storage import Change, Store, Stored, Table
 from .followups import FollowUps
 
-__all__ = ["GarbageCollection", "remove_finalizer"]
-
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
 _USER: Final = system_account("generic-garbage-collector")

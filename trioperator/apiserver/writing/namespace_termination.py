@@ -15,8 +15,6 @@ from ..store.storage import Change, Stored, Table
 from .followups import FollowUps
 from .namespace_conditions import with_conditions
 
-__all__ = ["NamespaceTermination"]
-
 _NAMESPACES: Final = ("", "namespaces")
 _USER: Final = system_account("namespace-controller")
 

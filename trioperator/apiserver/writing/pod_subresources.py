@@ -11,8 +11,6 @@ from ..model.kinds import Kind
 from ..webhooks.matching import AdmissionAttributes
 from .writer import Admission
 
-__all__ = ["CREATED", "admit_subresource"]
-
 Object = dict[str, Any]
 
 #: The response to a creation.

@@ -11,8 +11,6 @@ from ..model.kinds import Kind
 from ..model.status_causes import StatusCause
 from ..store.storage import Stored
 
-__all__ = ["read_scale", "replicas_path", "require_replicas", "with_scale"]
-
 _BUILTIN_PATHS = {
     "specReplicasPath": ".spec.replicas",
     "statusReplicasPath": ".status.replicas",

@@ -22,8 +22,6 @@ from .field_manager import as_stored, decoded, without_entries
 from .validation import match_name, match_namespace
 from .writer import Scaling, Writer, Written
 
-__all__ = ["ScaleWriter"]
-
 _SCALE: Final = Kind(
     group="autoscaling",
     version="v1",

@@ -20,8 +20,6 @@ from ..store.storage import Stored
 from ..webhooks.admission import AdmissionWebhooks
 from .deleter import Deleter
 
-__all__ = ["SystemDeleter"]
-
 _log: Final = logging.getLogger(__name__)
 _MIN_BACKOFF: Final = 1.0  # seconds
 _MAX_BACKOFF: Final = 60.0

@@ -15,16 +15,6 @@ from ..model.nesting import TOO_DEEP, is_too_deep
 from ..model.status_causes import StatusCause, first_causes
 from ..store.storage import Stored
 
-__all__ = [
-    "check_lock",
-    "check_nulls",
-    "is_removable",
-    "match_name",
-    "match_namespace",
-    "uid_mismatch_text",
-    "validate",
-]
-
 
 def check_lock(kind: Kind, new: Mapping[str, Any], old: Stored) -> None:
     """Raise ConflictError for a change of another version than the stored one."""

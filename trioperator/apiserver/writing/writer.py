@@ -36,8 +36,6 @@ from ..webhooks.matching import AdmissionAttributes
 from .field_manager import FieldManager, as_stored, reuse_times, settle_entries, without_entries
 from .validation import check_lock, check_nulls, is_removable, match_name, match_namespace, uid_mismatch_text, validate
 
-__all__ = ["Admission", "Scaling", "Writer", "Written"]
-
 Object = dict[str, Any]
 _log: Final = logging.getLogger(__name__)
 _encode: Final = msgspec.json.Encoder(order="sorted").encode

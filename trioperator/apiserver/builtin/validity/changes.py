@@ -14,8 +14,6 @@ from ...model.status_causes import StatusCause, invalid_value
 from ..certificate_requests import CERTIFICATE_REQUESTS, check_change
 from .common import forbidden_field, items, quantity_value
 
-__all__ = ["CHANGES", "check_changed_addresses"]
-
 Object = Mapping[str, Any]
 Check = Callable[[Object, Object], Iterable[StatusCause]]
 

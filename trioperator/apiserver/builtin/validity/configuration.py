@@ -11,16 +11,6 @@ from ...model.metadata import check_key
 from ...model.status_causes import StatusCause, invalid_value, required, unsupported
 from .common import quantity_value
 
-__all__ = [
-    "check_claim",
-    "check_claim_spec",
-    "check_config_map",
-    "check_lease",
-    "check_namespace",
-    "check_secret",
-    "check_storage_class",
-]
-
 Object = Mapping[str, Any]
 
 _DATA_LIMIT: Final = 1_048_576  # bytes

@@ -19,8 +19,6 @@ from .common import (
     named,
 )
 
-__all__ = ["check_ingress", "check_network_policy", "check_service"]
-
 Object = Mapping[str, Any]
 
 _TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")

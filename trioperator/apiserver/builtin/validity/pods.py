@@ -21,8 +21,6 @@ from .common import (
     quantity_value,
 )
 
-__all__ = ["check_pod", "check_pod_spec"]
-
 Object = Mapping[str, Any]
 
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")

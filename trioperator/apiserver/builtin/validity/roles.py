@@ -12,8 +12,6 @@ from ...model.metadata import segment_problem, subdomain_problem
 from ...model.status_causes import StatusCause, required, unsupported
 from .common import check_label_selector
 
-__all__ = ["RBAC", "check_grants", "check_grants_update"]
-
 RBAC: Final = "rbac.authorization.k8s.io"
 _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
 

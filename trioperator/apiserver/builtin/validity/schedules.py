@@ -11,8 +11,6 @@ from ...model.go_numbers import parse_int64
 from ...model.quoting import quote
 from ...model.status_causes import StatusCause, invalid_value, required
 
-__all__ = ["check_schedule"]
-
 
 class _Field(NamedTuple):
     """Limits of one field, and the names of its values."""

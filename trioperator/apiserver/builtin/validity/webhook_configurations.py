@@ -10,8 +10,6 @@ from ...custom.cel import problem_of
 from ...model.client_config_validation import check_client_config, check_review_versions
 from ...model.status_causes import StatusCause, forbidden, invalid_value
 
-__all__ = ["CONFIGURATIONS", "MUTATING", "VALIDATING", "check_configuration"]
-
 MUTATING: Final = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
 VALIDATING: Final = ("admissionregistration.k8s.io", "validatingwebhookconfigurations")
 CONFIGURATIONS: Final = frozenset({MUTATING, VALIDATING})

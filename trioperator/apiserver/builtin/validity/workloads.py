@@ -12,17 +12,6 @@ from .configuration import check_claim_spec
 from .pods import check_pod_spec
 from .schedules import check_schedule
 
-__all__ = [
-    "check_autoscaler",
-    "check_cron_job",
-    "check_daemon_set",
-    "check_deployment",
-    "check_disruption_budget",
-    "check_job",
-    "check_replica_set",
-    "check_stateful_set",
-]
-
 Object = Mapping[str, Any]
 
 _CONCURRENCY: Final = ("Allow", "Forbid", "Replace")
