@@ -17,7 +17,7 @@ from tests.lives.parts import PARTS
 from tests.lives.plans import TROUBLE
 
 # How many lives each test lives. `nox -s soak` has more.
-SEEDS = int(os.environ.get("TRIOPERATOR_SEEDS", "25"))
+SEEDS = int(os.environ.get("TRIOPERATOR_SEEDS", "10"))
 BATCHES = 8
 
 # Seeds and findings of which the causes are known, and not mended yet.

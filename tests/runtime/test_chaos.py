@@ -36,7 +36,7 @@ KEPT = {f"{PREFIX}last-handled-configuration", f"{PREFIX}kopf-managed"}
 HANDLERS = ("first", "second", "third")
 
 # How many lives each test lives. `nox -s soak` has more.
-SEEDS = int(os.environ.get("TRIOPERATOR_SEEDS", "15"))
+SEEDS = int(os.environ.get("TRIOPERATOR_SEEDS", "8"))
 
 # For so long things go wrong, and after so long they have surely settled, both in seconds.
 TROUBLE, PEACE = 120.0, 200.0

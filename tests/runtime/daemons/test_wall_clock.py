@@ -45,9 +45,9 @@ async def test_a_schedule_follows_the_wall_clock_when_that_is_set(
         await bench.cluster.create(widget())
         await settle(60)
         set_clock(hours * 3600)
-        await trio.sleep(5 * 24 * 3600)
+        await trio.sleep(3 * 24 * 3600)
 
-    assert len(calls) >= 3
+    assert len(calls) >= 2
     assert {(call.hour, call.minute) for call in calls} == {(0, 0)}
     assert len({call.date() for call in calls}) == len(calls)
 
