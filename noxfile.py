@@ -1,4 +1,4 @@
-"""The checks of the project, one session for each question. `nox` runs all that need nothing but Python.
+"""The checks of the project, one session for each question. `nox` runs those of each day, `nox -s all` all of them.
 
 ``nox -l`` lists them; ``nox -s tests-3.11 -- tests/kube -k retry`` passes arguments on. Installing with uv is faster:
 ``NOX_DEFAULT_VENV_BACKEND=uv nox``.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import sys
 import tomllib
 
 import nox
@@ -18,7 +19,9 @@ RELEASE_TOOLS = ["cyclonedx-bom>=7", "pip-audit>=2.10"]
 PYTHONS = ["3.11", "3.12", "3.13"]
 
 nox.needs_version = ">=2025.5.1"
-nox.options.sessions = ["lint", "types", "pyright", "layers", "tests", "clients", "examples", "docs", "package", "e2e"]
+# One Python is enough to work: that of nox, if it is one of these.
+_CURRENT = f"{sys.version_info.major}.{sys.version_info.minor}"
+nox.options.sessions = ["lint", "types", "layers", f"tests-{_CURRENT if _CURRENT in PYTHONS else PYTHONS[0]}", "examples"]
 nox.options.error_on_missing_interpreters = False  # "tested on those that are found"
 
 
@@ -39,6 +42,14 @@ def install_for_tests(session: nox.Session, *others: str) -> None:
     """Install the package, and compile it: tests start hundreds of processes, which may not write what they compile."""
     session.install("-e", ".[test]", *others, env={"UV_COMPILE_BYTECODE": "1"})
     session.run("python", "-m", "compileall", "-q", "trioperator")
+
+
+@nox.session(name="all", python=False)
+def everything(session: nox.Session) -> None:
+    """All that needs nothing but Python, on each Python that is found; e2e also needs $KUBEBUILDER_ASSETS."""
+    tests = [f"tests-{python}" for python in PYTHONS]
+    for name in ["lint", "types", "pyright", "layers", *tests, "clients", "examples", "docs", "package", "e2e"]:
+        session.notify(name)
 
 
 @nox.session
@@ -155,7 +166,7 @@ def package(session: nox.Session) -> None:
 
 @nox.session
 def lock(session: nox.Session) -> None:
-    """Lock the dependencies of the image again; ``-- --upgrade`` to newer versions. Not part of a plain ``nox``."""
+    """Lock the dependencies of the image again; ``-- --upgrade`` to newer versions. Not part of ``all``."""
     session.install("uv")
     image = ["--python-version=3.13", "--python-platform=linux", "--generate-hashes", "--no-header", "--quiet"]
     session.run(
@@ -181,7 +192,7 @@ def lock(session: nox.Session) -> None:
 
 @nox.session
 def audit(session: nox.Session) -> None:
-    """Has anything that the image installs a known vulnerability? Not part of a plain ``nox``: asks a public database.
+    """Has anything that the image installs a known vulnerability? Not part of ``all``: asks a public database.
 
     It fails with the code 1 if there is one, and with 2 if the database cannot be asked. It also writes what the image
     installs to build/sbom.json, as a CycloneDX bill of materials.
