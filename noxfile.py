@@ -21,7 +21,13 @@ PYTHONS = ["3.11", "3.12", "3.13"]
 nox.needs_version = ">=2025.5.1"
 # One Python is enough to work: that of nox, if it is one of these.
 _CURRENT = f"{sys.version_info.major}.{sys.version_info.minor}"
-nox.options.sessions = ["lint", "types", "layers", f"tests-{_CURRENT if _CURRENT in PYTHONS else PYTHONS[0]}", "examples"]
+nox.options.sessions = [
+    "lint",
+    "types",
+    "layers",
+    f"tests-{_CURRENT if _CURRENT in PYTHONS else PYTHONS[0]}",
+    "examples",
+]
 nox.options.error_on_missing_interpreters = False  # "tested on those that are found"
 
 

@@ -3,8 +3,6 @@
 - attributes of ``ObjectState``: slots, fields and assignments to ``self``
 - foreign assignments in ``runtime``: an attribute that a class of one module declares is assigned in another module
 - long functions: lines with code, from ``def`` to the end, without the docstring
-- import circles: groups of modules that import each other; imports for typing and imports in functions count
-- docstrings that start with a verb that says nothing
 - modules without a mirrored test: ``trioperator/_kube/retry.py`` has its tests in ``tests/kube/test_retry.py``
 """
 
@@ -17,7 +15,6 @@ import functools
 import gc
 import io
 import pathlib
-import re
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +29,6 @@ RUNTIME: Final = "trioperator._runtime"
 UNMIRRORED: Final = {
     "trioperator._model.jsontypes": "aliases of types only: mypy tests them",
 }
-EMPTY_VERBS: Final = re.compile(r"\s*(Give|Tell|Have|Be|Say|Know|Hold)\b")
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -114,8 +110,6 @@ def measure(root: pathlib.Path = ROOT) -> list[Figure]:
             count_attributes(package),
             count_foreign_assignments(package),
             count_long_functions(package),
-            count_circles(package),
-            count_empty_verbs([*package, *tests]),
             count_unmirrored_modules(package, tests),
             find_longest_module(package),
         ]
@@ -271,84 +265,7 @@ def _length(node: Function, module: Module) -> int:
     return len(lines) if len(lines) <= MAX_LINES else len(module.code_lines.intersection(lines))
 
 
-# -- import circles
-
-
-def count_circles(modules: Sequence[Module]) -> Figure:
-    """Count the groups of modules that import each other, directly or by others of the group."""
-    names = {module.name for module in modules}
-    lines = {module.name: dict(_imports(module, names)) for module in modules}
-    paths = {module.name: module for module in modules}
-    circles = _circles({name: set(imported) for name, imported in lines.items()})
-    places = []
-    for circle in circles:
-        places.append(f"{len(circle)} modules: {', '.join(sorted(circle))}")
-        for name in sorted(circle):
-            inner = sorted(lines[name].keys() & circle)
-            places += [f"  {paths[name].place(lines[name][imported], f'imports {imported}')}" for imported in inner]
-    return Figure("import circles", len(circles), 0, places)
-
-
-def _imports(module: Module, names: set[str]) -> Iterator[tuple[str, int]]:
-    """Yield the modules that the module imports anywhere in its source, with the line."""
-    package = module.name if module.path.name == "__init__.py" else module.name.rpartition(".")[0]
-    for node in module.statements:
-        if isinstance(node, ast.Import):
-            imported = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*parents, *([node.module] if node.module else [])])
-            inner = [f"{base}.{alias.name}" for alias in node.names]
-            imported = [name if name in names else base for name in inner]
-        else:
-            continue
-        yield from ((name, node.lineno) for name in imported if name in names and name != module.name)
-
-
-def _circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
-    """Return the strongly connected components with more than one member (Kosaraju's algorithm), the largest first."""
-    order: list[str] = []
-    seen: set[str] = set()
-    for name in graph:
-        _walk(name, graph, seen=seen, order=order)
-    importers: dict[str, set[str]] = {name: set() for name in graph}
-    for name, imported in graph.items():
-        for other in imported:
-            importers[other].add(name)
-    circles = []
-    seen = set()
-    for name in reversed(order):
-        members: list[str] = []
-        _walk(name, importers, seen=seen, order=members)
-        if len(members) > 1:
-            circles.append(set(members))
-    return sorted(circles, key=len, reverse=True)
-
-
-def _walk(name: str, graph: Mapping[str, set[str]], *, seen: set[str], order: list[str]) -> None:
-    """Append the names that can be reached and are not seen yet, each after those that it reaches."""
-    if name in seen:
-        return
-    seen.add(name)
-    for other in sorted(graph[name]):
-        _walk(other, graph, seen=seen, order=order)
-    order.append(name)
-
-
-# -- docstrings and modules
-
-
-def count_empty_verbs(modules: Iterable[Module]) -> Figure:
-    """Count the docstrings that start with a verb that says nothing."""
-    places = []
-    for module in modules:
-        for node in [module.tree, *module.statements]:
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                docstring = ast.get_docstring(node, clean=False)
-                if docstring is not None and (match := EMPTY_VERBS.match(docstring)):
-                    name = module.name if isinstance(node, ast.Module) else node.name
-                    places.append(module.place(node.body[0].lineno, f"{name}: {match[1]} …"))
-    return Figure("docstrings that start with an empty verb", len(places), 0, places)
+# -- modules
 
 
 def count_unmirrored_modules(package: Iterable[Module], tests: Iterable[Module]) -> Figure:

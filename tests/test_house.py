@@ -26,8 +26,6 @@ def figures() -> dict[str, house.Figure]:
         "attributes of ObjectState",
         "foreign assignments in trioperator._runtime",
         "functions above 30 lines",
-        "import circles",
-        "docstrings that start with an empty verb",
         "modules without a mirrored test",
     ],
 )
@@ -154,55 +152,6 @@ class TestLongFunctions:
     def test_methods_and_long_strings_count(self, write: Write) -> None:
         text = "class A:\n    async def long(self):\n        x = '''\n" + "\n" * 29 + "'''\n"
         assert house.count_long_functions(write(one=text)).places == ["trioperator/one.py:2 long() has 31 lines"]
-
-
-class TestCircles:
-    def test_imports_for_typing_and_in_functions_count(self, write: Write) -> None:
-        modules = write(
-            a="if TYPE_CHECKING:\n    from trioperator.b import B",
-            b="def f():\n    import trioperator.c",
-            c="from . import a",
-            d="from trioperator import a, b, e",
-            e="import os",
-        )
-        figure = house.count_circles(modules)
-        assert figure.value == 1
-        assert figure.places == [
-            "3 modules: trioperator.a, trioperator.b, trioperator.c",
-            "  trioperator/a.py:2 imports trioperator.b",
-            "  trioperator/b.py:2 imports trioperator.c",
-            "  trioperator/c.py:1 imports trioperator.a",
-        ]
-
-    def test_names_of_a_package_are_imports_of_the_package(self, write: Write) -> None:
-        modules = write(p____init__="from .one import One", p__one="from trioperator.p import two", p__two="")
-        assert house.count_circles(modules).value == 0
-        modules = write(p__one="from trioperator.p import One")
-        assert house.count_circles(modules).value == 1
-
-
-class TestDocstrings:
-    def test_verbs_that_say_nothing_are_found_everywhere(self, write: Write) -> None:
-        modules = write(
-            one='''
-                """Tell all."""
-
-                class A:
-                    """
-                    Be an A."""
-
-                    async def f(self):
-                        """Hold it."""
-
-                    def g(self):
-                        """Behave, Given, Return, Telling."""
-            '''
-        )
-        assert house.count_empty_verbs(modules).places == [
-            "trioperator/one.py:2 trioperator.one: Tell …",
-            "trioperator/one.py:5 A: Be …",
-            "trioperator/one.py:9 f: Hold …",
-        ]
 
 
 class TestMirroredTests:

@@ -7,7 +7,7 @@
 
 Every decorator returns the function unchanged, so several can be stacked. The positional arguments of the resource
 decorators select resource kinds (see :class:`trioperator._model.resource.Selector`); the options are those of Kopf.
-Shared options are repeated in each docstring, as ``help()`` and editors show only that of one decorator.
+Options that many decorators have are explained in :mod:`trioperator._handling.declaring.help`, and so by ``help()``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from trioperator._handling.declaring.admission_options import (
     parse_admission_options,
     parse_conversion_options,
 )
+from trioperator._handling.declaring.help import explains
 from trioperator._handling.declaring.options import (
     ActivityOptions,
     CreateOptions,
@@ -67,7 +68,6 @@ from trioperator._handling.handlers.typed import bind_types
 from trioperator._handling.reviews.admission import AdmissionHandler, WebhookType
 from trioperator._handling.reviews.conversion import ConversionHandler
 from trioperator._model.fields import parse_field
-from trioperator._model.signatures import shows
 
 __all__ = [
     "cleanup",
@@ -103,7 +103,7 @@ class Decorator(Protocol):
         ...
 
 
-@shows(ActivityOptions)
+@explains(ActivityOptions)
 def startup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function when the operator starts, before it connects to the API server.
 
@@ -113,24 +113,14 @@ def startup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
         def configure(settings, **_):
             settings.queueing.worker_limit = 20
 
-    The function is sync or async, and declares the arguments that it needs: ``settings``, ``memo``, ``logger`` and
-    others (docs/arguments.md). If it fails permanently, the operator exits with an ActivityError.
+    If it fails permanently, the operator exits with an ActivityError. See docs/handlers.md.
 
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-
-    Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
-    requires unknown arguments. See docs/handlers.md.
     """
     return _activity(Activity.STARTUP, fns, options)
 
 
-@shows(ActivityOptions)
+@explains(ActivityOptions)
 def login(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function when the operator logs in: after startup, and when its credentials are rejected or expire.
 
@@ -140,27 +130,19 @@ def login(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
         def login(**kwargs):
             return trioperator.ConnectionInfo(server="https://example.com", token=read_token())
 
-    The function is sync or async, and declares the arguments that it needs: ``settings``, ``memo``, ``logger`` and
-    others (docs/arguments.md). It returns a ``ConnectionInfo``, or None if it has no credentials. With several login
-    handlers, all of them are called; the credentials with the highest ``priority`` are used until the API server
-    rejects them, then the next ones, and after the last ones all login handlers are called again. Requests wait for
-    that. If there are no login handlers, the operator logs in as kubectl does, or by the pod's service account.
+    It returns a ``ConnectionInfo``, or None if it has no credentials. With several login handlers, all of them are
+    called; the credentials with the highest ``priority`` are used until the API server rejects them, then the next
+    ones, and after the last ones all login handlers are called again. Requests wait for that. If there are no login
+    handlers, the operator logs in as kubectl does, or by the pod's service account. The operator raises LoginError if
+    there are no credentials. See docs/login.md.
 
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
     - ``retries``: number of attempts until the handler fails; default: ``settings.execution.activity_retries``, 10
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-
-    Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
-    requires unknown arguments, and LoginError if there are no credentials. See docs/login.md.
     """
     return _activity(Activity.AUTHENTICATION, fns, options)
 
 
-@shows(ActivityOptions)
+@explains(ActivityOptions)
 def cleanup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function when the operator stops, after all other handlers, daemons and timers.
 
@@ -170,24 +152,14 @@ def cleanup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
         async def close(memo, **_):
             await memo.connection.aclose()
 
-    The function is sync or async, and declares the arguments that it needs: ``settings``, ``memo``, ``logger`` and
-    others (docs/arguments.md). It is cancelled when ``settings.process.grace`` (25 seconds for the whole stop) is over.
+    It is cancelled when ``settings.process.grace`` (25 seconds for the whole stop) is over. See docs/handlers.md.
 
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-
-    Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
-    requires unknown arguments. See docs/handlers.md.
     """
     return _activity(Activity.CLEANUP, fns, options)
 
 
-@shows(ActivityOptions)
+@explains(ActivityOptions)
 def probe(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
     """Call the function when the liveness endpoint is requested, at most every 10 seconds.
 
@@ -197,25 +169,15 @@ def probe(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
         def queue_length(memo, **_):
             return len(memo.queue)
 
-    The function is sync or async, and declares the arguments that it needs: ``settings``, ``memo``, ``logger`` and
-    others (docs/arguments.md). Its result is in the JSON response, under its id. If it fails
-    permanently, the response is an HTTP 500.
+    Its result is in the JSON response, under its id. If it fails permanently, the response is an HTTP 500.
+    See docs/handlers.md.
 
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-
-    Raises TypeError or ValueError for wrong options. When started, the operator raises ConfigError if the function
-    requires unknown arguments. See docs/handlers.md.
     """
     return _activity(Activity.PROBE, fns, options)
 
 
-@shows(EventOptions)
+@explains(EventOptions)
 def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
     """Call the function for each watch event of an object. Errors are logged, and not retried.
 
@@ -225,20 +187,9 @@ def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
         def seen(type, name, logger, **_):
             logger.info("%s: %s", type, name)
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``type``, ``event``, ``body`` and
-    others (docs/arguments.md). ``type`` is None for objects from the initial list.
+    ``type`` is None for objects from the initial list. See docs/handlers.md.
 
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
     - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments. See docs/handlers.md.
     """
     known = check_options("on.event", options, EventOptions)
     restrictions = parse_selection("on.event", selector, known)
@@ -250,7 +201,7 @@ def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
     return register
 
 
-@shows(IndexOptions)
+@explains(IndexOptions)
 def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
     """Keep the results of the function for all objects in an in-memory index, which is an argument of all handlers.
 
@@ -263,25 +214,13 @@ def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
         @trioperator.on.create("widgets")
         def created(spec, pods_by_node: trioperator.Index, **_): ...
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``name``, ``spec``, ``labels`` and
-    others (docs/arguments.md). It is called for each state of each object: a
-    returned dict contains values by keys, another value is kept under the key None, and None changes nothing.
+    It is called for each state of each object: a returned dict contains values by keys, another value is kept under the
+    key None, and None changes nothing. See docs/indexing.md.
 
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
     - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.IGNORED``, to keep the previous values
     - ``timeout``, ``retries``: seconds since the first error of an object, and number of attempts, until the object is
       excluded from the index; default: no limits
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name of the index; default: the function's name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments. See docs/indexing.md.
     """
     known = check_options("on.index", options, IndexOptions)
     restrictions = parse_selection("on.index", selector, known)
@@ -296,7 +235,7 @@ def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
     return register
 
 
-@shows(ReconcileOptions)
+@explains(ReconcileOptions)
 def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     """Call the function for an object whenever anything about it may differ, and apply the children that it returns.
 
@@ -306,14 +245,12 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
         def reconcile(name, spec):
             return [make_deployment(name, spec), make_service(name, spec)]
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``spec``, ``children``, ``patch`` and
-    others (docs/arguments.md). It is called when the operator starts, when the object changes, except for its status,
-    when a child or a watched object changes, and at the resync: for one object never twice at once, and not while it is
-    being deleted. It returns or yields the desired children, each a dict or a ``trioperator.Child``; None is an error
-    if it has ``owns``, and an empty list means that there are none. They are applied server-side with the object as
-    their owner; children that are not desired any more are deleted. What is as desired is neither read nor written.
-    ``Requeue(after=...)`` says when to call the function again.
+    It is called when the operator starts, when the object changes, except for its status, when a child or a watched
+    object changes, and at the resync: for one object never twice at once, and not while it is being deleted. It returns
+    or yields the desired children, each a dict or a ``trioperator.Child``; None is an error if it has ``owns``, and an
+    empty list means that there are none. They are applied server-side with the object as their owner; children that are
+    not desired any more are deleted. What is as desired is neither read nor written. ``Requeue(after=...)`` says when
+    to call the function again. See docs/reconcile.md.
 
     - ``owns``: kinds of children: ``"deployments"``, ``("apps/v1", "Deployment")``, or a ``trioperator.Owned``
     - ``watches``: dict from kinds to sync functions of the keyword arguments of an object of the kind, which return the
@@ -321,20 +258,10 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     - ``resync``: seconds until the function is called again if nothing has changed; default: it is not
     - ``condition``: type of a condition in the status, such as ``"Applied"``, that says whether the children are
       applied, and if not, why; default: none
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
     - ``timeout``, ``retries``: seconds since the first error in a row, and number of attempts, until there are no
       further ones before something changes; default: no limits
     - ``backoff``: seconds until the retry after an error; default: 0.1 after the first, doubled up to 600
     - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments. See docs/reconcile.md.
     """
     known = check_options("on.reconcile", options, ReconcileOptions)
     restrictions = parse_selection("on.reconcile", selector, known)
@@ -366,7 +293,7 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     return register
 
 
-@shows(CreateOptions)
+@explains(CreateOptions)
 def create(*selector: Any, **options: Unpack[CreateOptions]) -> Decorator:
     """Call the function when an object is created, or seen for the first time.
 
@@ -376,31 +303,12 @@ def create(*selector: Any, **options: Unpack[CreateOptions]) -> Decorator:
         def create_widget(spec, name, logger, **_):
             logger.info("Creating %s of size %s.", name, spec["size"])
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``spec``, ``name``, ``patch``, ``diff`` and
-    others (docs/arguments.md). A result other than None is stored in the status, under the id.
-
-    - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
-      ``"cancel"`` to cancel it at its next checkpoint and call it again; default: ``"finish"``
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
-    - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments. See docs/handlers.md.
+    A result other than None is stored in the status, under the id. See docs/handlers.md.
     """
     return _change("on.create", selector, check_options("on.create", options, CreateOptions), reason=Reason.CREATE)
 
 
-@shows(ResumeOptions)
+@explains(ResumeOptions)
 def resume(*selector: Any, **options: Unpack[ResumeOptions]) -> Decorator:
     """Call the function for each object that exists when the operator starts.
 
@@ -411,32 +319,14 @@ def resume(*selector: Any, **options: Unpack[ResumeOptions]) -> Decorator:
         def connect(name, memo, **_):
             memo.connection = connect_to(name)
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``spec``, ``name``, ``patch``, ``diff`` and
-    others (docs/arguments.md). A result other than None is stored in the status, under the id.
+    A result other than None is stored in the status, under the id. See docs/handlers.md.
 
     - ``deleted``: whether it is called for objects that are being deleted, too; default: False
-    - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
-      ``"cancel"`` to cancel it at its next checkpoint and call it again; default: ``"finish"``
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
-    - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments. See docs/handlers.md.
     """
     return _change("on.resume", selector, check_options("on.resume", options, ResumeOptions), reason=None, initial=True)
 
 
-@shows(UpdateOptions)
+@explains(UpdateOptions)
 def update(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     """Call the function when an object, or its ``field=``, has changed.
 
@@ -446,34 +336,16 @@ def update(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
         def resize(old, new, name, logger, **_):
             logger.info("Resizing %s from %s to %s.", name, old, new)
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``spec``, ``name``, ``patch``, ``diff`` and
-    others (docs/arguments.md). A result other than None is stored in the status, under the id.
-    Changes of the status, and of metadata other than labels and annotations, count only if they are a ``field=``.
+    A result other than None is stored in the status, under the id. Changes of the status, and of metadata other than
+    labels and annotations, count only if they are a ``field=``. See docs/handlers.md.
 
-    - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
-      ``"cancel"`` to cancel it at its next checkpoint and call it again; default: ``"finish"``
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
     - ``field``, ``value``: field such as ``"spec.size"``, and its value before or after the change; default: any value
-    - ``old``, ``new``: its values before and after the change, in place of ``value``
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
-    - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments. See docs/handlers.md.
     """
     known = check_options("on.update", options, UpdateOptions)
     return _change("on.update", selector, known, reason=Reason.UPDATE, needs_change=True)
 
 
-@shows(DeleteOptions)
+@explains(DeleteOptions)
 def delete(*selector: Any, **options: Unpack[DeleteOptions]) -> Decorator:
     """Call the function when an object is being deleted.
 
@@ -483,32 +355,16 @@ def delete(*selector: Any, **options: Unpack[DeleteOptions]) -> Decorator:
         def delete_widget(name, logger, **_):
             logger.info("Deleting %s.", name)
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``spec``, ``name``, ``patch``, ``diff`` and
-    others (docs/arguments.md). A result other than None is stored in the status, under the id.
-    The operator adds its finalizer, so that the object is deleted only after the handler has finished.
+    A result other than None is stored in the status, under the id. The operator adds its finalizer, so that the object
+    is deleted only after the handler has finished. See docs/handlers.md.
 
     - ``optional``: with True the operator adds no finalizer for it: the object may be gone when it is called, and
       deletions while the operator is down are missed; default: False
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
-    - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments. See docs/handlers.md.
     """
     return _change("on.delete", selector, check_options("on.delete", options, DeleteOptions), reason=Reason.DELETE)
 
 
-@shows(UpdateOptions)
+@explains(UpdateOptions)
 def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     """Call the function when a field has changed, or was added or removed; at creation too.
 
@@ -517,28 +373,10 @@ def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
         @trioperator.on.field("example.com", "v1", "widgets", field="spec.size")
         def resize(old, new, **_): ...
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``spec``, ``name``, ``patch``, ``diff`` and
-    others (docs/arguments.md). A result other than None is stored in the status, under the id.
-    ``old``, ``new`` and ``diff`` are those of the field.
+    A result other than None is stored in the status, under the id. ``old``, ``new`` and ``diff`` are those of the
+    field. See docs/handlers.md.
 
-    - ``on_change``: what happens to a call in progress when the object is changed or deleted: ``"finish"``, or
-      ``"cancel"`` to cancel it at its next checkpoint and call it again; default: ``"finish"``
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
     - ``field``, ``value``: the field (required), and its value before or after the change; default: any value
-    - ``old``, ``new``: its values before and after the change, in place of ``value``
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
-    - ``id``: name in logs and stored progress, plus ``/<field>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments. See docs/handlers.md.
     """
     known = check_options("on.field", options, UpdateOptions)
     if not known.get("field"):
@@ -546,7 +384,7 @@ def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
     return _change("on.field", selector, known, reason=None, needs_change=True)
 
 
-@shows(DaemonOptions)
+@explains(DaemonOptions)
 def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
     """Call the function once for each object, to run while the object exists and matches the filters.
 
@@ -558,32 +396,16 @@ def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
                 logger.info("The size is %s.", spec["size"])
                 await stopped.wait(60)
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``spec``, ``patch``, ``stopped`` and
-    others (docs/arguments.md). A result other than None is stored in the status, under the id.
-    The arguments always show the newest state. Stopping sets ``stopped``, then cancels async functions.
+    A result other than None is stored in the status, under the id. The arguments always show the newest state. Stopping
+    sets ``stopped``, then cancels async functions. See docs/daemons.md.
 
     - ``cancellation_backoff``: seconds from setting ``stopped`` to the cancellation; default: 0
     - ``cancellation_timeout``: seconds from the cancellation until the daemon is abandoned; default: it is neither
       cancelled nor abandoned while the operator runs, and deletion waits for it
     - ``cancellation_polling``: seconds between messages that a daemon without ``cancellation_timeout`` still runs;
       default: ``settings.background.cancellation_polling``, 60
-    - ``initial_delay``: seconds before the first call, or a sync function of the keyword arguments; default: 0
     - ``finalizer``: whether the operator adds its finalizer, so that deletion waits for the daemon; default: True
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments. See docs/daemons.md.
     """
     known = check_options("on.daemon", options, DaemonOptions)
     times = parse_durations("on.daemon", known, "cancellation_backoff", "cancellation_timeout", "cancellation_polling")
@@ -596,7 +418,7 @@ def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
     return register
 
 
-@shows(TimerOptions)
+@explains(TimerOptions)
 def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     """Call the function repeatedly for each object, while the object exists and matches the filters.
 
@@ -606,11 +428,8 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
         async def check(spec, patch, **_):
             patch.status["healthy"] = await is_healthy(spec["url"])
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``spec``, ``patch``, ``stopped`` and
-    others (docs/arguments.md). A result other than None is stored in the status, under the id.
-    The arguments always show the newest state. Without ``interval`` and ``cron`` the function is called once, or with
-    ``idle`` once after each change.
+    A result other than None is stored in the status, under the id. The arguments always show the newest state. Without
+    ``interval`` and ``cron`` the function is called once, or with ``idle`` once after each change. See docs/timers.md.
 
     - ``interval``: seconds from the end of a call to the next one, more than 0; or a sync function of the keyword
       arguments that returns them, or None for no calls
@@ -620,22 +439,8 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
       or a sync function of the keyword arguments that returns one, or None for no calls
     - ``timezone``: time zone of ``cron``, as a name or a tzinfo, or a sync function of the keyword arguments that
       returns it; default: UTC
-    - ``initial_delay``: seconds before the first call, or a sync function of the keyword arguments; default: 0
     - ``finalizer``: whether the operator adds its finalizer, so that deletion waits for a running call; default: True
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
     - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments. See docs/timers.md.
     """
     known = check_options("on.timer", options, TimerOptions)
     times = parse_timer_options("on.timer", known)
@@ -648,7 +453,7 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     return register
 
 
-@shows(ValidateOptions)
+@explains(ValidateOptions)
 def validate(*selector: Any, **options: Unpack[ValidateOptions]) -> Decorator:
     """Call the function before an object is stored or deleted: it may deny that, and warn the client.
 
@@ -660,35 +465,18 @@ def validate(*selector: Any, **options: Unpack[ValidateOptions]) -> Decorator:
                 raise trioperator.AdmissionError("The size must be 10 at most.", code=400)
             warnings.append("Sizes will be limited to 5.")
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``spec``, ``warnings``, ``operation`` and
-    others (docs/arguments.md). There are no retries: an error denies the write.
+    There are no retries: an error denies the write. The operator raises ConfigError if ``settings.admission.server`` is
+    not set. See docs/admission.md.
 
     - ``operation``, ``operations``: ``"CREATE"``, ``"UPDATE"``, ``"DELETE"``, ``"CONNECT"``, or several; default: all
-    - ``subresource``: subresource that is reviewed in place of the object, or ``"*"`` for both; default: the object
-    - ``persistent``: whether the webhook stays in the managed configuration when the operator exits; default: with
-      leader election and shards, as there are others
-    - ``side_effects``: whether the function has side effects, but in dry runs; default: False
-    - ``ignore_failures``: whether writes pass if the function fails or cannot be reached; default: False
     - ``timeout``: seconds that a review may take, from 1 to 30; default: 30
-    - ``namespace_selector``, ``match_conditions``, ``match_policy``: as in webhook configurations; the conditions are a
-      dict from names to CEL expressions
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
     - ``id``: name in logs, URLs and configurations, plus ``/<field>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments, or ``settings.admission.server`` is not set. See docs/admission.md.
     """
     known = check_options("on.validate", options, ValidateOptions)
     return _admission("on.validate", selector, known, type=WebhookType.VALIDATING)
 
 
-@shows(MutateOptions)
+@explains(MutateOptions)
 def mutate(*selector: Any, **options: Unpack[MutateOptions]) -> Decorator:
     """Call the function before an object is stored: it may change the object through ``patch``, deny it, or warn.
 
@@ -699,37 +487,20 @@ def mutate(*selector: Any, **options: Unpack[MutateOptions]) -> Decorator:
             if "size" not in spec:
                 patch.spec["size"] = 1
 
-    Positional arguments select resource kinds: ``"widgets"`` or ``"example.com", "v1", "widgets"`` (docs/selectors.md).
-    The function is sync or async, and declares the arguments that it needs: ``spec``, ``patch``, ``operation`` and
-    others (docs/arguments.md). There are no retries: an error denies the write.
+    There are no retries: an error denies the write. The operator raises ConfigError if ``settings.admission.server`` is
+    not set. See docs/admission.md.
 
     - ``operation``, ``operations``: ``"CREATE"``, ``"UPDATE"``, ``"DELETE"``, ``"CONNECT"``, or several; default: all
       but ``"DELETE"``, which must be named alone
-    - ``subresource``: subresource that is reviewed in place of the object, or ``"*"`` for both; default: the object
-    - ``persistent``: whether the webhook stays in the managed configuration when the operator exits; default: with
-      leader election and shards, as there are others
-    - ``side_effects``: whether the function has side effects, but in dry runs; default: False
-    - ``ignore_failures``: whether writes pass if the function fails or cannot be reached; default: False
     - ``timeout``: seconds that a review may take, from 1 to 30; default: 30
-    - ``namespace_selector``, ``match_conditions``, ``match_policy``: as in webhook configurations; the conditions are a
-      dict from names to CEL expressions
     - ``reinvocation_policy``: ``"Never"``, or ``"IfNeeded"`` to be called again after changes by others
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
     - ``id``: name in logs, URLs and configurations, plus ``/<field>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``version``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments, or ``settings.admission.server`` is not set. See docs/admission.md.
     """
     known = check_options("on.mutate", options, MutateOptions)
     return _admission("on.mutate", selector, known, type=WebhookType.MUTATING)
 
 
-@shows(ConvertOptions)
+@explains(ConvertOptions)
 def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
     """Call the function to convert custom objects from one version of their CRD to another one.
 
@@ -741,22 +512,16 @@ def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
             patch.spec["size"] = None
 
     Positional arguments select a resource kind without a version: ``"widgets"`` or ``"example.com", "widgets"``
-    (docs/selectors.md). The function is sync or async, and declares the arguments that it needs: ``body``, ``spec``,
-    ``patch`` and others (docs/arguments.md). It changes the object through ``patch``, or returns the converted object.
-    Of the metadata, only labels and annotations may change. An error fails the request that needs the conversion.
-    Other versions are reached by the shortest chain of handlers: with ``v1`` to ``v2`` and ``v2`` to ``v3``, objects
-    are also converted from ``v1`` to ``v3``. Declare both directions.
-    With a class that declares a version of the kind as the selector, the function may take and return objects of the
-    classes of both versions: ``def up(body: OldWidget) -> Widget`` (docs/conversion.md).
+    (docs/selectors.md). The function changes the object through ``patch``, or returns the converted object. Of the
+    metadata, only labels and annotations may change. An error fails the request that needs the conversion. Other
+    versions are reached by the shortest chain of handlers: with ``v1`` to ``v2`` and ``v2`` to ``v3``, objects are also
+    converted from ``v1`` to ``v3``. Declare both directions. With a class that declares a version of the kind as the
+    selector, the function may take and return objects of the classes of both versions:
+    ``def up(body: OldWidget) -> Widget``. The operator raises ConfigError if ``settings.admission.server`` is not set.
+    See docs/conversion.md.
 
     - ``from_``, ``to``: versions such as ``"v1"``; both are required
     - ``id``: name in logs; default: the function's qualified name
-    - ``param``: value of the argument ``param``; ``registry``: registry for the handler, if not the default one
-    - ``rights``: what the function's own requests need, such as ``["create,patch:jobs.batch"]`` (docs/permissions.md)
-    - ``group``, ``kind``, ``plural``, ``singular``, ``shortcut``, ``category``: selectors by keyword
-
-    Raises TypeError or ValueError for wrong selectors and options. When started, the operator raises ConfigError if the
-    function requires unknown arguments, or ``settings.admission.server`` is not set. See docs/conversion.md.
     """
     known = check_options("on.convert", options, ConvertOptions)
     restrictions = parse_conversion_options("on.convert", selector, known)
@@ -770,7 +535,7 @@ def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
     return register
 
 
-@shows(SubhandlerOptions)
+@explains(SubhandlerOptions)
 def subhandler(*fns: Never, **options: Unpack[SubhandlerOptions]) -> Decorator:
     """Declare the function as a sub-handler of the running change handler, with its own retries and progress.
 
@@ -784,21 +549,12 @@ def subhandler(*fns: Never, **options: Unpack[SubhandlerOptions]) -> Decorator:
                 def create_item(item=item, **_): ...
 
     It is called when the parent returns or awaits ``execute()``, with the same arguments as the parent. The parent is
-    called again until all its sub-handlers have finished; finished ones are not called again.
+    called again until all its sub-handlers have finished; finished ones are not called again. Raises RuntimeError
+    outside a running change handler, ConfigError if the function requires arguments that do not exist, TypeError or
+    ValueError for wrong options or a duplicate id. See docs/subhandlers.md.
 
     - ``id``: last part of the id ``<parent>/<id>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; default: None
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``field``, ``value``: field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``
     - ``old``, ``new``: its values before and after the change; only in ``on.update`` and ``on.field`` handlers
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
-
-    Raises RuntimeError outside a running change handler, ConfigError if the function requires arguments that do not
-    exist, TypeError or ValueError for wrong options or a duplicate id. See docs/subhandlers.md.
     """
     check_parentheses("subhandler", fns)
     known = check_options("subhandler", options, SubhandlerOptions)
@@ -813,7 +569,7 @@ def subhandler(*fns: Never, **options: Unpack[SubhandlerOptions]) -> Decorator:
 this = subhandler  # its name in the first versions of Kopf
 
 
-@shows(RegisterOptions)
+@explains(RegisterOptions)
 def register(fn: F, **options: Unpack[RegisterOptions]) -> F:
     """Declare *fn* as a sub-handler of the running change handler: :func:`subhandler` without a decorator.
 
@@ -824,16 +580,9 @@ def register(fn: F, **options: Unpack[RegisterOptions]) -> F:
             for item in spec["items"]:
                 trioperator.register(functools.partial(create_item, item=item), id=item)
 
-    - ``id``: last part of the id ``<parent>/<id>``; default: the function's qualified name
-    - ``param``: value of the argument ``param``; default: None
-    - ``labels``, ``annotations``: dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value
-    - ``when``: sync function of the keyword arguments, which returns whether the object matches
-    - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``
-    - ``timeout``: seconds from the first attempt until the handler fails (async: is cancelled); default: no limit
-    - ``retries``: number of attempts until the handler fails; default: no limit
-    - ``backoff``: seconds until the retry after an exception; default: ``settings.execution.default_backoff``, 60
-
     Raises the same errors as :func:`subhandler`. See docs/subhandlers.md.
+
+    - ``id``: last part of the id ``<parent>/<id>``; default: the function's qualified name
     """
     _declare("register", fn, check_options("register", options, RegisterOptions))
     return fn

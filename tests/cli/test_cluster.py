@@ -21,7 +21,7 @@ import pytest
 import trio
 
 from trioperator.cli import root
-from trioperator.cli.cluster import ClusterOptions, run_cluster, serve
+from trioperator.cli.cluster import AuthorizationName, ClusterOptions, run_cluster, serve
 from trioperator.cli.failures import USAGE_ERROR
 from trioperator.cli.manifests import Manifest
 
@@ -63,9 +63,9 @@ class TestOptions:
             tls=False,
             data="d",
             kubeconfig="k",
-            manifests=("a.yaml", "folder", "-"),
-            authorization="rbac",
-            controllers=("pods", "workloads"),
+            manifests=["a.yaml", "folder", "-"],
+            authorization=AuthorizationName.RBAC,
+            controllers="pods, workloads",
         )
         options = ("--host", "::1", "--port", "5", "--no-tls", "--data", "d", "--kubeconfig", "k")
         more = ("--authorization", "rbac", "--controllers", "pods, workloads")
@@ -79,7 +79,7 @@ class TestOptions:
             "KUBECONFIG": "k",
             "APPLY": "a.yaml folder -",
             "AUTHORIZATION": "rbac",
-            "CONTROLLERS": "pods,workloads",
+            "CONTROLLERS": "pods, workloads",
         }
         assert parse(**variables) == expected
 
@@ -180,7 +180,7 @@ async def test_requests_must_carry_the_token_of_the_kubeconfig(kubeconfig: pathl
 
 async def test_authorization_can_be_rbac(kubeconfig: pathlib.Path) -> None:
     async with (
-        serving(ClusterOptions(authorization="rbac", kubeconfig=str(kubeconfig))),
+        serving(ClusterOptions(authorization=AuthorizationName.RBAC, kubeconfig=str(kubeconfig))),
         client_of(kubeconfig) as client,
     ):
         path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/view"
@@ -191,7 +191,7 @@ async def test_authorization_can_be_rbac(kubeconfig: pathlib.Path) -> None:
 
 
 async def test_controllers_run_on_request(kubeconfig: pathlib.Path) -> None:
-    options = ClusterOptions(controllers=("all",), kubeconfig=str(kubeconfig))
+    options = ClusterOptions(controllers="all", kubeconfig=str(kubeconfig))
     labels = {"a": "b"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     body = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
@@ -222,7 +222,7 @@ async def test_it_listens_on_other_addresses(kubeconfig: pathlib.Path, host: str
         ({"data": "/"}, "The data file / cannot be opened: Is a directory."),
         ({"kubeconfig": "/dev/null"}, "is not the kubeconfig of an embedded cluster"),
         ({"host": "nowhere.invalid"}, "cannot listen on nowhere.invalid:0: "),
-        ({"controllers": ("kubelet",)}, "Unknown controller 'kubelet': choose from all, "),
+        ({"controllers": "kubelet"}, "Unknown controller 'kubelet': choose from all, "),
         ({"manifests": ("nothing.yaml",)}, "Cannot read the manifests in nothing.yaml: No such file or directory."),
         ({"manifests": ("-",)}, "The API server rejected Pod A (document 1 of stdin): "),
     ],

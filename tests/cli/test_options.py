@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from trioperator.cli.options import declare_option, split_names
+from trioperator.cli.options import declare_option, split_names, taking
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,33 @@ def test_an_option_has_the_environment_variables_of_its_command(
     env: dict[str, str], args: list[str], expected: str
 ) -> None:
     assert run(env, *args) == expected
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    files: Annotated[list[str], typer.Argument()] = []
+    name: Annotated[str, declare_option("RUN", "--name", env="NAME")] = "default"
+    limit: Annotated[int | None, declare_option("RUN", "--limit", env="LIMIT")] = None
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ([], Options()),
+        (["a", "b", "--name", "x"], Options(files=["a", "b"], name="x")),
+        (["--limit", "3"], Options(limit=3)),
+    ],
+)
+def test_the_fields_of_a_struct_are_the_options_of_a_command(args: list[str], expected: Options) -> None:
+    taken = []
+
+    @taking(Options)
+    def command(context: typer.Context, options: Options) -> None:
+        """Do it."""
+        taken.append(options)
+
+    app = typer.Typer()
+    app.command()(command)
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == 0, result.output
+    assert taken == [expected]
+    assert "Do it." in CliRunner().invoke(app, ["--help"]).output

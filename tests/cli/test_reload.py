@@ -52,7 +52,7 @@ class Development:
         memo = trioperator.Memo(send=self.send.send_nowait)
         operate = functools.partial(trioperator.operator, memo=memo, handle_signals=False)
         controls = CLIControls(stop_flag=self.stop)
-        reloader = Reloader(operate, RunOptions(files=("app.py",)), controls)
+        reloader = Reloader(operate, RunOptions(files=["app.py"]), controls)
         connection = trioperator.ConnectionInfo(server="http://embedded")
         transport = self.cluster.transport()
         with trio.fail_after(60):

@@ -16,7 +16,7 @@ import pytest
 
 from trioperator.cli import root
 from trioperator.cli.controls import CLIControls
-from trioperator.cli.run_options import CoordinationOptions, EmbeddedOptions, LogOptions, RunOptions
+from trioperator.cli.run_options import LogFormatName, RunOptions
 
 Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 Start: TypeAlias = Callable[..., subprocess.Popen[str]]
@@ -100,7 +100,7 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Parse:
 
 class TestOptions:
     def test_a_file_is_enough(self, parse: Parse) -> None:
-        assert parse("main.py") == RunOptions(files=("main.py",))
+        assert parse("main.py") == RunOptions(files=["main.py"])
 
     def test_all_options(self, parse: Parse) -> None:
         options = parse(
@@ -132,23 +132,34 @@ class TestOptions:
             "--reload",
         )
         assert options == RunOptions(
-            files=("x.py", "y.py"),
-            modules=("one", "two.three"),
-            namespaces=("a", "b-*,!b-c"),
-            coordination=CoordinationOptions(
-                standalone=True, dev=True, priority=5, peering="mine", lease="ns/it", shards=4
-            ),
+            files=["x.py", "y.py"],
+            modules=["one", "two.three"],
+            namespaces=["a", "b-*,!b-c"],
+            standalone=True,
+            dev=True,
+            priority=5,
+            peering="mine",
+            leader_elect=True,
+            lease="ns/it",
+            shards=4,
             liveness="http://:80/x",
             health="http://:81/",
             metrics="http://:82/",
             tracing=True,
             live_view="http://[::1]:83/",
             live_view_token="t",
-            embedded=EmbeddedOptions(
-                port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads"), kubeconfig="k"
-            ),
+            embedded=True,
+            port=5,
+            manifests=["a.yaml", "b.yaml"],
+            controllers="pods, workloads",
+            kubeconfig="k",
             reload=True,
-            logs=LogOptions(verbose=True, debug=True, quiet=True, format="JSON", prefix=True, refkey="k8s"),
+            verbose=True,
+            debug=True,
+            quiet=True,
+            format=LogFormatName.JSON,
+            prefix=True,
+            refkey="k8s",
         )
 
     def test_all_variables(self, parse: Parse) -> None:
@@ -179,44 +190,52 @@ class TestOptions:
             KUBECONFIG="k",
         )
         assert options == RunOptions(
-            files=("x.py",),
-            modules=("one", "two.three"),
-            namespaces=("a", "b"),
-            coordination=CoordinationOptions(
-                standalone=True, priority=-3, peering="mine", lease="trioperator", shards=3
-            ),
+            files=["x.py"],
+            modules=["one", "two.three"],
+            namespaces=["a", "b"],
+            standalone=True,
+            priority=-3,
+            peering="mine",
+            shards=3,
             liveness="http://:80/x",
             health="http://:81/",
             metrics="http://:82/",
             tracing=True,
             live_view="http://[::1]:83/",
             live_view_token="t",
-            embedded=EmbeddedOptions(
-                port=5, manifests=("a.yaml", "b.yaml"), controllers=("pods", "workloads"), kubeconfig="k"
-            ),
-            logs=LogOptions(verbose=True, debug=True, quiet=True, format="PLAIN", prefix=False, refkey="k8s"),
+            embedded=True,
+            port=5,
+            manifests=["a.yaml", "b.yaml"],
+            controllers="pods,workloads",
+            kubeconfig="k",
+            verbose=True,
+            debug=True,
+            quiet=True,
+            format=LogFormatName.PLAIN,
+            prefix=False,
+            refkey="k8s",
         )
 
     def test_variables_have_other_names_too(self, parse: Parse) -> None:
         options = parse(MODULE="one", CLUSTERWIDE="1", LIVENESS_ENDPOINT="http://x/")
-        assert options == RunOptions(modules=("one",), clusterwide=True, liveness="http://x/")
+        assert options == RunOptions(modules=["one"], clusterwide=True, liveness="http://x/")
         assert parse("x.py", ALL_NAMESPACES="1").clusterwide
 
     def test_options_win_over_variables(self, parse: Parse) -> None:
         options = parse(
             "x.py", "-n", "a", "--log-format", "full", "--log-prefix", NAMESPACE="b", LOG_FORMAT="json", LOG_PREFIX="0"
         )
-        assert options.namespaces == ("a",)
-        assert options.logs == LogOptions(format="FULL", prefix=True)
+        assert options.namespaces == ["a"]
+        assert (options.format, options.prefix) == (LogFormatName.FULL, True)
 
     def test_empty_variables_count_as_unset(self, parse: Parse) -> None:
         names = ("MODULES", "NAMESPACES", "LIVENESS", "LOG_REFKEY", "APPLY", "VERBOSE", "ALL_NAMESPACES", "LOG_PREFIX")
-        assert parse("x.py", **dict.fromkeys(names, "")) == RunOptions(files=("x.py",))
+        assert parse("x.py", **dict.fromkeys(names, "")) == RunOptions(files=["x.py"])
 
     @pytest.mark.parametrize("option", [[], ["--log-prefix"], ["--no-log-prefix"]])
     def test_the_prefix_is_left_to_the_format_unless_it_is_given(self, parse: Parse, option: list[str]) -> None:
         expected = {"--log-prefix": True, "--no-log-prefix": False}.get("".join(option))
-        assert parse("x.py", *option).logs.prefix is expected
+        assert parse("x.py", *option).prefix is expected
 
     @pytest.mark.parametrize(
         ("args", "message"),

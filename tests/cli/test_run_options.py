@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from trioperator import OperatorSettings
 from trioperator.cli.controls import CLIControls
-from trioperator.cli.run_options import CoordinationOptions, RunOptions, make_operator_options
+from trioperator.cli.run_options import RunOptions, make_operator_options
 
 
 def test_priorities_are_passed_on() -> None:
-    options = make_operator_options(RunOptions(coordination=CoordinationOptions(priority=5)), CLIControls())
+    options = make_operator_options(RunOptions(priority=5), CLIControls())
     assert options["priority"] == 5
-    options = make_operator_options(RunOptions(coordination=CoordinationOptions(priority=5, dev=True)), CLIControls())
+    options = make_operator_options(RunOptions(priority=5, dev=True), CLIControls())
     assert options["priority"] == 666
 
 
 def test_a_lease_sets_the_leadership_in_a_copy_of_the_settings() -> None:
     given = OperatorSettings()
-    coordination = CoordinationOptions(lease="ns/it", shards=3)
-    settings = make_operator_options(RunOptions(coordination=coordination), CLIControls(settings=given))["settings"]
+    options = RunOptions(lease="ns/it", shards=3)
+    settings = make_operator_options(options, CLIControls(settings=given))["settings"]
     assert settings is not None
     leadership = settings.leadership
     assert (leadership.enabled, leadership.namespace, leadership.name, leadership.shards) == (True, "ns", "it", 3)

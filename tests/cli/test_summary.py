@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import trioperator
-from trioperator.cli.run_options import CoordinationOptions, EmbeddedOptions, LogOptions, RunOptions
+from trioperator.cli.run import load_and_show
+from trioperator.cli.run_options import LogFormatName, RunOptions
 from trioperator.cli.summary import show_summary
 
 
@@ -60,11 +61,13 @@ def test_handlers_are_shown_by_kind_with_the_scope() -> None:
 
 def test_options_are_shown_that_matter() -> None:
     options = RunOptions(
-        namespaces=("a", "b-*"),
-        coordination=CoordinationOptions(standalone=True, lease="it"),
+        namespaces=["a", "b-*"],
+        standalone=True,
+        leader_elect=True,
+        lease="it",
         health="http://:81/",
         live_view="http://[::1]:83/",
-        embedded=EmbeddedOptions(),
+        embedded=True,
     )
     assert show(options)[2:] == [
         ["namespaces", "a, b-*"],
@@ -74,8 +77,8 @@ def test_options_are_shown_that_matter() -> None:
         ["health", "http://:81/"],
         ["live view", "http://[::1]:83/"],
     ]
-    assert ["coordination", "3 shards"] in show(RunOptions(coordination=CoordinationOptions(shards=3, lease="it")))
-    assert ["peering", "mine"] in show(RunOptions(coordination=CoordinationOptions(peering="mine")))
+    assert ["coordination", "3 shards"] in show(RunOptions(shards=3, lease="it"))
+    assert ["peering", "mine"] in show(RunOptions(peering="mine"))
 
 
 def test_terminals_have_colours() -> None:
@@ -85,27 +88,25 @@ def test_terminals_have_colours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stream", "logs"),
+    ("stream", "options"),
     [
-        (io.StringIO(), LogOptions()),
-        (Terminal(), LogOptions(format="JSON")),
-        (Terminal(), LogOptions(quiet=True)),
+        (io.StringIO(), RunOptions()),
+        (Terminal(), RunOptions(format=LogFormatName.JSON)),
+        (Terminal(), RunOptions(quiet=True)),
     ],
 )
-def test_nothing_is_shown_elsewhere(stream: io.StringIO, logs: LogOptions) -> None:
-    show_summary(RunOptions(logs=logs), stream)
+def test_nothing_is_shown_elsewhere(stream: io.StringIO, options: RunOptions) -> None:
+    show_summary(options, stream)
     assert stream.getvalue() == ""
 
 
 def test_the_command_shows_it_when_the_files_are_loaded(
     monkeypatch: pytest.MonkeyPatch, restored_modules: None, tmp_path: Any
 ) -> None:
-    from trioperator.cli.run import load_and_show
-
     (tmp_path / "app_of_summary.py").write_text(
         "import trioperator\n\n@trioperator.on.event('pods')\ndef seen(): ...\n"
     )
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    load_and_show(RunOptions(files=(str(tmp_path / "app_of_summary.py"),)))
+    load_and_show(RunOptions(files=[str(tmp_path / "app_of_summary.py")]))
     assert "event: seen" in terminal.getvalue()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import enum
 import functools
 import os
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import trio
 import typer
 
 from trioperator._logs import LogFormat, configure, get_logger
-from trioperator.cli.options import declare_option, split_names
+from trioperator.cli.options import declare_option, split_names, taking
 
 if TYPE_CHECKING:
     from trioperator.apiserver import Cluster
@@ -32,88 +32,62 @@ class AuthorizationName(enum.StrEnum):
     ALWAYS_ALLOW = "always-allow"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterOptions:
-    """Options of ``trioperator cluster``."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    tls: bool = True
-    data: str | None = None
-    kubeconfig: str | None = None
-    manifests: tuple[str, ...] = ()
-    authorization: str = "always-allow"
-    controllers: tuple[str, ...] = ()
-
-
 _option: Final = functools.partial(declare_option, "CLUSTER")
 
-Host: TypeAlias = Annotated[str, _option("--host", env="HOST", metavar="ADDRESS", help="Listen on this address.")]
-Port: TypeAlias = Annotated[
-    int,
-    _option("--port", env="PORT", min=0, max=65535, metavar="PORT", help="Listen on this port; 0 picks a free one."),
-]
-Tls: TypeAlias = Annotated[bool, _option("--tls/--no-tls", env="TLS", help="Serve over TLS with its own CA.")]
-Data: TypeAlias = Annotated[
-    str | None, _option("--data", env="DATA", metavar="FILE", help="Keep the objects in this file across restarts.")
-]
-Kubeconfig: TypeAlias = Annotated[
-    str | None,
-    _option(
-        "--kubeconfig",
-        env="KUBECONFIG",
-        metavar="FILE",
-        help="Write the kubeconfig to this file and keep it; to a temporary file by default.",
-    ),
-]
-Manifests: TypeAlias = Annotated[
-    list[str] | None,
-    _option(
-        "--apply",
-        env="APPLY",
-        metavar="FILE",
-        help="Apply the manifests in a file, a directory or stdin (-); repeatable.",
-    ),
-]
-Authorization: TypeAlias = Annotated[
-    AuthorizationName,
-    _option("--authorization", env="AUTHORIZATION", help="Authorization mode: RBAC, or allow everything."),
-]
-Controllers: TypeAlias = Annotated[
-    str,
-    _option(
-        "--controllers",
-        env="CONTROLLERS",
-        metavar="NAMES",
-        help="Run these controllers, separated by commas, or all; none by default.",
-    ),
-]
+
+class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``trioperator cluster``."""
+
+    host: Annotated[str, _option("--host", env="HOST", metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1"
+    port: Annotated[
+        int,
+        _option(
+            "--port", env="PORT", min=0, max=65535, metavar="PORT", help="Listen on this port; 0 picks a free one."
+        ),
+    ] = 0
+    tls: Annotated[bool, _option("--tls/--no-tls", env="TLS", help="Serve over TLS with its own CA.")] = True
+    data: Annotated[
+        str | None, _option("--data", env="DATA", metavar="FILE", help="Keep the objects in this file across restarts.")
+    ] = None
+    kubeconfig: Annotated[
+        str | None,
+        _option(
+            "--kubeconfig",
+            env="KUBECONFIG",
+            metavar="FILE",
+            help="Write the kubeconfig to this file and keep it; to a temporary file by default.",
+        ),
+    ] = None
+    manifests: Annotated[
+        list[str],
+        _option(
+            "--apply",
+            env="APPLY",
+            metavar="FILE",
+            help="Apply the manifests in a file, a directory or stdin (-); repeatable.",
+        ),
+    ] = []
+    authorization: Annotated[
+        AuthorizationName,
+        _option("--authorization", env="AUTHORIZATION", help="Authorization mode: RBAC, or allow everything."),
+    ] = AuthorizationName.ALWAYS_ALLOW
+    controllers: Annotated[
+        str,
+        _option(
+            "--controllers",
+            env="CONTROLLERS",
+            metavar="NAMES",
+            help="Run these controllers, separated by commas, or all; none by default.",
+        ),
+    ] = ""
 
 
-def cluster(
-    host: Host = "127.0.0.1",
-    port: Port = 0,
-    tls: Tls = True,
-    data: Data = None,
-    kubeconfig: Kubeconfig = None,
-    manifests: Manifests = None,
-    authorization: Authorization = AuthorizationName.ALWAYS_ALLOW,
-    controllers: Controllers = "",
-) -> None:
+@taking(ClusterOptions)
+def cluster(context: typer.Context, options: ClusterOptions) -> None:
     """Serve a standalone Kubernetes API until stopped.
 
     It is for kubectl and for operators in other processes.
     """
-    options = ClusterOptions(
-        host=host,
-        port=port,
-        tls=tls,
-        data=data,
-        kubeconfig=kubeconfig,
-        manifests=tuple(manifests or ()),
-        authorization=authorization.value,
-        controllers=split_names(controllers),
-    )
     raise typer.Exit(run_cluster(options, echo=typer.echo))
 
 
@@ -167,12 +141,12 @@ async def _open(options: ClusterOptions) -> AsyncIterator[Cluster]:
 
     async with contextlib.AsyncExitStack() as stack:
         if options.data is None:
-            opened = Cluster(log_limit=0, authorization=options.authorization)
+            opened = Cluster(log_limit=0, authorization=options.authorization.value)
         else:
-            opening = open_cluster(options.data, log_limit=0, authorization=options.authorization)
+            opening = open_cluster(options.data, log_limit=0, authorization=options.authorization.value)
             opened = await stack.enter_async_context(opening)
-        if options.controllers:
-            await stack.enter_async_context(opened.open_controllers(*options.controllers))
+        if names := split_names(options.controllers):
+            await stack.enter_async_context(opened.open_controllers(*names))
         yield opened
 
 

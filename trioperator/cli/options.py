@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import msgspec
 import typer
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 def declare_option(command: str, *names: str, env: str | tuple[str, ...], **settings: Any) -> Any:
@@ -16,3 +22,25 @@ def declare_option(command: str, *names: str, env: str | tuple[str, ...], **sett
 def split_names(names: str) -> tuple[str, ...]:
     """Split a comma-separated list."""
     return tuple(filter(None, (name.strip() for name in names.split(","))))
+
+
+def taking(options: type[T]) -> Callable[[Callable[[typer.Context, T], None]], Callable[..., None]]:
+    """Make a command of a function that gets its options as a struct, whose fields declare them."""
+
+    def decorate(run: Callable[[typer.Context, T], None]) -> Callable[..., None]:
+        @functools.wraps(run)
+        def command(context: typer.Context, **given: Any) -> None:
+            run(context, options(**{name: value for name, value in given.items() if value is not None}))
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        context = inspect.Parameter("context", keyword, annotation=typer.Context)
+        command.__signature__ = inspect.Signature([context, *map(_parameter, msgspec.structs.fields(options))])  # type: ignore[attr-defined]
+        command.__annotations__ = {}
+        return command
+
+    return decorate
+
+
+def _parameter(field: msgspec.structs.FieldInfo) -> inspect.Parameter:
+    default = () if field.default is msgspec.NODEFAULT else field.default
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=field.type)

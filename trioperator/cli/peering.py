@@ -10,7 +10,7 @@ import typer
 
 from trioperator._logs import LogFormat, configure, get_logger
 from trioperator.cli.options import declare_option
-from trioperator.cli.run import LogFormatName
+from trioperator.cli.run_options import LogFormatName
 
 if TYPE_CHECKING:
     from trioperator._kube.api_client import ApiClient

@@ -1,13 +1,16 @@
-"""Options of ``trioperator run`` as data, and the options of the operator that they stand for."""
+"""Options of ``trioperator run``, and the options of the operator that they stand for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import enum
+import functools
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
+import typer
 
-from trioperator._logs import LogFormat
 from trioperator.cli.controls import CLIControls
+from trioperator.cli.options import declare_option
 
 if TYPE_CHECKING:
     from trioperator._supervisor.app import OperatorOptions
@@ -15,79 +18,230 @@ if TYPE_CHECKING:
 # Of --dev, as in Kopf.
 _DEV_PRIORITY: Final = 666
 
-
-class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the logs; ``format`` is the name of a :class:`LogFormat`."""
-
-    verbose: bool = False
-    debug: bool = False
-    quiet: bool = False
-    format: str = LogFormat.FULL.name
-    prefix: bool | None = None
-    refkey: str | None = None
+_option: Final = functools.partial(declare_option, "RUN")
 
 
-class EmbeddedOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of the embedded API server: its port (0: any), the manifests to apply, the controllers to run.
+class LogFormatName(enum.StrEnum):
+    """Names of the log formats on the command line."""
 
-    ``kubeconfig`` is the file to write and to keep.
-    """
-
-    port: int = 0
-    manifests: tuple[str, ...] = ()
-    controllers: tuple[str, ...] = ()
-    kubeconfig: str | None = None
-
-
-class CoordinationOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of peering, leader election and shards; ``lease`` is ``[NAMESPACE/]NAME``, if there is an election."""
-
-    standalone: bool = False
-    dev: bool = False
-    priority: int | None = None
-    peering: str | None = None
-    lease: str | None = None
-    shards: int = 1
+    PLAIN = "plain"
+    FULL = "full"
+    JSON = "json"
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``trioperator run``."""
 
-    files: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    clusterwide: bool = False
-    namespaces: tuple[str, ...] = ()
-    coordination: CoordinationOptions = CoordinationOptions()
-    liveness: str | None = None
-    health: str | None = None
-    metrics: str | None = None
-    tracing: bool = False
-    live_view: str | None = None
-    live_view_token: str | None = None
-    embedded: EmbeddedOptions | None = None
-    reload: bool = False
-    logs: LogOptions = LogOptions()
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
+    ] = []
+    modules: Annotated[
+        list[str],
+        _option(
+            "-m",
+            "--module",
+            env=("MODULES", "MODULE"),
+            metavar="NAME",
+            help="Import a module with handlers; repeatable.",
+        ),
+    ] = []
+    clusterwide: Annotated[
+        bool, _option("-A", "--all-namespaces", env=("ALL_NAMESPACES", "CLUSTERWIDE"), help="Watch all namespaces.")
+    ] = False
+    namespaces: Annotated[
+        list[str],
+        _option(
+            "-n",
+            "--namespace",
+            env=("NAMESPACES", "NAMESPACE"),
+            metavar="PATTERN",
+            help="Watch the namespaces that match a name or glob, or with a leading ! those that do not; repeatable.",
+        ),
+    ] = []
+    standalone: Annotated[bool, _option("--standalone", env="STANDALONE", help="Run without peering.")] = False
+    dev: Annotated[
+        bool, _option("--dev", env="DEV", help="Run with the priority 666, so that operators in the cluster pause.")
+    ] = False
+    priority: Annotated[
+        int | None,
+        _option("-p", "--priority", env="PRIORITY", metavar="NUMBER", help="Priority among peers: 0 by default."),
+    ] = None
+    peering: Annotated[
+        str | None,
+        _option("-P", "--peering", env="PEERING", metavar="NAME", help="Pause until the peering object NAME exists."),
+    ] = None
+    leader_elect: Annotated[
+        bool,
+        _option(
+            "--leader-elect", env="LEADER_ELECT", help="Of several replicas, only the holder of a Lease is active."
+        ),
+    ] = False
+    lease: Annotated[
+        str,
+        _option(
+            "--lease",
+            env="LEASE",
+            metavar="[NAMESPACE/]NAME",
+            help="With --leader-elect: use this Lease; with --shards: Leases whose names begin so.",
+        ),
+    ] = "trioperator"
+    shards: Annotated[
+        int,
+        _option(
+            "--shards",
+            env="SHARDS",
+            min=1,
+            metavar="NUMBER",
+            help="Divide the objects into this number of shards, which all replicas share.",
+        ),
+    ] = 1
+    liveness: Annotated[
+        str | None,
+        _option(
+            "-L",
+            "--liveness",
+            env=("LIVENESS", "LIVENESS_ENDPOINT"),
+            metavar="URL",
+            help="Serve liveness probes at this URL and at no other path, such as http://0.0.0.0:8080/healthz.",
+        ),
+    ] = None
+    health: Annotated[
+        str | None,
+        _option(
+            "--health",
+            env="HEALTH",
+            metavar="URL",
+            help="Serve /livez and /readyz below this URL, such as http://0.0.0.0:8081, in a thread of their own.",
+        ),
+    ] = None
+    metrics: Annotated[
+        str | None,
+        _option(
+            "--metrics",
+            env="METRICS",
+            metavar="URL",
+            help="Serve metrics for Prometheus at this URL; without a path, at /metrics. Such as http://0.0.0.0:8080.",
+        ),
+    ] = None
+    tracing: Annotated[
+        bool, _option("--tracing", env="TRACING", help="Make spans for OpenTelemetry; set up its SDK in your program.")
+    ] = False
+    live_view: Annotated[
+        str | None,
+        _option(
+            "--live-view",
+            env="LIVE_VIEW",
+            metavar="URL",
+            help="Serve the live view at /debug below this URL on the loopback interface, such as http://127.0.0.1:8083."
+            " Needs the extra trioperator[live-view].",
+        ),
+    ] = None
+    live_view_token: Annotated[
+        str | None,
+        _option(
+            "--live-view-token",
+            env="LIVE_VIEW_TOKEN",
+            metavar="TOKEN",
+            help="Token for the live view and its actions; rather set the environment variable.",
+        ),
+    ] = None
+    verbose: Annotated[bool, _option("-v", "--verbose", env="VERBOSE", help="Log debug messages of the operator.")] = (
+        False
+    )
+    debug: Annotated[
+        bool, _option("-d", "--debug", env="DEBUG", help="Log debug messages of the operator, Trio and asyncio.")
+    ] = False
+    quiet: Annotated[bool, _option("-q", "--quiet", env="QUIET", help="Log only warnings and errors.")] = False
+    format: Annotated[
+        LogFormatName, _option("--log-format", env="LOG_FORMAT", case_sensitive=False, help="Format of the logs.")
+    ] = LogFormatName.FULL
+    prefix: Annotated[
+        bool | None,
+        _option(
+            "--log-prefix/--no-log-prefix",
+            env="LOG_PREFIX",
+            help="Start messages with the namespace and name of the object. On by default, except for json.",
+        ),
+    ] = None
+    refkey: Annotated[
+        str | None,
+        _option(
+            "--log-refkey",
+            env="LOG_REFKEY",
+            metavar="KEY",
+            help="Key of the object reference in json logs: 'object' by default.",
+        ),
+    ] = None
+    embedded: Annotated[
+        bool, _option("--embedded", env="EMBEDDED", help="Run against an API server in this process, not a cluster.")
+    ] = False
+    port: Annotated[
+        int,
+        _option(
+            "--embedded-port",
+            env="EMBEDDED_PORT",
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="With --embedded: listen on this port; 0 picks a free one.",
+        ),
+    ] = 0
+    manifests: Annotated[
+        list[str],
+        _option(
+            "--apply",
+            env="APPLY",
+            metavar="FILE",
+            help="With --embedded: apply the manifests in a file, a directory or stdin (-); repeatable.",
+        ),
+    ] = []
+    controllers: Annotated[
+        str,
+        _option(
+            "--controllers",
+            env="CONTROLLERS",
+            metavar="NAMES",
+            help="With --embedded: run these controllers, separated by commas, or all; none by default.",
+        ),
+    ] = ""
+    kubeconfig: Annotated[
+        str | None,
+        _option(
+            "--kubeconfig",
+            env="KUBECONFIG",
+            metavar="FILE",
+            help="With --embedded: write its kubeconfig to this file and keep it; to a temporary file by default.",
+        ),
+    ] = None
+    reload: Annotated[
+        bool, _option("--reload", env="RELOAD", help="For development: restart the operator when its files change.")
+    ] = False
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether the replicas elect leaders, of all objects or of shards."""
+        return self.leader_elect or self.shards > 1
 
 
 def make_operator_options(options: RunOptions, controls: CLIControls) -> OperatorOptions:
     """Return the options of the operator: those of the command line, and the controls."""
     from trioperator.settings import OperatorSettings
 
-    settings, coordination = controls.settings or OperatorSettings(), options.coordination
-    if coordination.lease is not None:
+    settings = controls.settings or OperatorSettings()
+    if options.has_lease:
         settings = settings.copy()
-        namespace, _, name = coordination.lease.rpartition("/")
+        namespace, _, name = options.lease.rpartition("/")
         settings.leadership.enabled = True
-        settings.leadership.shards = coordination.shards
+        settings.leadership.shards = options.shards
         settings.leadership.name = name
         settings.leadership.namespace = namespace or None
     return {
         "settings": settings,
         "clusterwide": options.clusterwide,
         "namespaces": options.namespaces,
-        "standalone": coordination.standalone or None,
-        "priority": _DEV_PRIORITY if coordination.dev else coordination.priority,
-        "peering_name": coordination.peering,
+        "standalone": options.standalone or None,
+        "priority": _DEV_PRIORITY if options.dev else options.priority,
+        "peering_name": options.peering,
         "liveness_endpoint": options.liveness,
         "health_endpoint": options.health,
         "metrics_endpoint": options.metrics,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from trioperator._logs import LogFormat
+from trioperator.cli.run_options import LogFormatName
 
 if TYPE_CHECKING:
     from trioperator.cli.run_options import RunOptions
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def show_summary(options: RunOptions, stream: TextIO | None = None) -> None:
     """Print the summary to a terminal, by default that of the logs; nothing elsewhere, in JSON, and if quiet."""
     stream = sys.stderr if stream is None else stream
-    if not stream.isatty() or options.logs.quiet or options.logs.format == LogFormat.JSON.name:
+    if not stream.isatty() or options.quiet or options.format is LogFormatName.JSON:
         return
     from rich.console import Console
     from rich.table import Table
@@ -41,17 +41,16 @@ def _describe_handlers() -> Iterator[tuple[str, str]]:
 
 def _describe_options(options: RunOptions) -> Iterator[tuple[str, str]]:
     """Yield the scope, the coordination and the endpoints, as the command line has them."""
-    coordination = options.coordination
     yield "namespaces", ", ".join(options.namespaces) or "all"
-    if coordination.shards > 1:
-        yield "coordination", f"{coordination.shards} shards"
-    elif coordination.lease is not None:
-        yield "coordination", f"leader election by the Lease {coordination.lease}"
-    if coordination.standalone:
+    if options.shards > 1:
+        yield "coordination", f"{options.shards} shards"
+    elif options.has_lease:
+        yield "coordination", f"leader election by the Lease {options.lease}"
+    if options.standalone:
         yield "peering", "none"
-    elif coordination.peering is not None:
-        yield "peering", coordination.peering
-    if options.embedded is not None:  # the log says which other one it is, as soon as that is known
+    elif options.peering is not None:
+        yield "peering", options.peering
+    if options.embedded:  # the log says which other one it is, as soon as that is known
         yield "cluster", "embedded"
     for name in ("liveness", "health", "metrics", "live_view"):
         url = getattr(options, name)

@@ -15,14 +15,7 @@ from trioperator._model.resource import Selector
 
 
 class ValidateOptions(EventOptions, total=False):
-    """Options of ``validate``.
-
-    ``operation`` and ``operations`` are those that are reviewed (default: all), ``subresource`` is reviewed in place of
-    the object, or with ``"*"`` besides it. ``persistent`` webhooks outlive the operator, by default with elections and
-    shards. ``side_effects`` declares side effects but in dry runs, ``ignore_failures`` lets writes pass if the handler
-    fails or is unreachable. ``timeout`` is in seconds. ``namespace_selector``, ``match_conditions`` (CEL expressions by
-    their names) and ``match_policy`` are those of Kubernetes.
-    """
+    """Options of ``validate``."""
 
     operation: Operation | None
     operations: Collection[Operation] | None

@@ -33,12 +33,7 @@ from trioperator._model.similar_names import suggest
 
 
 class IdentityOptions(TypedDict, total=False):
-    """Options of every decorator.
-
-    ``id`` is the name of the handler in logs and stored progress (default: the function's qualified name). ``param`` is
-    passed to the function. ``registry`` gets the handler in place of the default registry. ``rights`` are what the
-    requests of the function need, as verbs and kinds: ``"create,patch:jobs.batch"``, or a pair of verbs and a class.
-    """
+    """Options of every decorator."""
 
     id: str | None
     param: Any
@@ -47,12 +42,7 @@ class IdentityOptions(TypedDict, total=False):
 
 
 class RetryOptions(TypedDict, total=False):
-    """Options of handlers that are retried.
-
-    ``errors`` is how arbitrary exceptions are treated. ``timeout`` is in seconds from the first attempt; async attempts
-    are cancelled then. ``retries`` is the number of attempts. ``backoff`` is the delay in seconds after an arbitrary
-    exception.
-    """
+    """Options of handlers that are retried."""
 
     errors: ErrorsMode | None
     timeout: float | None
@@ -95,11 +85,7 @@ class ChangeOptions(EventOptions, RetryOptions, total=False):
 
 
 class CreateOptions(ChangeOptions, total=False):
-    """Options of ``create``.
-
-    ``on_change`` is what happens to a call in progress when the object is changed or deleted: ``"finish"`` (the
-    default) lets it finish, ``"cancel"`` cancels it at its next checkpoint and calls the handler again.
-    """
+    """Options of ``create``."""
 
     on_change: Literal["finish", "cancel"] | None
 
@@ -128,23 +114,14 @@ class DeleteOptions(ChangeOptions, total=False):
 
 
 class SpawningOptions(ChangeOptions, total=False):
-    """Options of ``daemon`` and ``timer``.
-
-    ``initial_delay`` is in seconds, or a function that returns seconds. With ``finalizer=False`` no finalizer is added,
-    so that deletion does not wait for the daemon or timer.
-    """
+    """Options of ``daemon`` and ``timer``."""
 
     initial_delay: float | Callable[..., float] | None
     finalizer: bool | None
 
 
 class DaemonOptions(SpawningOptions, total=False):
-    """Options of ``daemon``, in seconds.
-
-    ``cancellation_backoff`` is the time from setting ``stopped`` to the cancellation, ``cancellation_timeout`` the time
-    from there until the daemon is abandoned. Without the latter it is not cancelled, and every ``cancellation_polling``
-    seconds it is logged that the daemon still runs.
-    """
+    """Options of ``daemon``, in seconds."""
 
     cancellation_backoff: float | None
     cancellation_timeout: float | None
@@ -152,13 +129,7 @@ class DaemonOptions(SpawningOptions, total=False):
 
 
 class TimerOptions(SpawningOptions, total=False):
-    """Options of ``timer``, in seconds.
-
-    ``interval`` is the time from the end of a call to the next one, with ``sharp=True`` from start to start. ``idle``
-    is for how long the object must be unchanged before a call. ``cron`` is a cron expression in place of these, in the
-    time zone ``timezone`` (default: UTC). ``interval``, ``cron`` and ``timezone`` can be functions; None from the
-    first two is for no calls.
-    """
+    """Options of ``timer``, in seconds."""
 
     interval: float | Callable[..., float | None] | None
     sharp: bool | None
@@ -168,12 +139,7 @@ class TimerOptions(SpawningOptions, total=False):
 
 
 class ReconcileOptions(ChangeOptions, total=False):
-    """Options of ``reconcile``.
-
-    ``owns`` are the kinds of children, ``watches`` the kinds of other objects, with functions from one of these to the
-    objects that are to be reconciled. ``resync`` is the longest time between two calls, in seconds. ``condition`` is
-    the type of a condition that says whether the children are applied.
-    """
+    """Options of ``reconcile``."""
 
     owns: Iterable[str | tuple[str, ...] | type | Owned] | None
     watches: Mapping[str | tuple[str, ...] | type, Callable[..., Any]] | None
