@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trioperator._model.resource import Resource
     from trioperator.client import Client
 
-__all__ = ["DEFAULT_PREFIXES", "Place", "ReleaseSummary", "Traces", "release_objects"]
-
 #: The prefixes of the finalizers and annotations of operators by default, and of Kopf's.
 DEFAULT_PREFIXES: Final = ("trioperator.dev", "kopf.zalando.org", "kopf.dev")
 # Fields of the status in which operators keep their state by default, and Kopf's.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from trioperator._model.jsontypes import JsonObject
     from trioperator.client import Client
 
-__all__ = ["PROGRESS", "migrate_stored"]
-
 Report = Callable[[str], None]
 
 #: The annotation of a CRD that says how far its migration has come.

@@ -25,8 +25,6 @@ from trioperator.errors import ApiError, NotFoundError
 if TYPE_CHECKING:
     from trioperator.client import Client
 
-__all__ = ["Installation", "Step", "needs_managed", "plan_steps"]
-
 Report = Callable[[str], None]
 
 _CONFIGURATIONS: Final = (

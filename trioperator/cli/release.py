@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trioperator._tooling.uninstalling import Installation
     from trioperator.client import Client
 
-__all__ = ["release", "uninstall"]
-
 _option: Final = functools.partial(declare_option, "RELEASE")
 _uninstall_option: Final = functools.partial(declare_option, "UNINSTALL")
 
