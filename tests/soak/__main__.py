@@ -31,13 +31,13 @@ from tests.bench.servers import ApiServer, find_assets, open_embedded, open_real
 from tests.soak import attack, kinds, ports
 from tests.soak.lives import Lives
 from tests.soak.load import Load
+from tests.soak.pooled_transport import PooledTransport
 from tests.soak.proxy import Proxy, Weather
 from tests.soak.verdict import find_unsettled, read_journal
 from trioperator import OperatorSettings
 from trioperator._kube.api_client import open_client
 from trioperator._kube.connection import load_connection
 from trioperator.testing import FaultPlan, FaultyTransport
-from trioperator.testing.pooled_transport import PooledTransport
 
 # Seconds without any progress, when nothing goes wrong any more, until what is not settled never will be. The longest
 # delays are those of handlers and requests that have failed several times.

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from tests.kube.conftest import Serve, Talk, answer_all
+from tests.soak.pooled_transport import PooledTransport
 from trioperator._kube.api_client import open_client
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator.settings import OperatorSettings
-from trioperator.testing.pooled_transport import PooledTransport
 
 
 async def test_an_httpx_client_can_use_it(serve: Serve, server_tls: ssl.SSLContext, ca_pem: str) -> None:

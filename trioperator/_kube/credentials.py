@@ -16,7 +16,6 @@ from trioperator._concurrency.clock import wall_now
 from trioperator._http.connection_pool import ConnectionPool, Origin
 from trioperator._http.transport import Headers, Transport
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
-from trioperator._kube.netrc_file import find_login
 from trioperator._kube.tls_config import TlsConfig, build_ssl_context, read_tls_config
 from trioperator._version import __version__
 from trioperator.errors import ConfigError
@@ -24,6 +23,29 @@ from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
     import httpx
+
+
+import netrc
+import os
+
+
+def find_login(host: str) -> tuple[str, str] | None:
+    """Return the user and the password for a host, None if there are none. Raises ConfigError for an invalid file."""
+    path = os.path.expanduser(os.environ.get("NETRC") or "~/.netrc")
+    try:
+        found = netrc.netrc(path).authenticators(host)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "not valid UTF-8"
+        raise ConfigError(f"Cannot read the file {path}: {reason}") from exc
+    except netrc.NetrcParseError as exc:  # its message may quote a password
+        raise ConfigError(f"The file {path} is invalid in line {exc.lineno}.") from None
+    if found is None:
+        return None
+    login, account, password = found
+    return login or account or "", password or ""
+
 
 # Seconds after which files with tokens and certificates are read again (as client-go does).
 _MAX_AGE: Final = 60.0

@@ -11,12 +11,10 @@ from .controller import Controller
 from .cronjobs import CronJobController
 from .daemonsets import DaemonSetController
 from .deployments import DeploymentController
-from .events import EventController
-from .garbage_collector import GarbageCollector
+from .housekeeping import EventController, GarbageCollector, ServiceAccountController
 from .jobs import JobController
 from .pods import PodController
 from .replicasets import ReplicaSetController
-from .service_accounts import ServiceAccountController
 from .statefulsets import StatefulSetController
 from .volume_claims import VolumeClaimController
 
