@@ -314,7 +314,7 @@ def test_the_values_of_the_chart_are_those_of_the_base() -> None:
 @needs_helm
 @pytest.mark.parametrize("name", CHART)
 def test_the_chart_is_what_the_command_makes(name: str) -> None:
-    rendered = template(*CHART[name])
+    rendered = template(*CHART[name], "--no-hooks")
     assert rendered.returncode == 0, rendered.stderr
     objects = [obj for obj in yaml.safe_load_all(rendered.stdout) if obj]
     for obj in objects:
@@ -333,13 +333,28 @@ def test_the_chart_refuses_replicas_without_a_lease_and_grants_the_leases_of_sha
     assert refused.returncode == 1
     assert "set leaderElection or shards, too" in refused.stderr
     made = make_manifests("--no-create-namespace", "--shards=3", "--replicas=2", "-na", "-nb")
-    rendered = template("--set=replicas=2,shards=3,namespaces={a,b}")
+    rendered = template("--set=replicas=2,shards=3,namespaces={a,b}", "--no-hooks")
     texts: list[list[dict[str, Any]]] = [list(filter(None, yaml.safe_load_all(rendered.stdout))), made]
     roles = [
         [(obj["metadata"]["namespace"], obj["rules"]) for obj in sort(each) if obj["kind"] == "Role"] for each in texts
     ]
     assert sorted(roles[0]) == sorted(roles[1])
     assert len(roles[0]) == 3
+
+
+@needs_helm
+def test_the_chart_stops_the_operator_and_releases_its_objects_before_it_is_deleted() -> None:
+    rendered = template("--set=leaderElection=true,namespaces={a,b},webhooks.enabled=true")
+    objects = [obj for obj in yaml.safe_load_all(rendered.stdout) if obj]
+    hooks = [obj for obj in objects if "helm.sh/hook" in obj["metadata"].get("annotations", {})]
+    assert [obj["kind"] for obj in hooks] == ["Role", "RoleBinding", "Job"]
+    [container] = hooks[2]["spec"]["template"]["spec"]["containers"]
+    place = "trioperator/trioperator"
+    options = ["--yes", f"--stop={place}", f"--lease={place}", "--namespace=a", "--namespace=b"]
+    assert container["args"] == [*options, "main.py"]
+    parsed = CliRunner().invoke(command, ["uninstall", *options, "--help"])
+    assert parsed.exit_code == 0
+    assert "helm.sh/hook" not in template("--set=uninstall.enabled=false").stdout
 
 
 # Monitoring.

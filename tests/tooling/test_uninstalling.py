@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 import trioperator
@@ -96,6 +97,17 @@ async def test_all_that_is_left_goes_in_an_order_in_which_nothing_blocks(
     assert [step.title for step in await find_steps(client, installation)] == [steps[3].title]  # it may be repeated
 
 
+async def test_objects_of_other_namespaces_stay_as_they_are(
+    installed: Cluster, client: Client, registry: trioperator.OperatorRegistry, autojump_clock: MockClock
+) -> None:
+    await installed.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    metadata = {"name": "w", "namespace": "other", "finalizers": [FINALIZER]}
+    await installed.create({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata})
+    steps = await find_steps(client, Installation(handlers=tuple(registry), namespaces=("other",)))
+    lines, _ = await run_all(steps)
+    assert lines == [f"other/w: {FINALIZER}"]
+
+
 async def test_a_dry_run_names_what_is_to_be_done_and_changes_nothing(
     installed: Cluster, client: Client, registry: trioperator.OperatorRegistry
 ) -> None:
@@ -115,6 +127,31 @@ async def test_what_cannot_be_removed_is_reported_and_the_rest_goes(
     assert not is_done
     assert "op: failed: HTTP 403 Forbidden: no" in lines
     assert "op-0: done" in lines
+
+
+async def test_the_operator_is_stopped_before_anything_is_removed(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    labels = {"app": "op"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": pod}
+    metadata = {"name": "op", "namespace": "default"}
+    await cluster.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    await cluster.create({"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {**metadata, "labels": labels}})
+    [stop] = await find_steps(client, Installation(handlers=(), deployment=("default", "op")))
+    lines: list[str] = []
+    assert not await stop.run(lines.append, False)
+    assert lines == ["op: its pods are still there after 60 s."]
+    assert (await cluster.get("deployments", "op", namespace="default"))["spec"]["replicas"] == 0
+
+    async def end() -> None:
+        await trio.sleep(20)
+        await cluster.delete("pods", "op", namespace="default")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end)
+        assert await stop.run(lines.append, False)
+    assert lines[1:] == ["op: done"]
 
 
 def test_webhook_configurations_are_asked_for_by_their_name(registry: trioperator.OperatorRegistry) -> None:

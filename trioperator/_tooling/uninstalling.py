@@ -1,7 +1,8 @@
 """What is left of an operator in a cluster, as steps that remove it, in the order in which nothing blocks.
 
-First the webhooks, without which objects can be written again; then conversions, without which they can be read; then
-the finalizers on them; then Leases. Objects, their children and CRDs are the users', and stay.
+First the operator itself, where it is to be stopped; then its webhooks, without which objects can be written again;
+then conversions, without which they can be read; then the finalizers on them; then Leases. Objects, their children and
+CRDs are the users', and stay.
 """
 
 from __future__ import annotations
@@ -33,19 +34,24 @@ _CONFIGURATIONS: Final = (
 )
 _CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 _LEASES: Final = "leases.coordination.k8s.io"
-_EVERYWHERE: Final = Place(all_namespaces=True)
+_DEPLOYMENTS: Final = "deployments.apps"
+# Seconds in which the pods of a Deployment end, after their grace period of 30 s.
+_STOPPING: Final = 60.0
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
     """An operator, by what is known without running it.
 
     *managed* is the name of its webhook configurations, *lease* the namespace and the name of its Lease, or the prefix
-    of the names of its shards' Leases.
+    of the names of its shards' Leases; *deployment* those of its Deployment, if that is to be stopped. Its objects are
+    in *namespaces*, by default in all.
     """
 
     handlers: tuple[Handler, ...]
+    deployment: tuple[str, str] | None = None
     managed: str | None = None
     lease: tuple[str, str] | None = None
+    namespaces: tuple[str, ...] = ()
     traces: Traces = Traces()
 
 
@@ -63,12 +69,15 @@ async def plan_steps(client: Client, installation: Installation, resources: Coll
     """
     handlers = installation.handlers
     steps: list[Step] = []
+    if installation.deployment is not None:
+        place = "/".join(installation.deployment)
+        steps.append(Step(f"Stop the deployment {place}", functools.partial(_stop, client, *installation.deployment)))
     if installation.managed is not None:
         steps += await _plan_webhooks(client, installation.managed)
     for kind in _find_kinds([h for h in handlers if isinstance(h, ConversionHandler)], resources):
         steps += await _plan_conversion(client, f"{kind.plural}.{kind.group}")
     for kind in _find_kinds([h for h in handlers if _may_have_finalizer(h)], resources):
-        run = functools.partial(_release, client, kind, installation.traces)
+        run = functools.partial(_release, client, kind, installation)
         steps.append(Step(f"Remove the finalizers of all {kind}", run))
     if installation.lease is not None:
         steps += await _plan_leases(client, *installation.lease)
@@ -98,11 +107,17 @@ def _find_kinds(handlers: Iterable[Handler], resources: Collection[Resource]) ->
     return [found[key] for key in sorted(found)]
 
 
-async def _release(client: Client, kind: Resource, traces: Traces, report: Report, dry_run: bool) -> bool:
-    summary = await release_objects(client, kind, traces, _EVERYWHERE, report=report, dry_run=dry_run)
-    if summary.again:
-        report(f"{summary.again} objects have a finalizer again: an operator that still runs has added it.")
-    return not (summary.failed or summary.again)
+async def _release(client: Client, kind: Resource, installation: Installation, report: Report, dry_run: bool) -> bool:
+    is_limited = bool(installation.namespaces) and kind.namespaced is not False
+    places = [Place(name) for name in installation.namespaces] if is_limited else [Place(all_namespaces=True)]
+    done = []
+    for place in places:
+        traces = installation.traces
+        summary = await release_objects(client, kind, traces, place, report=report, dry_run=dry_run)
+        if summary.again:
+            report(f"{summary.again} objects have a finalizer again: an operator that still runs has added it.")
+        done.append(not (summary.failed or summary.again))
+    return all(done)
 
 
 async def _plan_webhooks(client: Client, name: str) -> list[Step]:
@@ -135,6 +150,23 @@ async def _plan_leases(client: Client, namespace: str, name: str) -> list[Step]:
         Step(f"Delete the lease {namespace}/{each}", functools.partial(_delete, client, _LEASES, each, namespace))
         for each in names
     ]
+
+
+async def _stop(client: Client, namespace: str, name: str, report: Report, dry_run: bool) -> bool:
+    """Scale a Deployment to zero, and wait until its pods are gone: until then, they may handle objects."""
+
+    async def stop() -> None:
+        found = await client.get(_DEPLOYMENTS, name, namespace=namespace)
+        await client.scale(found, replicas=0)
+        selector = found["spec"]["selector"]["matchLabels"]
+        for pod in await client.list("pods", namespace=namespace, labels=selector):
+            await client.wait_deleted(pod, timeout=_STOPPING)
+
+    try:
+        return await _do(name, report, None if dry_run else stop)
+    except TimeoutError:
+        report(f"{name}: its pods are still there after {_STOPPING:g} s.")
+        return False
 
 
 async def _find(client: Client, kind: str, name: str) -> dict[str, Any] | None:

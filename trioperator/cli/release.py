@@ -70,6 +70,18 @@ Lease: TypeAlias = Annotated[
     str | None,
     _uninstall_option("--lease", env="LEASE", metavar="NAMESPACE/NAME", help="Lease, or prefix of the shards' Leases."),
 ]
+Stop: TypeAlias = Annotated[
+    str | None,
+    _uninstall_option(
+        "--stop", env="STOP", metavar="NAMESPACE/NAME", help="Stop this Deployment of the operator first."
+    ),
+]
+Namespaces: TypeAlias = Annotated[
+    list[str] | None,
+    _uninstall_option(
+        "-n", "--namespace", env="NAMESPACES", metavar="NAME", help="Objects of this namespace only; repeatable."
+    ),
+]
 Yes: TypeAlias = Annotated[bool, _uninstall_option("-y", "--yes", env="YES", help="Do not ask for confirmation.")]
 
 # What a command does with a client; returns whether all is done.
@@ -134,6 +146,8 @@ def uninstall(
     modules: Modules = None,
     managed: Managed = None,
     lease: Lease = None,
+    stop: Stop = None,
+    namespaces: Namespaces = None,
     prefixes: Prefixes = None,
     finalizers: Finalizers = None,
     state: State = False,
@@ -143,18 +157,25 @@ def uninstall(
     """Remove from a cluster what an operator has left in it, in order.
 
     Webhook configurations, conversions that do not respond any more, finalizers of all kinds with handlers, Leases.
-    Stop the operator first. Objects, their children and CRDs stay.
+    Stop the operator first, or pass --stop. Objects, their children and CRDs stay.
     """
     if not files and not modules:
         raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
-    pair = parse_pair(lease, "--lease")
+    pair, deployment = parse_pair(lease, "--lease"), parse_pair(stop, "--stop")
 
     def prepare() -> _Act:
         from trioperator._tooling.uninstalling import Installation
 
         traces = _make_traces(prefixes, finalizers, state)
         handlers = _load(files or (), modules or ())
-        installation = Installation(handlers=handlers, managed=managed, lease=pair, traces=traces)
+        installation = Installation(
+            handlers=handlers,
+            deployment=deployment,
+            managed=managed,
+            lease=pair,
+            namespaces=tuple(namespaces or ()),
+            traces=traces,
+        )
         return functools.partial(_uninstall, installation, dry_run=dry_run, ask=not (yes or dry_run))
 
     _run(prepare)

@@ -56,3 +56,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ toYaml $options | indent 2 }}
 {{- end }}
 {{- end }}
+
+{{/* The annotations of what runs before the release is deleted, in the order of the weight. */}}
+{{- define "operator.uninstall" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
