@@ -201,7 +201,6 @@ def test_webhooks_are_registered_in_the_manifests_or_by_the_operator(invoke: Inv
         ("persistent=False", [], ""),
         ("", ["--leader-elect", "--replicas=2"], ""),
         ("", ["--shards=2", "--replicas=2"], ""),
-        ("persistent=False", ["--leader-elect"], "Webhook 'check' has persistent=False: each replica"),
     ],
 )
 def test_webhooks_that_do_not_outlive_restarts_are_warned_of(
@@ -214,6 +213,23 @@ def test_webhooks_that_do_not_outlive_restarts_are_warned_of(
     assert warning in result.stderr
     assert bool(warning) is ("Webhook" in result.stderr)
     assert "Webhook" not in invoke("app.py", "--crds=crds.yaml", *options).stderr  # they are in the manifests then
+
+
+@pytest.mark.parametrize("options", [["--leader-elect"], ["--leader-elect", "--replicas=2"], ["--shards=2"]])
+def test_deployments_in_which_a_replica_removes_the_webhooks_of_all_are_refused(
+    invoke: Invoke, tmp_path: pathlib.Path, options: list[str]
+) -> None:
+    handlers = "".join(
+        f"@trioperator.on.validate('widgets', persistent=False)\ndef check_{name}(**_): pass\n" for name in "ab"
+    )
+    (tmp_path / "app.py").write_text(f"import trioperator\n\n{handlers}")
+    result = invoke("app.py", "--crds=crds.yaml", "--managed=hooks.example.com", "-o", "deploy", *options)
+    assert result.exit_code == USAGE_ERROR
+    for name in "ab":  # all of them are named at once
+        assert f"Webhook 'check_{name}' has persistent=False: each replica that stops removes it" in result.stderr
+    assert "Leave the option out" in result.stderr
+    assert not (tmp_path / "deploy").exists()
+    assert invoke("app.py", "--crds=crds.yaml", *options).exit_code == 0  # nothing is removed: they are manifests
 
 
 @pytest.mark.parametrize(

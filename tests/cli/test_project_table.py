@@ -28,7 +28,7 @@ def configure(settings, **_):
 @trioperator.on.create("widgets")
 def handle(**_): pass
 
-@trioperator.on.validate("widgets", persistent=False)
+@trioperator.on.validate("widgets")
 def check(**_): pass
 """
 TABLE = """
@@ -150,6 +150,7 @@ def test_projects_without_the_table_are_as_before(invoke: Invoke, tmp_path: path
 def test_webhooks_that_replicas_take_away_from_each_other_are_found_by_check(
     invoke: Invoke, tmp_path: pathlib.Path
 ) -> None:
+    (tmp_path / "app.py").write_text(APP.replace('widgets")\ndef check', 'widgets", persistent=False)\ndef check'))
     result = invoke("check")
     assert result.exit_code == 1
     assert "app.py:11: Webhook 'check' has persistent=False: each replica that stops" in result.stdout

@@ -263,7 +263,6 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
     import trio
 
     from trioperator._handling.declaring.registry import get_default_registry
-    from trioperator._handling.reviews.webhook_configuration import describe_removal
     from trioperator._tooling.permissions import list_permissions
     from trioperator.cli.kinds import discover_kinds
     from trioperator.cli.loading import load_all
@@ -278,12 +277,24 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
     requirements, problems = make_requirements(request.rbac, resources)
     permissions = list_permissions(tuple(registry), resources, requirements)
     if request.rbac.managed is not None:
-        has_replicas = request.deployment.has_lease
-        found = (describe_removal(each, has_replicas=has_replicas) for each in registry.admission_handlers())
-        problems += [problem for problem in found if problem is not None]
+        problems += _find_removals(registry, has_replicas=request.deployment.has_lease)
     for problem in (*problems, *permissions.problems):
         get_logger("trioperator.cli").warning("%s", problem)
     return _make_parts(request, registry, definitions=own, resources=resources, permissions=permissions)
+
+
+def _find_removals(registry: OperatorRegistry, *, has_replicas: bool) -> list[str]:
+    """Return which managed webhooks do not outlive the operator.
+
+    Raises ConfigError if one replica that stops would remove those of all.
+    """
+    from trioperator._handling.reviews.webhook_configuration import describe_removal
+
+    found = (describe_removal(each, has_replicas=has_replicas) for each in registry.admission_handlers())
+    removals = [removal for removal in found if removal is not None]
+    if removals and has_replicas:
+        raise ConfigError("\n".join(removals))
+    return removals
 
 
 def _make_parts(

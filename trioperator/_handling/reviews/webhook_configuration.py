@@ -117,7 +117,8 @@ def describe_removal(handler: AdmissionHandler, *, has_replicas: bool) -> str | 
     if has_replicas and handler.persistent is False:
         return (
             f"{handler} has persistent=False: each replica that stops removes it for all of them, and writes are"
-            " not reviewed until another one has written it again."
+            " not reviewed until another one has written it again. Leave the option out, as webhooks are persistent"
+            " by default with replicas, or set it to True."
         )
     if not has_replicas and handler.persistent is None:
         return (
