@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 from tests.client.conftest import config_map, deployment, handling, opened
 from tests.kube.conftest import Memory, ok, status
+from tests.runtime.conftest import CRD, widget
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
 from trioperator.errors import (
@@ -447,3 +448,51 @@ async def test_a_child_that_others_change_meanwhile_is_applied_to_what_they_have
             nursery.start_soon(change)
             applied = await client.apply(config_map("one", key="new"))
     assert (applied["data"], applied["metadata"]["labels"]) == ({"key": "new"}, {"a": "b"})
+
+
+@pytest.mark.parametrize("as_status", [False, True])
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"merge": {"metadata": {"labels": {"a": "b"}}}},
+        {"strategic": {"metadata": {"labels": {"a": "b"}}}},
+        {"json": [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]},
+    ],
+    ids=lambda patch: next(iter(patch)),
+)
+async def test_the_successor_of_an_object_is_not_patched(
+    client: Client, cluster: Cluster, patch: dict[str, Any], as_status: bool
+) -> None:
+    old = await cluster.create(deployment("one"))
+    await client.patch(old, **patch, subresource="status" if as_status else None)
+    await cluster.delete("deployments", "one", "default")
+    new = await cluster.create(deployment("one"))
+    with pytest.raises(NotFoundError, match="replaced by another object"):
+        await client.patch(old, **patch, subresource="status" if as_status else None)
+    with pytest.raises(NotFoundError, match="replaced by another object"):
+        await client.scale(old, replicas=3)
+    assert await cluster.get("deployments", "one", "default") == new
+    await client.patch("deployments", "one", **patch)  # whichever has the name
+    await client.scale("deployments", "one", replicas=3)
+
+
+async def test_who_merges_into_the_status_of_a_successor_is_told(client: Client, cluster: Cluster) -> None:
+    await cluster.apply(CRD)
+    old = await cluster.create(widget("one"))
+    await cluster.delete("widgets", "one", "default")
+    await cluster.create(widget("one"))
+    with pytest.raises(NotFoundError, match="replaced by another object"):
+        await client.patch(old, merge={"status": {"a": 1}}, subresource="status")
+    with pytest.raises(NotFoundError, match="replaced by another object"):
+        await client.patch(old, json=[{"op": "add", "path": "/status", "value": {"b": 1}}], subresource="status")
+
+
+@pytest.mark.parametrize("readable", [True, False])
+async def test_a_patch_that_is_invalid_for_another_reason_says_so(
+    client: Client, cluster: Cluster, plan: FaultPlan, readable: bool
+) -> None:
+    old = await cluster.create(deployment("one"))
+    if not readable:
+        plan.add(Fault.status(403), verb="get")
+    with pytest.raises(InvalidError):
+        await client.patch(old, merge={"spec": {"replicas": -1}})

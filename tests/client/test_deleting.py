@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.client.conftest import config_map
+from tests.client.conftest import config_map, opened
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
 from trioperator.errors import ConflictError, ConnectionLostError, NotFoundError, ServerError
-from trioperator.testing import Fault, FaultPlan, eventually
+from trioperator.testing import Fault, FaultPlan, FaultyTransport, eventually
 
 
 async def exists(cluster: Cluster) -> bool:
@@ -62,6 +64,24 @@ async def test_a_deletion_by_name_is_repeated_with_the_uid_of_an_object_that_is_
     await client.delete("configmaps", "one")
     assert not await exists(cluster)
     assert len(deletions(cluster)) == 1
+
+
+@pytest.mark.parametrize("age", [5, 60])
+@pytest.mark.parametrize("ahead", [-3600, 3600])
+async def test_a_local_clock_that_is_wrong_decides_nothing_about_what_is_deleted(
+    plan: FaultPlan, autojump_clock: MockClock, age: float, ahead: float
+) -> None:
+    cluster = Cluster(clock=lambda: wall_now() + datetime.timedelta(seconds=ahead))
+    await cluster.create(config_map("one"))
+    await trio.sleep(age)
+    plan.add(Fault.status(500), times=1, verb="delete")
+    async with opened(FaultyTransport(cluster.transport(), plan)) as client:
+        if age == 60:
+            await client.delete("configmaps", "one")
+        else:
+            with pytest.raises(ServerError):  # it may be a successor
+                await client.delete("configmaps", "one")
+    assert await exists(cluster) is (age == 5)
 
 
 async def test_a_deletion_by_name_whose_object_is_replaced_before_it_is_repeated_has_succeeded(

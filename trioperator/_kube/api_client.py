@@ -70,6 +70,7 @@ class ApiClient:
         self._is_reserved = False
         self._selection: Params = {}
         self._forms: Forms = (None, None)
+        self._note_headers: Callable[[Headers], None] | None = None
         self.find_logger: Callable[[], Logger] = lambda: _logger
         self.outage = Outage()
         self._thread = trio.CapacityLimiter(1)  # for lists that take long to parse
@@ -99,6 +100,12 @@ class ApiClient:
         """Return a client on the same connections whose lists and watches have these parameters, in these *forms*."""
         client = copy.copy(self)
         client._selection, client._forms = params, forms
+        return client
+
+    def noting_headers(self, note: Callable[[Headers], None]) -> ApiClient:
+        """Return a client on the same connections that calls *note* with the headers of each whole response."""
+        client = copy.copy(self)
+        client._note_headers = note
         return client
 
     @property
@@ -328,6 +335,8 @@ class ApiClient:
                 check=fence,
                 repeatable=repeatable,
             )
+            if self._note_headers is not None:
+                self._note_headers(response.headers)
             limit = self._settings.networking.response_limit if max_size is None else max_size
             try:
                 data = await response.read(limit)

@@ -6,6 +6,7 @@ with the traceback in the log only.
 
 from __future__ import annotations
 
+import email.utils
 import logging
 from typing import Any, Final
 
@@ -119,6 +120,7 @@ class Api:
             text = f"Internal error occurred: {type(error).__name__}"
             response = Response.of(render_status(ApiError.of(text, status=500, reason="InternalError")), 500)
         response.headers.extend(warning_headers(request.warnings))
+        response.headers.append(("Date", email.utils.format_datetime(self.state.now(), usegmt=True)))
         await self.state.saved()  # no response tells of a change that could still be lost
         self._record(request, target, response)
         return response

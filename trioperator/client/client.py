@@ -36,7 +36,7 @@ from trioperator.client.typed import (
     find_model,
     make_decoder,
 )
-from trioperator.errors import ConflictError, NotFoundError
+from trioperator.errors import ConflictError, InvalidError, NotFoundError
 
 #: What becomes of the children of a deleted object.
 Propagation: TypeAlias = Literal["Background", "Foreground", "Orphan"]
@@ -172,7 +172,8 @@ class Client(Reader):
 
         Exactly one of *merge* (a JSON merge patch: None removes a field), *json* (a JSON patch) and *strategic* (a
         strategic merge patch, for built-in kinds only) is the patch. With a ``metadata.resourceVersion``, it applies to
-        that version only: ConflictError is not retried.
+        that version only: ConflictError is not retried. An object that is passed as it is, with its uid, is patched
+        itself: NotFoundError is raised if another one has its name by now.
         """
         found = await self._locate(target, namespace)
         patches = {MERGE_PATCH: merge, JSON_PATCH: json, STRATEGIC_PATCH: strategic}
@@ -393,11 +394,20 @@ class Client(Reader):
         params: Params,
         conditional: bool = False,
     ) -> JsonObject:
-        path, body = target.get_path(subresource), msgspec.json.encode(patch)
+        path = target.get_path(subresource)
+        body = msgspec.json.encode(_bind(patch, content_type, target.uid))
 
         async def send() -> JsonObject:
-            data = await target.kube.request("PATCH", path, params=params, body=body, content_type=content_type)
-            return decode_object(data, path)
+            try:
+                data = await target.kube.request("PATCH", path, params=params, body=body, content_type=content_type)
+            except (ConflictError, InvalidError) as error:
+                if target.uid is None or not await is_replaced(target, target.uid):
+                    raise
+                raise replaced_error(target, repeated=error.repeated) from error
+            new = decode_object(data, path)
+            if target.uid not in (None, (new.get("metadata") or {}).get("uid", target.uid)):
+                raise replaced_error(target)  # the status of custom resources can be merged with any uid
+            return new
 
         return await self._send(target, send, conditional=conditional)
 
@@ -421,6 +431,18 @@ class Client(Reader):
 def _make_params(target: Target, *, field_manager: str | None = None, dry_run: bool = False) -> dict[str, str | None]:
     manager = field_manager or target.kube.settings.persistence.field_manager
     return {"fieldManager": manager, "dryRun": "All" if dry_run else None}
+
+
+def _bind(patch: object, content_type: str, uid: str | None) -> object:
+    """Bind a patch to the object with this uid: the server rejects it for another one of the name."""
+    if uid is None:
+        return patch
+    if isinstance(patch, Mapping):
+        metadata = patch.get("metadata", {})
+        return {**patch, "metadata": {"uid": uid, **metadata}} if isinstance(metadata, Mapping) else patch
+    if content_type == JSON_PATCH and isinstance(patch, Sequence):
+        return [{"op": "test", "path": "/metadata/uid", "value": uid}, *patch]
+    return patch
 
 
 def _is_conditional(body: Mapping[str, Any]) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import email.utils
 from collections.abc import Mapping
 from typing import Any, Final
 
 import trio
 
 from trioperator._concurrency.clock import wall_now
-from trioperator._http.transport import TransportError
+from trioperator._http.transport import Headers, TransportError, find_header
 from trioperator._kube.api_client import Params
 from trioperator._kube.retry import adjust_delay, iterate_backoffs
 from trioperator._model.jsontypes import JsonObject
@@ -17,7 +18,7 @@ from trioperator.client.locating import Target
 from trioperator.errors import ApiError, ConflictError, ConnectionLostError, NotFoundError, ServerError
 
 # Seconds: an object that was created so long before it was to be deleted is the one that was meant, as far as the
-# clocks of servers agree.
+# clocks of the API servers of one cluster agree. The clock of this machine is not asked what time it is.
 _CLEARLY_OLDER: Final = 30.0
 
 
@@ -34,7 +35,8 @@ class Deletion:
         self._params = params
         self._uid = uid
         self._is_repeated = False
-        self._begun = wall_now()
+        self._begun = (wall_now(), trio.current_time())
+        self._server_now: datetime.datetime | None = None
 
     async def send(self) -> JsonObject:
         """Delete the object. Raises NotFoundError if there is none, or another one, and as requests do."""
@@ -75,7 +77,7 @@ class Deletion:
     async def _find_uid(self, error: ConnectionLostError | ServerError) -> str:
         """Return the uid of the object, if it is certainly the one that was meant. Raises NotFoundError, or *error*."""
         try:
-            found = await self._target.kube.get(self._target.get_path())
+            found = await self._target.kube.noting_headers(self._note_date).get(self._target.get_path())
         except NotFoundError as missing:
             missing.repeated = True
             raise
@@ -86,20 +88,35 @@ class Deletion:
             raise error
         return str(metadata["uid"])
 
+    def _note_date(self, headers: Headers) -> None:
+        """Take the time on the server's clock."""
+        date = find_header(headers, b"date")
+        try:
+            self._server_now = None if date is None else email.utils.parsedate_to_datetime(date)
+        except ValueError:
+            self._server_now = None
+
     def _is_older(self, metadata: Mapping[str, Any]) -> bool:
+        """Return whether the object was there before the deletion, by the server's clock. Without it, nobody knows."""
+        wall, steady = self._begun
+        # Time passes on both clocks of this machine; one of them stands still while it is suspended.
+        elapsed = max(wall_now() - wall, datetime.timedelta(seconds=trio.current_time() - steady))
         try:
             created = datetime.datetime.fromisoformat(str(metadata.get("creationTimestamp")))
-            return (self._begun - created).total_seconds() > _CLEARLY_OLDER
+            begun = None if self._server_now is None else self._server_now - elapsed
+            return begun is not None and (begun - created).total_seconds() > _CLEARLY_OLDER
         except (ValueError, TypeError):  # TypeError: without a zone
             return False
 
 
 async def is_replaced(target: Target, uid: str) -> bool:
-    """Return whether the object with that uid is gone, though another one may have its name. Raises as requests do."""
+    """Return whether the object with that uid is gone, though another one may have its name; not if nobody can tell."""
     try:
         found = await target.kube.get(target.get_path())
     except NotFoundError:
         return True
+    except (ApiError, ConnectionLostError):
+        return False
     return (found.get("metadata") or {}).get("uid") != uid
 
 

@@ -36,6 +36,22 @@ async def test_a_scale_below_zero_is_invalid(target: Target) -> None:
     assert answer.code == 422
 
 
+async def test_the_scale_of_another_object_is_a_conflict_but_for_custom_resources(target: Target) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "one", "image": "a"}]}}
+    body = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    deployments = f"/apis/apps/v1/namespaces/{target.namespace}/deployments"
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": body}
+    await target.request("POST", deployments, deployment)
+    patch = {"metadata": {"uid": "other"}, "spec": {"replicas": 2}}
+    answer = await target.merge(f"{deployments}/a/scale", patch)
+    assert (answer.code, answer.reason) == (409, "Conflict")
+    assert answer.message.startswith(
+        'Operation cannot be fulfilled on deployments/scale.apps "a": Precondition failed: UID in precondition: other,'
+    )
+    await target.create("shapes", "a", spec={"replicas": 1})
+    assert (await target.merge(target.path("shapes", "a", "scale"), patch)).code == 200
+
+
 async def test_a_scale_takes_over_the_replicas(target: Target) -> None:
     obj = {"apiVersion": VERSION, "kind": "Shape", "metadata": {"name": "a"}, "spec": {"size": 1, "replicas": 1}}
     await target.request("POST", target.path("shapes"), obj, fieldManager="one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from trioperator.errors import ApiError
 
 from ..bodies import patching
 from ..bodies.decoding import WriteOptions, decode_body, decode_configuration, decode_object, decode_patch
+from ..model.errors import conflict
 from ..model.kinds import Kind
 from ..model.messages import Request
 from ..ownership.managed_fields import Entry
@@ -88,10 +90,19 @@ class ScaleWriter:
         else:
             sent = apply_merge(scale, decode_patch(request.body, request.media_type, options))
         new = decode_object(_SCALE, without_entries(sent, scale), options, patched=request.method == "PATCH")
+        if request.method == "PATCH" and kind.custom is None:
+            _match_uid(kind, new["metadata"], scale["metadata"])
         match_name(new["metadata"], scale["metadata"]["name"])
         match_namespace(kind, new["metadata"], scale["metadata"].get("namespace", ""))
         field_manager.updated(_SCALE, new, scale, options, subresource="scale")
         return new, decoded(new["metadata"].pop("managedFields", None))
+
+
+def _match_uid(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> None:
+    """Raise ConflictError for the scale of another object. Custom resources take any uid, as on the real server."""
+    if (uid := new.get("uid")) not in (None, old["uid"]):
+        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['uid']}"
+        raise conflict(dataclasses.replace(kind, plural=f"{kind.plural}/scale"), old["name"], text)
 
 
 def _unconvertible(scale: Mapping[str, Any]) -> ApiError:
