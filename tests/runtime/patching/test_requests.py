@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.client.conftest import deployment
 from tests.runtime.conftest import widget
 from tests.runtime.harness import WIDGETS, Harness
 from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._model.resource import Resource
 from trioperator._runtime.cache import Kind
 from trioperator._runtime.patching.requests import PatchRequests, StaleError, not_found
 from trioperator.errors import ConflictError, ConnectionLostError, ForbiddenError, InvalidError, NotFoundError
@@ -54,8 +56,42 @@ async def test_another_object_of_the_name_is_not_patched(
     await replace(parts, body)
     before = await parts.get()
     with pytest.raises(NotFoundError, match="w is gone"):
-        await requests.patch(KIND, body, {"spec": {"size": 5}, **metadata}, subresource)
-    assert (await parts.get())["spec"] == before["spec"]
+        await requests.patch(KIND, body, {"spec": {"size": 5}, "status": {"a": 1}, **metadata}, subresource)
+    assert await parts.get() == before
+
+
+@pytest.mark.parametrize("conflicts", [0, 4])
+async def test_the_status_of_an_object_that_others_have_changed_is_patched_all_the_same(
+    conflicts: int, parts: Harness, requests: PatchRequests
+) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    await parts.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+    parts.plan.add(Fault.status(409), method="PATCH", times=min(conflicts, 3))
+    written = await requests.patch(KIND, body, {"status": {"a": 1}}, "status")
+    assert written == await parts.get()
+    assert (written["spec"], written["status"]) == ({"size": 2}, {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("plural", "finalizers", "methods"),
+    [
+        ("widgets", [], ["PATCH", "GET", "PATCH"]),  # nothing but the version tells objects of a name apart
+        ("widgets", ["a/b"], ["PATCH"]),
+        ("deployments", [], ["PATCH"]),
+    ],
+)
+async def test_only_what_may_be_replaced_unnoticed_is_patched_in_a_known_version(
+    plural: str, finalizers: list[str], methods: list[str], parts: Harness, requests: PatchRequests
+) -> None:
+    kind, made = KIND, widget(size=1)
+    if plural == "deployments":
+        kind, made = Kind(Resource("apps", "v1", "deployments", kind="Deployment"), KindHandlers()), deployment("w")
+    made["metadata"] |= {"finalizers": finalizers, "namespace": "default"}
+    body = await parts.cluster.create(made)
+    await parts.cluster.patch(plural, "w", {"metadata": {"labels": {"a": "b"}}})
+    before = len(parts.cluster.requests)
+    await requests.patch(kind, body, {"status": {"replicas": 1}}, "status")
+    assert [request.method for request in list(parts.cluster.requests)[before:]] == methods
 
 
 async def test_an_object_that_is_gone_is_not_found(parts: Harness, requests: PatchRequests) -> None:

@@ -19,6 +19,8 @@ from trioperator.errors import ApiError, ConflictError, ConnectionLostError, For
 __all__ = ["PatchRequests", "StaleError", "not_found"]
 
 _JSON_PATCH: Final = "application/json-patch+json"
+# The maximum number of versions of an object to which a patch of its status is bound, one after the other.
+_VERSIONS: Final = 3
 
 
 class StaleError(Exception):
@@ -48,13 +50,34 @@ class PatchRequests:
         self, kind: Kind, body: Mapping[str, Any], wanted: Mapping[str, Any], subresource: str | None = None
     ) -> Mapping[str, Any]:
         """Send a merge patch."""
+        if subresource == "status" and _may_be_replaced(kind, body):
+            return await self._merge_status(kind, body, wanted)
+        return await self._merge(kind, body, wanted, subresource)
+
+    async def _merge(
+        self, kind: Kind, body: Mapping[str, Any], wanted: Mapping[str, Any], subresource: str | None, **bound: str
+    ) -> Mapping[str, Any]:
         try:
-            response = await self._client.patch(_path(kind, body, subresource), _with_uid(wanted, body))
+            response = await self._client.patch(_path(kind, body, subresource), _bind(wanted, body, **bound))
         except (ConflictError, InvalidError) as error:
             if is_about_uid(error):
                 raise not_found(body) from None
             raise
-        return _decode(response, body)  # patches of the status of custom resources are taken with any uid
+        return _decode(response, body)
+
+    async def _merge_status(self, kind: Kind, body: Mapping[str, Any], wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a merge patch of a status for which any uid is accepted: only a known version is surely not another's.
+
+        Others may have changed the object meanwhile, which is no reason not to patch it: it is read, and patched again.
+        """
+        known = body
+        for _ in range(_VERSIONS):
+            try:
+                version = known["metadata"]["resourceVersion"]
+                return await self._merge(kind, body, wanted, "status", resourceVersion=version)
+            except ConflictError:
+                known = await self.get(kind, body)
+        return await self._merge(kind, body, wanted, "status")
 
     async def get(self, kind: Kind, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Read the object; by a patch that changes nothing where the operator has no right to read single objects."""
@@ -92,10 +115,21 @@ def not_found(body: Mapping[str, Any]) -> ApiError:
     return ApiError.of(f"{name} is gone", status=404, reason="NotFound", details={"name": name})
 
 
-def _with_uid(wanted: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+def _bind(wanted: Mapping[str, Any], body: Mapping[str, Any], **bound: str) -> dict[str, Any]:
     """Bind a merge patch to this very object: a uid cannot be changed, so the server rejects it for another one."""
     uid, metadata = body["metadata"].get("uid"), wanted.get("metadata", {})
-    return {**wanted, "metadata": {**metadata, "uid": uid}} if uid and isinstance(metadata, Mapping) else dict(wanted)
+    if not uid or not isinstance(metadata, Mapping):
+        return dict(wanted)
+    return {**wanted, "metadata": {**metadata, **bound, "uid": uid}}
+
+
+def _may_be_replaced(kind: Kind, body: Mapping[str, Any]) -> bool:
+    """Check whether a patch of the status may reach another object of the name.
+
+    The server checks the uid for built-in kinds only, and finalizers keep the object until they are removed.
+    """
+    metadata = body["metadata"]
+    return "." in kind.resource.group and not metadata.get("finalizers") and bool(metadata.get("resourceVersion"))
 
 
 def is_about_uid(error: ApiError) -> bool:
