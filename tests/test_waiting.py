@@ -45,9 +45,7 @@ SLEEPS: Final = {
     "trioperator._runtime.watching.reflector.Reflector._try": (
         "the pause between two watches, each of which takes minutes"
     ),
-    "trioperator._runtime.watching.watch_manager.WatchManager._discover_the_rest": (
-        "backoff after API groups were unavailable"
-    ),
+    "trioperator._runtime.watching.catalog.Catalog._discover_the_rest": ("backoff after API groups were unavailable"),
     "trioperator._supervisor.shutdown.report_awaited": (
         "the interval of messages about what a stopping operator waits for"
     ),
@@ -88,7 +86,6 @@ TIMEOUTS: Final = {
     "trioperator._runtime.daemons.alarm_clock.AlarmClock.serve": "the next alarm goes off",
     "trioperator._runtime.watching.index_gate._find_unlistable": "the first list has made no progress for too long",
     "trioperator._runtime.progress.saver.Saver._save_when_due": "the progress is due to be stored",
-    "trioperator._runtime.watching.watch_manager.WatchManager._start_observing": "the next of two paths has its turn",
     "trioperator._runtime.workqueue.WorkQueue._requeue": "an item is due",
     "trioperator._webhooks.managed.ManagedObjects.serve": "backoff after a failed write",
     "trioperator._webhooks.configurations.WebhookConfigurations._drop_foreign": "the CAs of others are dropped",

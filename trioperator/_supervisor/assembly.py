@@ -65,9 +65,10 @@ class ReadCaches(msgspec.Struct, frozen=True, eq=False):
     related: RelatedWatches
     backlog_limit: int
 
-    def make_stage(self, queue: WorkQueue[Unindexed]) -> Stage:
+    def make_stage(self, queue: WorkQueue[Unindexed], instruments: Instruments | None = None) -> Stage:
         """Return what indexes objects before anybody else sees them. The *queue* is that of :func:`open_indexing`."""
-        return Stage(self.indexing, queue, self.backlog_limit, self.related.reindexed)
+        stage = Stage(self.indexing, queue, self.backlog_limit, self.related.reindexed)
+        return stage if instruments is None else msgspec.structs.replace(stage, observe=instruments.observe)
 
 
 def build_read_caches(plan: Plan, indices: Indices, invoker: Invoker) -> ReadCaches:

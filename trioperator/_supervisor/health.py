@@ -31,15 +31,15 @@ class Health:
     def __init__(self, pauses: Pauses, stop: Shutdown, core: CoreTasks) -> None:
         self._pauses = pauses
         self._stop = stop
-        self._watches: WatchManager | None = None
+        self._manager: WatchManager | None = None
         self._admission: Admission | None = None
         self._core = core
         self._started = False
         self._ready = False
 
-    def update_watches(self, watches: WatchManager) -> None:
+    def update_watches(self, manager: WatchManager) -> None:
         """Take the watches of the operator, which are others after a pause."""
-        self._watches = watches
+        self._manager = manager
 
     def update_admission(self, admission: Admission) -> None:
         """Take the webhooks of the operator."""
@@ -81,11 +81,11 @@ class Health:
             yield Check(f"watch {name}", problem, fatal=name in waiting)
         for problem in () if self._admission is None else self._admission.managed_problems:
             yield Check("webhooks", problem.rstrip("."))
-        for problem in () if self._watches is None else self._watches.unserved_problems():
+        for problem in () if self._manager is None else self._manager.unserved_problems():
             yield Check("handlers", problem.rstrip("."), fatal=False)
 
     def _reflectors(self) -> Iterator[tuple[str, Reflector]]:
-        return iter(()) if self._watches is None else self._watches.reflectors()
+        return iter(()) if self._manager is None else self._manager.watches.reflectors()
 
 
 def _is_listed(reflector: Reflector) -> bool:

@@ -18,7 +18,7 @@ from trioperator._handling.calls.invoke import Clients, Invoker
 from trioperator._kube.api_client import ApiClient
 from trioperator._runtime.cache import ObjectState
 from trioperator._runtime.sharding import Shard, ShardRouter
-from trioperator._runtime.watching.watch_manager import WatchManager
+from trioperator._runtime.watching.watch_set import WatchSet
 from trioperator._runtime.workqueue import WorkQueue
 from trioperator._supervisor.assembly import ReadCaches, build_reconciling
 from trioperator._supervisor.plan import Plan
@@ -45,7 +45,7 @@ class Sharding:
         self._tools = tools
         self._stop = stop
         self._begun = trio.Event()
-        self._watches: WatchManager | None = None
+        self._watches: WatchSet | None = None
         self._lost = trio.Event()
         # Without a fence: shards are released while the operator is paused.
         settings, client = plan.settings.leadership, tools.client.reserved().fenced(lambda: None)
@@ -61,7 +61,7 @@ class Sharding:
             self._shards.stop()
             self.begin()
 
-    def begin(self, watches: WatchManager | None = None) -> None:
+    def begin(self, watches: WatchSet | None = None) -> None:
         """Acquire shards from now on: all objects are listed."""
         self._watches = watches or self._watches
         self._begun.set()

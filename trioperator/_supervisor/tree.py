@@ -52,8 +52,10 @@ from trioperator._runtime.cache import Memory, ObjectCache, ObjectState, Queue
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.takeover import Takeover
 from trioperator._runtime.watchdog import Watchdog
+from trioperator._runtime.watching.targets import Requirements
 from trioperator._runtime.watching.view import Stage, Unindexed, open_indexing
-from trioperator._runtime.watching.watch_manager import StopsDaemons, WatchManager
+from trioperator._runtime.watching.watch_manager import WatchManager
+from trioperator._runtime.watching.watch_set import StopsDaemons, WatchSet
 from trioperator._runtime.workqueue import WorkQueue, open_workqueue
 from trioperator._supervisor import assembly
 from trioperator._supervisor.endpoints import Endpoints
@@ -260,7 +262,7 @@ class _Operator:
         async with trio.open_nursery() as reporting:
             async with open_indexing() as unindexed, running as queue, trio.open_nursery() as companions:
                 await companions.start(built.daemons.serve)
-                stage = views.make_stage(unindexed)
+                stage = views.make_stage(unindexed, self._instruments)
                 watches = self._make_watch_manager(client, queue, built.daemons, views=views, stage=stage)
                 self._parts.replace(queue, watches, built.daemons, lambda _: built.reconciler)
                 failure = await self._watch(watches, task_status, built.reconciler.takeover)
@@ -270,7 +272,7 @@ class _Operator:
                 reporting.start_soon(self._report_awaited, name="report")
                 reporting.start_soon(self._call_when_lost, draining, name="give up when others take over")
             reporting.cancel_scope.cancel(reason="nothing is waited for any more")
-        self._memories = watches.remember()
+        self._memories = watches.watches.remember(self._memories)
         if not self._stop.requested.is_set():  # else admission handlers still use them
             views.indexing.clear()
         return failure
@@ -283,7 +285,7 @@ class _Operator:
         self._sharding = Sharding(self._plan, tools, self._stop)
         async with trio.open_nursery() as reporting:
             async with open_indexing() as unindexed, self._sharding.running() as router:
-                stage, make_cache = views.make_stage(unindexed), router.make_cache
+                stage, make_cache = views.make_stage(unindexed, self._instruments), router.make_cache
                 watches = self._make_watch_manager(
                     client, router, router.daemons, views=views, stage=stage, make_cache=make_cache
                 )
@@ -296,7 +298,7 @@ class _Operator:
                 if self._lost is not None:
                     reporting.start_soon(self._sharding.give_up_when, self._lost, name="give up when others take over")
             reporting.cancel_scope.cancel(reason="nothing is waited for any more")
-        self._memories = watches.remember()
+        self._memories = watches.watches.remember(self._memories)
         if not self._stop.requested.is_set():  # else admission handlers still use them
             views.indexing.clear()
         return failure
@@ -325,10 +327,10 @@ class _Operator:
                     await self._pauses.wait_active()
                     self._activate(watches, intake)
                     if takeover is not None:
-                        takeover.begin(watches.caches_by_path())
+                        takeover.begin(watches.watches.caches_by_path())
                         intake.start_soon(takeover.find_versions, name="find versions")
                 if self._sharding is not None:
-                    self._sharding.begin(watches)
+                    self._sharding.begin(watches.watches)
                 await trio.sleep_forever()
         except Exception as error:  # noqa: BLE001 -- it is raised when everything has stopped
             only = unwrap_group(error)
@@ -381,27 +383,37 @@ class _Operator:
         make_cache: Callable[..., ObjectCache] = ObjectCache,
     ) -> WatchManager:
         plan = self._plan
+        make_cache = functools.partial(
+            make_cache,
+            queue=queue,
+            memo=plan.memo,
+            consistency_timeout=plan.settings.persistence.consistency_timeout,
+            backlog_limit=plan.settings.queueing.backlog_limit,
+            indices=self._indices,
+            memories=self._memories,
+        )
+        watches = WatchSet(
+            client,
+            stage,
+            settings=plan.settings,
+            make_cache=make_cache,
+            daemons=daemons,
+            announce=self._announce_change,
+        )
+        requirements = Requirements.of(plan.registry, plan.settings)
         self._watches = WatchManager(
             client,
-            queue,
-            registry=plan.registry,
-            settings=plan.settings,
-            scope=plan.scope,
-            memo=plan.memo,
-            stage=stage,
+            watches,
+            requirements=requirements,
             related=views.related,
-            daemons=daemons,
-            make_cache=make_cache,
-            memories=self._memories,
+            scope=plan.scope,
             webhooks=self._admission,
-            observe=None if self._instruments is None else self._instruments.observer,
-            announce=self._announce_change,
         )
         self._health.update_watches(self._watches)
         return self._watches
 
     def _find_state(self, uid: str) -> ObjectState | None:
-        return None if self._watches is None else self._watches.find(uid)
+        return None if self._watches is None else self._watches.watches.find(uid)
 
     def _drain(self, queue: WorkQueue[ObjectState], daemons: DaemonManager, unindexed: WorkQueue[Unindexed]) -> None:
         """Limit how long objects are handled, by why the operator does not handle them any more."""

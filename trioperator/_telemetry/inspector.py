@@ -12,6 +12,7 @@ from trioperator._logs import describe_ref
 from trioperator._runtime.cache import ObjectState
 from trioperator._runtime.reconciler import Reconciler
 from trioperator._runtime.watching.watch_manager import WatchManager
+from trioperator._runtime.watching.watch_set import WatchSet
 from trioperator._runtime.workqueue import QueuedItem
 from trioperator.settings import OperatorSettings
 
@@ -42,7 +43,7 @@ class Inspector:
         self.running = running
         self.instruments = instruments
         self.queue: Queued | None = None
-        self.watches: WatchManager | None = None
+        self.manager: WatchManager | None = None
         self.daemons: Sized | None = None
         self.find_reconciler: Callable[[ObjectState], Reconciler | None] = lambda state: None
         self.ready = False
@@ -50,14 +51,19 @@ class Inspector:
     def replace(
         self,
         queue: Queued,
-        watches: WatchManager,
+        manager: WatchManager,
         daemons: Sized,
         find_reconciler: Callable[[ObjectState], Reconciler | None],
     ) -> None:
         """Take new parts."""
-        self.queue, self.watches, self.daemons = queue, watches, daemons
+        self.queue, self.manager, self.daemons = queue, manager, daemons
         self.find_reconciler = find_reconciler
         self._announce_change()
+
+    @property
+    def watches(self) -> WatchSet | None:
+        """The watches of the operator."""
+        return None if self.manager is None else self.manager.watches
 
     def requeue(self, uid: str) -> str | None:
         """Reconcile an object as if all that it waits for were due. Returns what was done; None if nothing."""

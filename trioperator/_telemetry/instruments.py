@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -105,12 +105,8 @@ class Instruments:
             name = name.rpartition("/")[0]
         return name
 
-    @property
-    def observer(self) -> Callable[[ObjectCache], Observer] | None:
-        """What observes watches in place of their caches, and passes on to these; None if nobody needs it."""
-        return None if self.tracing is None and self.live is None else self._observe
-
-    def _observe(self, cache: ObjectCache) -> Observer:
+    def observe(self, cache: ObjectCache) -> Observer:
+        """Return what observes a watch in place of its cache, and passes on to that, if anything needs it."""
         observer: Observer = cache if self.tracing is None else self.tracing.observe(cache)
         return observer if self.live is None else self.live.changes.observe(observer)
 

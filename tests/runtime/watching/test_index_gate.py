@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from tests.runtime.watching.test_watch_manager import crd, thing
+from tests.runtime.watching.conftest import crd, thing
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on

@@ -4,27 +4,55 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 import trioperator
-from trioperator._handling.declaring.registry import KindHandlers
-from trioperator._model.resource import Resource
-from trioperator._reconciling.watches import RelatedKind, RelatedWatches, Selected
-from trioperator._runtime.kind import Kind
-from trioperator._runtime.watching.targets import Key, find_targets
+from trioperator._model.resource import Resource, Selector
+from trioperator._runtime.watching.targets import Key, Requirements, Targets, name_of, select_targets
 
-SECRETS = Resource("", "v1", "secrets", kind="Secret")
-NODES = Resource("", "v1", "nodes", kind="Node", namespaced=False)
+on = trioperator.on
+VERBS = frozenset({"list", "watch", "patch"})
+SECRETS = Resource("", "v1", "secrets", kind="Secret", verbs=VERBS)
+NODES = Resource("", "v1", "nodes", kind="Node", namespaced=False, verbs=VERBS)
+LOGS = Resource("x.io", "v1", "logs", kind="Log", verbs=VERBS - {"patch"})
+CLUSTER = [SECRETS, NODES, LOGS]
 A, B = (("a", "1"),), (("b", "2"),)
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """A kind that is read for reconcile handlers of others."""
+
+    resource: Resource = SECRETS
+    labels: tuple[tuple[str, str], ...] = ()
+    needs_bodies: bool = False
+
+
+def nothing(**_: Any) -> None: ...
 
 
 def places(resource: Resource) -> tuple[str | None, ...]:
     return (None,) if resource.namespaced is False else ("one", "two")
 
 
-def related(*labels: tuple[tuple[str, str], ...]) -> list[RelatedKind]:
-    watches = RelatedWatches([], settings=trioperator.OperatorSettings(), indices={}, memo=None)
-    return [RelatedKind(watches, Selected(SECRETS, each)) for each in labels]
+class Setup:
+    """The handlers of an operator, its settings, and what is to be watched for them."""
+
+    def __init__(self) -> None:
+        self.registry = trioperator.OperatorRegistry()
+        self.settings = trioperator.OperatorSettings()
+
+    @property
+    def requirements(self) -> Requirements:
+        return Requirements.of(self.registry, self.settings)
+
+    def select(self, *related: Reader) -> Targets[Reader]:
+        return select_targets(self.requirements, CLUSTER, related, places)
+
+
+@pytest.fixture
+def setup() -> Setup:
+    return Setup()
 
 
 @pytest.mark.parametrize(
@@ -39,15 +67,98 @@ def related(*labels: tuple[tuple[str, str], ...]) -> list[RelatedKind]:
     ],
 )
 def test_all_that_read_a_kind_share_its_watches_unless_all_want_few_of_many(
-    handled: bool, labels: list[Any], watched: list[Any]
+    setup: Setup, handled: bool, labels: list[Any], watched: list[Any]
 ) -> None:
-    kinds = related(*labels)
-    targets = find_targets([Kind(SECRETS, KindHandlers())] if handled else [], kinds, places)
+    if handled:
+        on.event("secrets", registry=setup.registry)(nothing)
+    readers = [Reader(labels=each) for each in labels]
+    targets, problems = setup.select(*readers)
+    assert not problems
     assert set(targets) == {Key(SECRETS, place, each, handled) for each in watched for place in ("one", "two")}
     for key, target in targets.items():
-        assert set(target.related) == {kind for kind in kinds if not key.labels or kind.labels == key.labels}
+        assert set(target.related) == {reader for reader in readers if not key.labels or reader.labels == key.labels}
         assert (target.kind is not None) == handled
+        assert target.parameters == ({"labelSelector": "=".join(key.labels[0])} if key.labels else {})
 
 
-def test_cluster_scoped_kinds_are_watched_once() -> None:
-    assert list(find_targets([Kind(NODES, KindHandlers())], [], places)) == [Key(NODES, None)]
+def test_cluster_scoped_kinds_are_watched_once(setup: Setup) -> None:
+    on.event("nodes", registry=setup.registry)(nothing)
+    assert list(setup.select().by_key) == [Key(NODES, None)]
+
+
+@pytest.mark.parametrize(("needed", "handled"), [(False, False), (True, False), (False, True)])
+def test_bodies_are_needed_by_handlers_and_by_those_who_say_so(setup: Setup, needed: bool, handled: bool) -> None:
+    if handled:
+        on.event("secrets", registry=setup.registry)(nothing)
+    targets = setup.select(Reader(), Reader(needs_bodies=needed)).by_key.values()
+    assert {target.needs_bodies for target in targets} == {needed or handled}
+
+
+def test_what_the_settings_select_is_selected_for_handlers_and_readers_alike(setup: Setup) -> None:
+    setup.settings.watching.label_selectors["nodes"] = "role=worker"
+    setup.settings.watching.field_selectors["secrets"] = "type=Opaque"
+    on.event("nodes", registry=setup.registry)(nothing)
+    targets = setup.select(Reader(labels=A)).by_key
+    assert targets[Key(NODES, None)].parameters == {"labelSelector": "role=worker"}
+    read = targets[Key(SECRETS, "one", A, handled=False)]
+    assert read.parameters == {"labelSelector": "a=1", "fieldSelector": "type=Opaque"}
+
+
+def test_a_kind_that_cannot_be_patched_is_watched_for_those_that_do_not_store(setup: Setup) -> None:
+    on.create("logs", id="stores", registry=setup.registry)(nothing)
+    on.event("logs", id="reads", registry=setup.registry)(nothing)
+    targets, problems = setup.select()
+    (target,) = set(targets.values())
+    assert target.kind is not None
+    assert [handler.id for handler in target.kind.handlers.events] == ["reads"]
+    assert not target.kind.handlers.changes
+    (problem,) = problems.values()
+    assert "logs.v1.x.io cannot be patched" in problem
+    assert "stores" in problem
+
+
+def test_a_selector_that_fails_selects_nothing_and_harms_no_other(setup: Setup) -> None:
+    def fail(resource: Resource) -> bool:
+        raise KeyError("oops")
+
+    on.event(fail, registry=setup.registry)(nothing)
+    on.event("nodes", registry=setup.registry)(nothing)
+    targets, problems = setup.select()
+    assert list(targets) == [Key(NODES, None)]
+    ((selector, problem),) = problems.items()
+    assert selector.test is fail
+    assert "oops" in problem
+
+
+@pytest.mark.parametrize(
+    ("handled", "reviewed", "related", "groups"),
+    [
+        (["nodes.v1."], [], [], None),
+        ([("v1", "nodes")], [], [], {"", "apiextensions.k8s.io"}),
+        ([("v1", "nodes")], [("x.io", "v1", "logs")], [], {"", "x.io", "apiextensions.k8s.io"}),
+        ([("v1", "nodes")], [], [Selector(group="apps", plural="deployments")], {"", "apps", "apiextensions.k8s.io"}),
+        ([("v1", "nodes")], [], [Selector(plural="deployments")], None),
+    ],
+)
+def test_only_the_groups_must_be_known_that_are_named_if_all_are(
+    setup: Setup, handled: list[Any], reviewed: list[Any], related: list[Selector], groups: set[str] | None
+) -> None:
+    for each in handled:
+        on.event(*((each,) if isinstance(each, str) else each), registry=setup.registry)(nothing)
+    for each in reviewed:
+        on.validate(*each, registry=setup.registry)(nothing)
+    found = setup.requirements.find_groups(related)
+    assert (found if found is None else set(found)) == groups
+
+
+def test_nothing_is_required_without_handlers(setup: Setup) -> None:
+    assert not setup.requirements
+    on.startup(registry=setup.registry)(nothing)
+    assert not setup.requirements
+    on.validate("nodes", registry=setup.registry)(nothing)
+    assert setup.requirements
+    assert not setup.select().by_key
+
+
+def test_the_name_of_a_kind_is_that_of_its_definition() -> None:
+    assert [name_of(SECRETS), name_of(LOGS)] == ["secrets", "logs.x.io"]

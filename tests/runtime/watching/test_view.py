@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Collection
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -92,8 +93,8 @@ class Bench:
         self.settings.queueing.backlog_limit = 3
         views = build_read_caches(plan, self.indices, invoker)
         async with open_indexing() as queue:
-            view = View(None, views.make_stage(queue), cache=cache, observer=Both(cache, self.readings))
-            yield view
+            stage = msgspec.structs.replace(views.make_stage(queue), observe=lambda cache: Both(cache, self.readings))
+            yield View(None, stage, cache=cache)
             queue.close(give_up_at=trio.current_time())
 
     @property

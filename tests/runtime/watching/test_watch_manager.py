@@ -1,4 +1,4 @@
-"""Scopes: which resource kinds are watched, while CRDs are created, changed and deleted."""
+"""Tests for :mod:`trioperator._runtime.watching.watch_manager`: what is watched, as CRDs come, change and go."""
 
 from __future__ import annotations
 
@@ -6,45 +6,15 @@ import copy
 import json
 from typing import Any
 
-import msgspec
 import pytest
-import trio
 from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from tests.runtime.watching.conftest import crd, thing, warnings, watch
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
-
-
-def crd(plural: str, kind: str, *, group: str = "later.example.com", **changes: Any) -> dict[str, Any]:
-    """Make the definition of another kind."""
-    made = copy.deepcopy(CRD)
-    made["metadata"]["name"] = f"{plural}.{group}"
-    made["spec"]["group"] = group
-    made["spec"]["names"] = {"plural": plural, "singular": kind.lower(), "kind": kind, **changes}
-    return made
-
-
-def thing(kind: str, *, group: str = "later.example.com", version: str = "v1", name: str = "t") -> dict[str, Any]:
-    return {**widget(name, kind=kind), "apiVersion": f"{group}/{version}"}
-
-
-def watch(bench: Bench, *selector: Any, **options: Any) -> list[str]:
-    """Register an event handler for a selector, and return what it has seen."""
-    seen: list[str] = []
-
-    @on.event(*selector, **options, registry=bench.registry)
-    async def seen_one(resource: trioperator.Resource, name: str, type: Any, **_: Any) -> None:
-        seen.append(f"{resource} {name}" + (" DELETED" if type == "DELETED" else ""))
-
-    return seen
-
-
-def warnings(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
-    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    return [message for message in messages if text in message]
 
 
 async def test_a_kind_that_is_added_later_is_warned_of_once_and_served_then(
@@ -266,50 +236,6 @@ async def test_objects_are_not_gone_with_a_version_where_namespaces_must_not_be_
     assert gone == []
 
 
-async def test_kinds_are_served_where_crds_must_not_be_listed(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    seen = watch(bench, "widgets")
-    plan = FaultPlan()
-    plan.add(Fault.status(403), path="/customresourcedefinitions")
-    await bench.cluster.create(widget())
-    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
-        await settle(60)
-        assert seen == ["widgets.v1.example.com w"]
-    assert len(warnings(caplog, "scanning.disabled")) == 1
-
-
-async def test_without_scanning_the_kinds_of_the_start_are_served_and_no_crds_asked_for(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
-    bench.settings.scanning.disabled = True
-    seen = watch(bench, "widgets")
-    later = watch(bench, "things")
-    async with bench.running():
-        await bench.cluster.create(widget())
-        await bench.cluster.apply(crd("things", "Thing"))
-        await bench.cluster.create(thing("Thing"))
-        await settle(60)
-    assert (seen, later) == (["widgets.v1.example.com w"], [])
-    assert bench.cluster.requests.count(resource="customresourcedefinitions") == 0
-
-
-async def test_a_list_that_hangs_holds_up_neither_the_start_nor_kinds_that_are_added_later(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
-    watch(bench, "widgets")
-    seen = watch(bench, "things")
-    plan = FaultPlan()
-    plan.add(Fault.stall(), path="/widgets")
-    began = trio.current_time()
-    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
-        assert trio.current_time() - began < 20
-        await bench.cluster.apply(crd("things", "Thing"))
-        await bench.cluster.create(thing("Thing"))
-        await settle(10)
-        assert seen == ["things.v1.later.example.com t"]
-
-
 async def test_an_ambiguous_name_is_warned_of_and_served_when_it_is_clear(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -427,155 +353,3 @@ async def test_without_handlers_nothing_is_asked(bench: Bench, autojump_clock: M
     async with bench.running():
         await settle(60)
     assert len(bench.cluster.requests) == 0
-
-
-async def test_an_operator_whose_cluster_cannot_be_discovered_does_not_start(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
-    watch(bench, "widgets")
-    plan = FaultPlan()
-    plan.add(Fault.status(403), path="^/apis?")
-    with pytest.raises(trioperator.errors.ApiError):
-        await trioperator.operator(
-            registry=bench.registry,
-            connection=trioperator.ConnectionInfo(server="http://embedded"),
-            transport=FaultyTransport(bench.cluster.transport(), plan),
-        )
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [{"status": {"conditions": ["odd"]}}, {"spec": {"names": "odd"}}, {"spec": {"names": {}, "versions": ["odd"]}}, {}],
-)
-async def test_a_broken_crd_is_passed_over_and_others_are_served(
-    broken: dict[str, Any], bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    seen = watch(bench, "things")
-    established = {"conditions": [{"type": "Established", "status": "True"}]}
-    odd = {"metadata": {"name": "odd.example.com", "uid": "odd"}, "spec": {}, "status": established, **broken}
-    await bench.cluster.apply(crd("things", "Thing"))
-    good = await bench.cluster.get("customresourcedefinitions", "things.later.example.com")
-    await bench.cluster.create(thing("Thing"))
-    plan = FaultPlan()
-    metadata = {"resourceVersion": good["metadata"]["resourceVersion"]}
-    listed = {"kind": "CustomResourceDefinitionList", "metadata": metadata}
-    plan.add(
-        Fault.answer(200, msgspec.json.encode({**listed, "items": [odd, good]})),
-        path="/customresourcedefinitions",
-        watch=False,
-    )
-    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
-        await settle(5)
-    assert seen == ["things.v1.later.example.com t"]
-    assert len(warnings(caplog, "odd.example.com")) == 1
-
-
-async def test_a_group_that_cannot_be_discovered_at_the_start_is_served_when_it_can(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    seen = watch(bench, "example.com", "v1", "widgets")
-    groups = [{"name": "example.com", "versions": [{"version": "v1"}]}]
-    began = trio.current_time()
-    plan = FaultPlan()
-    plan.add(Fault.status(503), path="^/apis/example.com/v1$", until=began + 100)
-    plan.add(Fault.status(503), path="^/apis$", since=began + 100, until=began + 200)
-    plan.add(Fault.answer(200, msgspec.json.encode({"kind": "APIGroupList", "groups": groups})), path="^/apis$")
-    bench.settings.scanning.disabled = True
-    bench.settings.networking.error_backoffs = ()
-    await bench.cluster.create(widget())
-    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
-        await settle(90)
-        assert not seen
-        assert len(warnings(caplog, "/apis/example.com/v1 is not available")) == 5
-        await settle(500)
-        assert seen == ["widgets.v1.example.com w"]
-        asked = [r for r in bench.cluster.requests if r.path == "/apis/example.com/v1"]
-        await settle(1000)
-        assert [r for r in bench.cluster.requests if r.path == "/apis/example.com/v1"] == asked
-
-
-async def test_a_kind_without_the_preferred_version_is_served_when_its_group_is_known(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
-    seen = watch(bench, "example.com", "widgets")
-    versions = [{"version": "v2"}, {"version": "v1"}]
-    groups = {"kind": "APIGroupList", "groups": [{"name": "example.com", "versions": versions}]}
-    plan = FaultPlan()
-    plan.add(Fault.status(503), path="^/apis/example.com/v2$", until=trio.current_time() + 100)
-    plan.add(Fault.answer(200, msgspec.json.encode({"resources": []})), path="^/apis/example.com/v2$")
-    plan.add(Fault.answer(200, msgspec.json.encode(groups)), path="^/apis$")
-    bench.settings.scanning.disabled = True
-    bench.settings.networking.error_backoffs = ()
-    await bench.cluster.create(widget())
-    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
-        await settle(90)
-        assert not seen
-        await settle(500)
-        assert seen == ["widgets.v1.example.com w"]
-
-
-def labelled(name: str, **labels: str) -> dict[str, Any]:
-    """Return a widget with labels."""
-    made = widget(name)
-    made["metadata"]["labels"] = labels
-    return made
-
-
-async def test_only_objects_that_the_settings_select_are_sent(bench: Bench, autojump_clock: MockClock) -> None:
-    await bench.cluster.apply(labelled("before", tier="gold"))
-    await bench.cluster.apply(labelled("foreign", tier="silver"))
-    bench.settings.watching.label_selectors["example.com", "widgets"] = "tier=gold"
-    bench.settings.watching.field_selectors["widgets"] = "metadata.name!=hidden"
-    seen = watch(bench, "widgets")
-    others = watch(bench, "gadgets")
-    async with bench.running():
-        await bench.cluster.apply(labelled("after", tier="gold"))
-        await bench.cluster.apply(labelled("hidden", tier="gold"))
-        await bench.cluster.apply(labelled("late", tier="silver"))
-        await bench.cluster.apply(widget("g", kind="Gadget"))
-        await settle(1)
-    assert seen == ["widgets.v1.example.com before", "widgets.v1.example.com after"]
-    assert others == ["gadgets.v1.example.com g"]
-
-
-async def test_an_object_that_leaves_the_selection_is_gone_and_no_delete_handler_is_called(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
-    bench.settings.watching.label_selectors["widgets"] = "tier=gold"
-    seen, called = watch(bench, "widgets"), []
-
-    @on.delete("widgets", optional=True, registry=bench.registry)
-    def deleted(name: str, **_: Any) -> None:
-        called.append(name)
-
-    @trioperator.daemon("widgets", finalizer=False, registry=bench.registry)
-    async def daemon(name: str, stopped: Any, **_: Any) -> None:
-        called.append(f"{name} started")
-        await stopped.wait()
-        called.append(f"{name} stopped")
-
-    await bench.cluster.apply(labelled("w", tier="gold"))
-    async with bench.running():
-        await settle(20)
-        await bench.cluster.apply(labelled("w", tier="silver"))
-        await settle(1)
-        assert called == ["w started", "w stopped"]
-        await bench.cluster.apply(labelled("w", tier="gold"))
-        await settle(20)
-        assert called == ["w started", "w stopped", "w started"]
-    assert seen[-2:] == ["widgets.v1.example.com w DELETED", "widgets.v1.example.com w"]
-    assert "w" not in called
-
-
-async def test_related_objects_are_selected_too(bench: Bench, autojump_clock: MockClock) -> None:
-    bench.settings.watching.label_selectors["gadgets"] = "tier=gold"
-
-    @on.reconcile("widgets", owns=["gadgets"], registry=bench.registry)
-    def reconcile(**_: Any) -> list[Any]:
-        return []
-
-    async with bench.running():
-        await settle(1)
-    lists = [request for request in bench.cluster.requests if request.path.endswith("/gadgets")]
-    assert lists
-    assert {dict(request.query)["labelSelector"] for request in lists} == {"tier=gold"}

@@ -92,7 +92,7 @@ def _show_overview(shown: ShownOperator, query: Query) -> dict[str, Any]:
         "object_count": sum(watch["objects"] for watch in watches),
         "watch_count": len(watches),
         "troubled": [watch for watch in watches if watch["state"] != "watching"],
-        "problems": () if parts.watches is None else parts.watches.problems,
+        "problems": () if parts.manager is None else parts.manager.problems,
         "failures": failures[:_FEW],
         "recent": sum(failure.time >= since for failure in failures),
     }

@@ -1,4 +1,4 @@
-"""Targets: what is to be watched, by what handlers ask for and what the cluster has.
+"""Targets: what is to be watched, by what handlers ask for and what the cluster has. Pure.
 
 Whoever reads the objects of a kind in a namespace shares one list and one watch of them: handlers, indices, owners of
 children and mappers. Only kinds that are read for some labels, and for nothing else, have a watch for these labels.
@@ -6,25 +6,35 @@ children and mappers. Only kinds that are read for some labels, and for nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from trioperator._handling import guard
-from trioperator._handling.declaring.registry import KindHandlers
+from trioperator._handling.declaring.registry import KindHandlers, OperatorRegistry
 from trioperator._handling.handlers.handler import ChangeHandler, ResourceHandler, SpawningHandler
-from trioperator._logs import get_logger
 from trioperator._model.fields import parse_field
 from trioperator._model.resource import Resource, Selection, Selector, select_resources
 from trioperator._runtime.kind import Kind
-from trioperator._runtime.watching.view import RelatedKind
 from trioperator.errors import UserCodeError
 from trioperator.settings import OperatorSettings
 
-__all__ = ["Key", "Matcher", "Target", "find_selection", "find_targets", "name_of"]
+__all__ = ["Key", "Read", "Requirements", "Target", "Targets", "find_selection", "name_of", "select_targets"]
 
-_logger = get_logger("trioperator.runtime.watching")
+
+class Read(Protocol):
+    """A kind that is read for reconcile handlers of others: which of its objects, and how much of them."""
+
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def labels(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def needs_bodies(self) -> bool: ...
+
+
+R = TypeVar("R", bound=Read)
 
 
 class Key(NamedTuple):
@@ -54,70 +64,114 @@ class Key(NamedTuple):
         return f"{whose} are not called until then."
 
 
-class Target(msgspec.Struct, frozen=True, eq=False):
-    """For whom something is watched: the kind with its handlers, if it has any, and what it is to those of others."""
+class Target(msgspec.Struct, Generic[R], frozen=True, eq=False):
+    """For whom something is watched: the kind with its handlers, if it has any, and what it is to those of others.
+
+    ``parameters`` select the objects in lists and watches, by the settings and the labels of its key.
+    """
 
     kind: Kind | None = None
-    related: tuple[RelatedKind, ...] = ()
+    related: tuple[R, ...] = ()
+    parameters: Mapping[str, str] = {}
+
+    @property
+    def needs_bodies(self) -> bool:
+        """Whether anybody reads more than the metadata of the objects."""
+        return self.kind is not None or any(kind.needs_bodies for kind in self.related)
 
 
-class Matcher:
-    """Matches the selectors of handlers with the resource kinds of the cluster. ``problems`` are those that fail."""
+class Targets(NamedTuple, Generic[R]):
+    """All targets by their keys, and the selectors of handlers that are not called for all they select, with why."""
 
-    def __init__(self, handlers: Collection[ResourceHandler], settings: OperatorSettings) -> None:
-        self._handlers = handlers
-        self._settings = settings
-        self.selectors = tuple(dict.fromkeys(h.selector for h in handlers))
-        self.problems: dict[Selector, str] = {}
-
-    def match(self, resources: Collection[Resource]) -> list[Kind]:
-        """Return the kinds that are handled, and report once what cannot be served."""
-        by_resource: dict[Resource, list[ResourceHandler]] = {}
-        problems: dict[Selector, str] = {}
-        selections = {selector: _select(selector, resources) for selector in self.selectors}
-        for handler in self._handlers:
-            selection = selections[handler.selector]
-            if selection.problem:
-                problems[handler.selector] = selection.problem
-            for resource in selection.resources:
-                if _stores(handler) and "patch" not in resource.verbs:
-                    problems[handler.selector] = f"{resource} cannot be patched: {handler} is not called for it."
-                else:
-                    by_resource.setdefault(resource, []).append(handler)
-        for selector, problem in problems.items():
-            if self.problems.get(selector) != problem:
-                _logger.warning("%s", problem)
-        self.problems = problems
-        return [self._make_kind(resource, handlers) for resource, handlers in by_resource.items()]
-
-    def _make_kind(self, resource: Resource, handlers: Iterable[ResourceHandler]) -> Kind:
-        fields = self._settings.persistence.digested_fields.get(name_of(resource), ())
-        selected = bool(find_selection(self._settings, resource))
-        return Kind(resource, KindHandlers.of(handlers), tuple(map(parse_field, fields)), selected)
+    by_key: Mapping[Key, Target[R]]
+    problems: Mapping[Selector, str]
 
 
-def find_targets(
-    kinds: Iterable[Kind], related: Iterable[RelatedKind], places: Callable[[Resource], Iterable[str | None]]
-) -> dict[Key, Target]:
-    """Return what is to be watched for kinds that are handled or related, in the *places* of their objects."""
-    handled = {kind.resource: kind for kind in kinds}
-    by_resource: dict[Resource, list[RelatedKind]] = {resource: [] for resource in handled}
+class Requirements(msgspec.Struct, frozen=True, eq=False):
+    """What the handlers of an operator need to be watched, by their selectors; *reviewed* are those of webhooks."""
+
+    handlers: tuple[ResourceHandler, ...]
+    reviewed: tuple[Selector, ...]
+    settings: OperatorSettings
+
+    @classmethod
+    def of(cls, registry: OperatorRegistry, settings: OperatorSettings) -> Requirements:
+        """Return what the handlers of a registry need."""
+        reviewed = tuple(dict.fromkeys(handler.selector for handler in registry.webhook_handlers()))
+        return cls(registry.resource_handlers(), reviewed, settings)
+
+    def __bool__(self) -> bool:
+        return bool(self.handlers or self.reviewed)
+
+    @property
+    def selectors(self) -> tuple[Selector, ...]:
+        """The selectors of handlers whose objects are watched."""
+        return tuple(dict.fromkeys(handler.selector for handler in self.handlers))
+
+    def find_groups(self, related: Iterable[Selector]) -> frozenset[str] | None:
+        """Return the API groups that must be known, also for *related* kinds: all (None) if a selector names none."""
+        groups = [selector.group for selector in (*self.selectors, *self.reviewed, *related)]
+        if any(group is None for group in groups):
+            return None
+        return frozenset(group for group in groups if group is not None) | {"", "apiextensions.k8s.io"}
+
+
+def select_targets(
+    requirements: Requirements,
+    resources: Collection[Resource],
+    related: Iterable[R],
+    places: Callable[[Resource], Iterable[str | None]],
+) -> Targets[R]:
+    """Return what is to be watched for kinds that are handled or *related*, in the *places* of their objects.
+
+    *resources* are those of the cluster. A selector that is a function, and fails, selects none.
+    """
+    settings = requirements.settings
+    by_resource, problems = _match(requirements, resources)
+    kinds = {resource: _make_kind(settings, resource, handlers) for resource, handlers in by_resource.items()}
+    readers: dict[Resource, list[R]] = {resource: [] for resource in kinds}
     for each in related:
-        by_resource.setdefault(each.resource, []).append(each)
-    targets: dict[Key, Target] = {}
-    for resource, readers in by_resource.items():
-        kind = handled.get(resource)
-        for labels, target in _share(kind, readers):
+        readers.setdefault(each.resource, []).append(each)
+    targets: dict[Key, Target[R]] = {}
+    for resource, found in readers.items():
+        kind = kinds.get(resource)
+        for labels, shared in _share(kind, found):
+            target = Target(kind, shared, find_selection(settings, resource, labels))
             targets |= {Key(resource, place, labels, kind is not None): target for place in places(resource)}
-    return targets
+    return Targets(targets, problems)
 
 
-def _share(kind: Kind | None, readers: Collection[RelatedKind]) -> Iterator[tuple[tuple[tuple[str, str], ...], Target]]:
-    """Yield the labels that the objects of a resource are watched with, and for whom."""
+def _match(
+    requirements: Requirements, resources: Collection[Resource]
+) -> tuple[dict[Resource, list[ResourceHandler]], dict[Selector, str]]:
+    """Return the handlers of each kind, and the selectors that cannot be served, with why."""
+    found: dict[Resource, list[ResourceHandler]] = {}
+    problems: dict[Selector, str] = {}
+    selections = {selector: _select(selector, resources) for selector in requirements.selectors}
+    for handler in requirements.handlers:
+        selection = selections[handler.selector]
+        if selection.problem:
+            problems[handler.selector] = selection.problem
+        for resource in selection.resources:
+            if _stores(handler) and "patch" not in resource.verbs:
+                problems[handler.selector] = f"{resource} cannot be patched: {handler} is not called for it."
+            else:
+                found.setdefault(resource, []).append(handler)
+    return found, problems
+
+
+def _make_kind(settings: OperatorSettings, resource: Resource, handlers: Iterable[ResourceHandler]) -> Kind:
+    fields = settings.persistence.digested_fields.get(name_of(resource), ())
+    selected = bool(find_selection(settings, resource))
+    return Kind(resource, KindHandlers.of(handlers), tuple(map(parse_field, fields)), selected)
+
+
+def _share(kind: Kind | None, readers: Collection[R]) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[R, ...]]]:
+    """Yield the labels that the objects of a resource are watched with, and who of the readers shares that."""
     if kind is not None or any(not reader.labels for reader in readers):
-        yield (), Target(kind, tuple(readers))
+        yield (), tuple(readers)
     else:
-        yield from ((reader.labels, Target(related=(reader,))) for reader in readers)
+        yield from ((reader.labels, (reader,)) for reader in readers)
 
 
 def find_selection(

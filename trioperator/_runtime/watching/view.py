@@ -16,11 +16,11 @@ import msgspec
 
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.watch import RawObject
-from trioperator._model.resource import Resource
 from trioperator._runtime.cache import ObjectCache, ObjectState
 from trioperator._runtime.indexing import Indexing
 from trioperator._runtime.result import DONE, RequeueAt, Result
 from trioperator._runtime.watching.reflector import Observer
+from trioperator._runtime.watching.targets import Read
 from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue
 
 __all__ = ["Reader", "RelatedKind", "Stage", "Unindexed", "View", "open_indexing"]
@@ -79,16 +79,22 @@ class Unindexed:
             yield self._events.popleft()
 
 
+def _observe_directly(cache: ObjectCache) -> Observer:
+    return cache
+
+
 class Stage(msgspec.Struct, frozen=True, eq=False):
     """What indexes the objects of all views. At most *limit* events of an object wait for that.
 
-    ``reindexed`` is called for objects that are indexed again though they have not changed.
+    ``reindexed`` is called for objects that are indexed again though they have not changed. ``observe`` returns what is
+    notified in the place of a cache, if anything counts its watch events.
     """
 
     indexing: Indexing
     queue: WorkQueue[Unindexed]
     limit: int
     reindexed: Callable[[ObjectState], None]
+    observe: Callable[[ObjectCache], Observer] = _observe_directly
 
 
 class Reader(Observer, Protocol):
@@ -98,15 +104,9 @@ class Reader(Observer, Protocol):
     def rewind(self) -> None: ...  # the next list is older than what was seen
 
 
-class RelatedKind(Protocol):
+class RelatedKind(Read, Protocol):
     """A kind whose objects concern those of others: see :mod:`trioperator._reconciling`."""
 
-    @property
-    def resource(self) -> Resource: ...
-    @property
-    def labels(self) -> tuple[tuple[str, str], ...]: ...
-    @property
-    def needs_bodies(self) -> bool: ...
     def open(self, namespace: str | None, indices: frozenset[str], /) -> Reader: ...
     def close(self, namespace: str | None, reader: Reader, /) -> None: ...
 
@@ -114,20 +114,18 @@ class RelatedKind(Protocol):
 class View:
     """The objects at one path, as a reflector brings them, for all that read them.
 
-    ``cache`` is that of the objects to be handled or indexed, if they are, and *observer* what is notified in its
-    place, if anything. ``related`` are the kinds for whose reconcile handlers the view is read, too.
+    ``cache`` is that of the objects to be handled or indexed, if they are. ``related`` are the kinds for whose
+    reconcile handlers the view is read, too.
     """
 
-    def __init__(
-        self, namespace: str | None, stage: Stage, *, cache: ObjectCache | None = None, observer: Observer | None = None
-    ) -> None:
+    def __init__(self, namespace: str | None, stage: Stage, *, cache: ObjectCache | None = None) -> None:
         self.cache = cache
         self.related: dict[RelatedKind, Reader] = {}
         self._namespace = namespace
         self._stage = stage
         self._indexing = stage.indexing
         self._handlers = _NO_HANDLERS if cache is None else cache.kind.handlers
-        self._observers: tuple[Observer, ...] = () if cache is None else (observer or cache,)
+        self._observers: tuple[Observer, ...] = () if cache is None else (stage.observe(cache),)
         self._readers: tuple[Observer, ...] = self._observers  # objects are mapped to others before they are handled
         self._unindexed: dict[str, Unindexed] = {}
         self._list: _List | None = None

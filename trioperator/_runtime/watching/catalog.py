@@ -1,0 +1,81 @@
+"""The catalog: which resource kinds the cluster has, by discovery at the start and by CRDs as they come and go."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from trioperator._concurrency.backoff import Backoff
+from trioperator._kube.api_client import ApiClient
+from trioperator._kube.discovery import discover
+from trioperator._kube.objects import RawObject
+from trioperator._logs import get_logger
+from trioperator._model.crd import name_of_crd, resources_of_crd
+from trioperator._model.resource import Resource
+from trioperator._runtime.watching.scope import ObservedItems
+from trioperator.errors import TrioperatorError
+
+__all__ = ["CRDS", "Catalog"]
+
+CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+# Between discoveries of API groups whose servers are not available.
+_BACKOFF: Final = Backoff(initial=5.0, maximum=300.0)
+
+
+class Catalog:
+    """The resource kinds of a cluster. *notify* is called when they may have changed. ``crds`` observes CRDs."""
+
+    def __init__(self, client: ApiClient, notify: Callable[[], None]) -> None:
+        self._client = client
+        self._notify = notify
+        self._discovered: frozenset[Resource] = frozenset()
+        self._defined: set[tuple[str, str]] = set()
+        self.crds = ObservedItems(_read_crd, notify)
+
+    async def discover(self, nursery: trio.Nursery, groups: frozenset[str] | None) -> None:
+        """Discover the kinds of API *groups* (None: of all); in the background, groups that are unavailable now."""
+        discovery = await discover(self._client, groups)
+        self._discovered = discovery.resources
+        if discovery.broken:
+            nursery.start_soon(self._discover_the_rest, discovery.broken, name="discover the rest")
+
+    async def _discover_the_rest(self, groups: frozenset[str]) -> None:
+        """Discover the API groups again whose servers are not available, until they are."""
+        for attempt in itertools.count(1):
+            await trio.sleep(_BACKOFF.delay(attempt))
+            try:
+                discovery = await discover(self._client, groups)
+            except TrioperatorError as error:
+                _logger.debug("Discovering %s is put off: %s", ", ".join(sorted(groups)), error)
+                continue
+            groups = discovery.broken
+            before = {(resource, resource.preferred) for resource in self._discovered}
+            self._discovered = discovery.resources | (self._discovered - discovery.resources)
+            if {(resource, resource.preferred) for resource in self._discovered} != before:
+                self._notify()
+            if not groups:
+                return
+
+    def resources(self) -> frozenset[Resource]:
+        """Return the kinds that are served: those of CRDs as these define them, all others as discovered."""
+        custom = frozenset(resource for _, resources in self.crds for resource in resources)
+        self._defined |= {name for name, _ in self.crds}
+        builtin = {r for r in self._discovered if (r.group, r.plural) not in self._defined}
+        return custom | builtin
+
+    def has(self, resource: Resource) -> bool:
+        """Check whether there may be objects of a kind, in any version, though none may be served."""
+        kinds = {(r.group, r.plural) for r in self.resources()} | {name for name, _ in self.crds}
+        return (resource.group, resource.plural) in kinds
+
+
+_logger = get_logger("trioperator.runtime.watching")
+
+
+def _read_crd(obj: RawObject) -> tuple[tuple[str, str], frozenset[Resource]]:
+    """Return the group and plural of a CRD, and the resource kinds that are served: none until it is established."""
+    crd = obj.decode()
+    return name_of_crd(crd), resources_of_crd(crd)

@@ -1,0 +1,253 @@
+"""The watch set: all watches of an operator, which it starts, stops and describes.
+
+There is one watch, which is a reflector with its view, for each target: a kind, or a kind in a namespace where the
+operator is restricted to some. Whoever reads these objects, for handlers, for indices or for reconcile handlers of
+others, reads this one watch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, Protocol
+
+import msgspec
+import trio
+
+from trioperator._handling.arguments.stopping import DaemonStoppingReason
+from trioperator._kube.api_client import ApiClient
+from trioperator._logs import get_logger
+from trioperator._model.resource import Resource
+from trioperator._runtime.cache import Kind, Memory, ObjectCache, ObjectState
+from trioperator._runtime.watching.index_gate import IndexGate
+from trioperator._runtime.watching.reflector import Observer, Reflector
+from trioperator._runtime.watching.targets import Key, Target
+from trioperator._runtime.watching.view import RelatedKind, Stage, View
+from trioperator.settings import OperatorSettings
+
+__all__ = ["StopsDaemons", "WatchSet"]
+
+# Seconds that one kind may take with its first list before the others go on without it.
+PATIENCE: Final = 5.0
+# What is enough for the records of children, and for mappers that look at nothing else.
+_METADATA: Final = (
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+)
+
+_logger = get_logger("trioperator.runtime.watching")
+
+
+class StopsDaemons(Protocol):
+    """The daemon manager, as the watch set uses it."""
+
+    def stop(self, state: ObjectState, reason: DaemonStoppingReason) -> None: ...
+
+
+class _Watch:
+    """One watch: a reflector, and the view of the objects that it brings."""
+
+    __slots__ = ("gone", "reflector", "scope", "view")
+
+    def __init__(self, view: View, reflector: Reflector) -> None:
+        self.view = view
+        self.reflector = reflector
+        self.scope = trio.CancelScope()
+        self.gone = False  # the kind or the namespace, and all objects with it
+
+
+class WatchSet:
+    """The watches of an operator: those of objects, and those of what decides on them (CRDs and namespaces).
+
+    *make_cache* makes the caches of kinds that are handled. ``gate`` keeps objects from being handled until all that
+    must be indexed before is. *announce* is called when the state of a watch has changed.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        stage: Stage,
+        *,
+        settings: OperatorSettings,
+        make_cache: Callable[[Kind], ObjectCache],
+        daemons: StopsDaemons,
+        announce: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._stage = stage
+        self._settings = settings
+        self._make_cache = make_cache
+        self._daemons = daemons
+        self._announce = announce
+        self.gate = IndexGate()
+        self._watches: dict[Key, _Watch] = {}
+        self._retired: dict[Key, ObjectCache] = {}  # by their keys in whatever version
+        self._observers: dict[str, Reflector] = {}
+
+    # -- describing
+
+    def reflectors(self) -> Iterator[tuple[str, Reflector]]:
+        """Yield the reflectors, with the names of what they watch."""
+        for path, reflector in self._observers.items():
+            yield path.rpartition("/")[2], reflector
+        for key, watch in self._watches.items():
+            yield str(key), watch.reflector
+
+    def caches(self) -> Iterator[tuple[ObjectCache, Reflector]]:
+        """Yield the caches of objects, with the reflectors that fill them."""
+        for watch in self._watches.values():
+            if watch.view.cache is not None:
+                yield watch.view.cache, watch.reflector
+
+    def caches_by_path(self) -> list[tuple[ObjectCache, str]]:
+        """Return the caches of objects, with the paths of what they watch."""
+        return [(cache, reflector.path) for cache, reflector in self.caches()]
+
+    def find(self, uid: str) -> ObjectState | None:
+        """Return the cached state of an object, if it is watched."""
+        found = (cache.objects.get(uid) for cache, _ in self.caches())
+        return next((state for state in found if state is not None), None)
+
+    def remember(self, unseen: Mapping[str, Memory]) -> dict[str, Memory]:
+        """Return what is remembered of the objects while the operator is paused, by their keys in the caches.
+
+        *unseen* is what was remembered of objects that have not been seen since.
+        """
+        caches = [cache for cache, _ in self.caches()]
+        remembered = {} if caches and all(cache.listed.is_set() for cache in caches) else dict(unseen)
+        for cache in (*self._retired.values(), *caches):
+            for state in cache:
+                cache.predecessors.hand_over(state)
+                remembered[state.uid] = state.remember()
+            remembered |= cache.predecessors.remember()
+        return remembered
+
+    # -- starting and stopping
+
+    async def observe(self, intake: trio.Nursery, path: str, observer: Observer, *, consequence: str) -> None:
+        """Start to watch what decides on other watches, and wait for its first list, but not for ever."""
+        reflector = Reflector(
+            self._client,
+            path,
+            observer,
+            settings=self._settings,
+            consequence=consequence,
+            can_do_without=True,
+            restored=functools.partial(self._distrust, path),
+        )
+        self._observers[path] = reflector
+        intake.start_soon(reflector.serve, name=f"observe {path}")
+        with trio.move_on_after(PATIENCE):
+            await reflector.tried.wait()
+
+    async def wait_tried(self) -> None:
+        """Wait until each watch has tried to list, but not for ever: a kind that hangs does not hold up the others."""
+        with trio.move_on_after(PATIENCE):
+            for _, reflector in list(self.reflectors()):
+                await reflector.tried.wait()
+
+    def adjust(
+        self,
+        intake: trio.Nursery,
+        targets: Mapping[Key, Target[RelatedKind]],
+        *,
+        served: Collection[Resource],
+        exists: Callable[[Key], bool],
+    ) -> None:
+        """Stop the watches that are no targets any more, and start those that are missing.
+
+        *served* are the kinds of the cluster; *exists* whether there may be objects that are not watched any more.
+        """
+        for key in set(self._watches) - set(targets):
+            self._stop(key, gone=not exists(key))
+        self._retired = {key: cache for key, cache in self._retired.items() if exists(key)}
+        started: list[_Watch] = []
+        for key, target in targets.items():
+            if key in self._watches:
+                self._update(self._watches[key], target)
+            else:
+                watch = self._watches[key] = self._make_watch(key, target, served)
+                started.append(watch)
+        held = [(watch.view.cache, watch.reflector) for watch in started if watch.view.cache is not None]
+        self.gate.hold(intake, held)
+        for watch in started:
+            intake.start_soon(self._serve_watch, watch, name=f"watch {watch.reflector.path}")
+
+    def _stop(self, key: Key, *, gone: bool) -> None:
+        _logger.debug("Watching %s ends.", key)
+        watch = self._watches.pop(key)
+        watch.gone = gone
+        watch.scope.cancel(reason="out of scope")
+        if watch.view.cache is not None:
+            self._retired[key.in_any_version] = watch.view.cache
+
+    def _update(self, watch: _Watch, target: Target[RelatedKind]) -> None:
+        """Let a watch be for what a target says now: a CRD that has changed may have other subresources."""
+        if watch.view.cache is not None and target.kind is not None:
+            watch.view.cache.update_kind(target.kind)
+        if watch.view.adjust(target.related):
+            watch.reflector.restart(self._select_client(target))
+
+    async def _serve_watch(self, watch: _Watch) -> None:
+        with watch.scope:
+            await watch.reflector.serve()
+        watch.view.close(gone=watch.gone)
+        cache = watch.view.cache
+        if cache is None:
+            return
+        if watch.gone:  # the kind or the namespace is gone, and all its objects with it
+            cache.replace(())
+        else:  # they may be there still, in another version perhaps, and are not ours any more
+            cache.retire()
+            for state in cache:
+                self._daemons.stop(state, DaemonStoppingReason.FILTERS_MISMATCH)
+        cache.listed.set()  # nobody need wait for it any more
+
+    def _distrust(self, path: str) -> None:
+        """List all kinds again, as one was restored: the versions of others may have grown since beyond those known."""
+        for cache in (*self._retired.values(), *(cache for cache, _ in self.caches())):
+            cache.forget_versions()
+        for watch in self._watches.values():
+            if watch.reflector.path != path:
+                watch.reflector.distrust()
+
+    # -- making
+
+    def _make_watch(self, key: Key, target: Target[RelatedKind], served: Collection[Resource]) -> _Watch:
+        cache = None if target.kind is None else self._make_object_cache(key, target.kind, served)
+        view = View(key.namespace, self._stage, cache=cache)
+        view.adjust(target.related)
+        path = key.resource.get_path(namespace=key.namespace)
+        reflector = Reflector(
+            self._select_client(target),
+            path,
+            view,
+            settings=self._settings,
+            consequence=key.consequence,
+            rewind=view.rewind,
+            restored=functools.partial(self._distrust, path),
+            announce=self._announce,
+        )
+        return _Watch(view, reflector)
+
+    def _select_client(self, target: Target[RelatedKind]) -> ApiClient:
+        """Return a client whose lists and watches are of what is read: only the metadata, if nobody reads more."""
+        if target.needs_bodies and not target.parameters:
+            return self._client
+        return self._client.selecting(target.parameters, forms=(None, None) if target.needs_bodies else _METADATA)
+
+    def _make_object_cache(self, key: Key, kind: Kind, served: Collection[Resource]) -> ObjectCache:
+        cache = self._make_cache(kind)
+        before = self._retired.pop(key.in_any_version, None)
+        if before is None:
+            before = self._find_version(key)
+        if before is not None:
+            cache.predecessors.add(before)
+            if before.kind.resource not in served:  # so nothing more can be stored there
+                before.update_kind(msgspec.structs.replace(before.kind, resource=kind.resource))
+        return cache
+
+    def _find_version(self, key: Key) -> ObjectCache | None:
+        """Return the cache of the same objects in another version, if handlers have asked for several of them."""
+        places = ((other.in_any_version, watch.view.cache) for other, watch in self._watches.items())
+        return next((cache for place, cache in places if cache is not None and place == key.in_any_version), None)
