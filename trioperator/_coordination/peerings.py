@@ -61,7 +61,7 @@ class Peerings:
                 nursery.start_soon(reflector.serve, name=f"observe {_NAMESPACES} for peering")
             with trio.move_on_after(_PATIENCE):
                 for reflector in self._adjust(nursery, resource):
-                    await reflector.tried.wait()
+                    await reflector.status.tried.wait()
             self._pauses.resume(_OWNER)
             if not mandatory:
                 task_status.started()
@@ -130,7 +130,6 @@ class Peerings:
             self._client,
             path,
             observer,
-            settings=self._settings,
             consequence="Other operators are not noticed until then",
             can_do_without=True,
         )

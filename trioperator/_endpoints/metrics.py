@@ -262,13 +262,13 @@ class OperatorCollector(Collector):
         echoes = CounterMetricFamily("trioperator_own_events_filtered", "Events of own writes.", labels=["resource"])
         for name, watches in _by_kind(self._parts).items():
             reflectors = [reflector for _, reflector in watches]
-            events.add_metric([name], sum(reflector.received for reflector in reflectors))
-            ages = [trio.current_time() - reflector.progressed_at for reflector in reflectors]
+            events.add_metric([name], sum(reflector.status.received for reflector in reflectors))
+            ages = [trio.current_time() - reflector.status.progressed_at for reflector in reflectors]
             idle.add_metric([name], max(0.0, *ages))
             objects.add_metric([name], sum(len(cache) for cache, _ in watches))
             echoes.add_metric([name], sum(cache.echoes for cache, _ in watches))
-            for reason in sorted({reason for reflector in reflectors for reason in reflector.restarts}):
-                restarts.add_metric([name, reason], sum(r.restarts.get(reason, 0) for r in reflectors))
+            for reason in sorted({reason for reflector in reflectors for reason in reflector.status.restarts}):
+                restarts.add_metric([name, reason], sum(r.status.restarts.get(reason, 0) for r in reflectors))
         yield from (events, restarts, idle, objects, echoes)
 
     def _collect_state(self) -> Iterator[Metric]:

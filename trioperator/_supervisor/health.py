@@ -59,7 +59,7 @@ class Health:
         for name, ended in self._core.report().items():
             yield Check(f"task {name}", "it has ended" if ended else "", fatal=not stopping)
         for name, reflector in self._reflectors():
-            idle = trio.current_time() - reflector.progressed_at
+            idle = trio.current_time() - reflector.status.progressed_at
             stalled = idle > _PERIODS * reflector.period
             problem = f"it has made no progress for {idle:.0f} seconds" if stalled else ""
             yield Check(f"watch {name}", problem, fatal=not stopping)
@@ -76,7 +76,7 @@ class Health:
             yield Check("active", f"it stands by {' and '.join(self._pauses.reasons)}", fatal=False)
         for name, reflector in self._reflectors():
             problem = " ".join(describe_unwatched("it", reflector)).rstrip(".")
-            if reflector.is_synced and reflector.trouble is not None:
+            if reflector.status.is_synced and reflector.status.trouble is not None:
                 problem = "its watch is interrupted"
             yield Check(f"watch {name}", problem, fatal=name in waiting)
         for problem in () if self._admission is None else self._admission.managed_problems:
@@ -94,4 +94,4 @@ def _is_listed(reflector: Reflector) -> bool:
     If objects cannot be converted, it must not wait either: Services pass reviews on to ready pods only, and perhaps
     this is the one that converts them.
     """
-    return reflector.is_synced or reflector.is_refused or reflector.is_unconverted
+    return reflector.status.is_synced or reflector.status.is_refused or reflector.status.is_unconverted

@@ -392,14 +392,7 @@ class _Operator:
             indices=self._indices,
             memories=self._memories,
         )
-        watches = WatchSet(
-            client,
-            stage,
-            settings=plan.settings,
-            make_cache=make_cache,
-            daemons=daemons,
-            announce=self._announce_change,
-        )
+        watches = WatchSet(client, stage, make_cache=make_cache, daemons=daemons, announce=self._announce_change)
         requirements = Requirements.of(plan.registry, plan.settings)
         self._watches = WatchManager(
             client,

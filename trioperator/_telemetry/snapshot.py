@@ -170,14 +170,14 @@ def describe_watches(parts: Inspector) -> Iterator[dict[str, Any]]:
     for number, (cache, reflector) in enumerate(watches):
         if number == _MAX_WATCHES:
             return
-        state = "watching" if reflector.is_synced else "not listed"
-        if reflector.trouble is not None:
-            state = "interrupted" if reflector.is_synced else "not watched"
+        state = "watching" if reflector.status.is_synced else "not listed"
+        if reflector.status.trouble is not None:
+            state = "interrupted" if reflector.status.is_synced else "not watched"
         yield {
             "resource": name_kind(cache),
             "path": reflector.path,
             "state": state,
             "objects": len(cache),
-            "events": reflector.received,
-            "idle": round(trio.current_time() - reflector.progressed_at, 3),
+            "events": reflector.status.received,
+            "idle": round(trio.current_time() - reflector.status.progressed_at, 3),
         }

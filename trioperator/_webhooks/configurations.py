@@ -95,7 +95,6 @@ class WebhookConfigurations(ManagedObjects):
                     named,
                     self._path(kind, name=False),
                     self._stored[kind],
-                    settings=self._client.settings,
                     consequence=_CONSEQUENCE,
                     can_do_without=True,
                 )

@@ -252,9 +252,7 @@ async def test_an_error_is_described_without_its_message(cluster: Cluster, autoj
     info = trioperator.ConnectionInfo(server="http://embedded")
     transport = FaultyTransport(cluster.transport(), plan)
     async with open_client(lambda: info, settings=settings, transport=transport) as client, trio.open_nursery() as n:
-        reflector = Reflector(
-            client, "/api/v1/pods", ObservedItems(lambda obj: obj.name, lambda: None), settings=settings
-        )
+        reflector = Reflector(client, "/api/v1/pods", ObservedItems(lambda obj: obj.name, lambda: None))
         assert list(describe_unwatched("pods", reflector)) == ["pods is not listed yet."]
         await n.start(reflector.serve)
         assert list(describe_unwatched("pods", reflector)) == ["pods cannot be watched (no complete response)."]

@@ -72,7 +72,7 @@ class Stage:
             open_client(lambda: info, settings=self.settings, transport=self.asked) as client,
             trio.open_nursery() as nursery,
         ):
-            reflector = Reflector(client, WIDGETS, self.seen, settings=self.settings)
+            reflector = Reflector(client, WIDGETS, self.seen)
             await nursery.start(reflector.serve)
             yield reflector
             nursery.cancel_scope.cancel()
@@ -93,7 +93,7 @@ async def test_it_has_started_when_the_list_is_in(stage: Stage, autojump_clock: 
     async with stage.following() as reflector:
         assert stage.seen.events == [(None, "a")]
         assert stage.seen.lists == [{"a"}]
-        assert reflector.trouble is None
+        assert reflector.status.trouble is None
 
 
 async def test_a_watch_begins_where_the_list_ended(stage: Stage, autojump_clock: MockClock) -> None:
@@ -131,7 +131,7 @@ async def test_a_list_whose_pages_expire_is_requested_as_a_whole(
     stage.plan.add(Fault.status(410), path="continue=", times=times)
     async with stage.following() as reflector:
         await settle(5)
-        assert reflector.trouble is None
+        assert reflector.status.trouble is None
         await stage.cluster.create(widget("f"))
         await settle(1)
     assert stage.seen.lists == [set("abcde")]
@@ -148,7 +148,7 @@ async def test_a_list_that_expires_as_a_whole_too_is_backed_off(stage: Stage, au
     stage.plan.add(Fault.status(410), watch=False)
     async with stage.following() as reflector:
         await settle(600)
-        assert reflector.trouble is not None
+        assert reflector.status.trouble is not None
     assert 10 < len(stage.asked.lists) < 45
 
 
@@ -176,9 +176,9 @@ async def test_what_vanishes_while_pages_expire_is_not_concluded_from_half_a_lis
 async def test_pauses_grow_while_a_list_fails_and_are_spread(stage: Stage, autojump_clock: MockClock) -> None:
     stage.plan.add(Fault.status(403), watch=False, times=10)
     async with stage.following() as reflector:
-        assert isinstance(reflector.trouble, trioperator.errors.ForbiddenError)
+        assert isinstance(reflector.status.trouble, trioperator.errors.ForbiddenError)
         await settle(400)
-        assert reflector.trouble is None
+        assert reflector.status.trouble is None
         assert stage.seen.lists == [set()]
     expected = [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30]
     for gap, middle in zip(gaps(stage.asked.lists), expected, strict=True):
@@ -221,7 +221,7 @@ async def test_a_bookmark_advances_the_version(stage: Stage, autojump_clock: Moc
         await settle(60)
         assert [params["resourceVersion"] for _, params in stage.asked.watches][1] == str(version)
         assert len(stage.asked.lists) == 1
-        assert reflector.trouble is None
+        assert reflector.status.trouble is None
     assert stage.seen.events == []
 
 
@@ -232,7 +232,7 @@ async def test_an_expired_resource_version_is_listed_again(stage: Stage, autojum
         await settle(5)
         assert stage.seen.events == [(None, "a"), (None, "a")]
         assert stage.seen.lists == [{"a"}, {"a"}]
-        assert reflector.trouble is None
+        assert reflector.status.trouble is None
 
 
 async def test_a_resource_version_that_expires_over_and_over_does_not_flood_the_server(
@@ -251,15 +251,15 @@ async def test_a_resource_version_that_expires_over_and_over_logs_a_few_warnings
     rule = stage.plan.add(fault, watch=True)
     async with stage.following() as reflector:
         await settle(0.01)
-        assert reflector.trouble is None
+        assert reflector.status.trouble is None
         await settle(3600)
-        assert reflector.trouble is not None
+        assert reflector.status.trouble is not None
         warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
         assert 2 <= len(warnings) <= 20
         assert "410" in warnings[0].getMessage()
         stage.plan.remove(rule)
         await settle(60)
-        assert reflector.trouble is None
+        assert reflector.status.trouble is None
 
 
 TOO_LARGE = {
@@ -288,7 +288,7 @@ async def test_a_version_that_the_server_does_not_have_is_listed_again(
         await settle(5)
         assert stage.seen.lists == [{"a"}, {"a"}]
         assert all("resourceVersion" not in params for _, params in stage.asked.lists)
-        assert reflector.trouble is None
+        assert reflector.status.trouble is None
 
 
 async def test_other_errors_do_not_list_again(stage: Stage, autojump_clock: MockClock) -> None:
@@ -306,7 +306,7 @@ async def test_streams_that_end_at_once_are_backed_off(stage: Stage, autojump_cl
     stage.plan.add(Fault.close(), watch=True)
     async with stage.following() as reflector:
         await settle(600)
-        assert reflector.trouble is not None
+        assert reflector.status.trouble is not None
     assert len(stage.asked.watches) <= 6 + 600 / 22
 
 
@@ -314,7 +314,7 @@ async def test_streams_that_end_in_order_are_opened_again_soon(stage: Stage, aut
     stage.settings.watching.client_timeout = 10
     async with stage.following() as reflector:
         await settle(101)
-        assert reflector.trouble is None
+        assert reflector.status.trouble is None
     assert 9 <= len(stage.asked.watches) <= 11
 
 
@@ -359,7 +359,7 @@ async def test_a_kind_without_events_or_bookmarks_is_no_trouble(
     async with stage.following() as reflector:
         for _ in range(60):
             await settle(60)
-            assert reflector.trouble is None
+            assert reflector.status.trouble is None
         assert [params["limit"] for _, params in stage.asked.lists].count("500") == 1
         if inactivity_timeout is None:
             assert len(stage.asked.watches) <= 12
@@ -412,7 +412,7 @@ async def test_a_quiet_stream_that_a_load_balancer_cuts_off_is_no_trouble(
     async with stage.following() as reflector:
         for _ in range(60):
             await settle(60)
-            assert reflector.trouble is None
+            assert reflector.status.trouble is None
         await stage.cluster.create(widget("a"))
         await settle(1)
         assert stage.seen.events == [("ADDED", "a")]
@@ -452,7 +452,7 @@ async def test_it_ends_by_cancellation_only(stage: Stage, autojump_clock: MockCl
         stage.plan.add(Fault.status(code), watch=False, times=1)
     async with stage.following() as reflector:
         await settle(2000)
-        assert reflector.trouble is None
+        assert reflector.status.trouble is None
         await stage.cluster.create(widget("a"))
         await settle(1)
         assert ("ADDED", "a") in stage.seen.events
@@ -478,7 +478,7 @@ async def test_a_reflector_that_is_restarted_lists_again_at_once(
     async with trio.open_nursery() as nursery:
         info = trioperator.ConnectionInfo(server="http://embedded")
         async with open_client(lambda: info, settings=stage.settings, transport=stage.asked) as client:
-            reflector = Reflector(client, WIDGETS, stage.seen, settings=stage.settings)
+            reflector = Reflector(client, WIDGETS, stage.seen)
             nursery.start_soon(reflector.serve)
             await settle()
             before = len(stage.asked.lists)

@@ -82,7 +82,7 @@ class IndexGate:
             reflector.path,
             " and ".join(f"the index {name!r}" for name in sorted(names)),
             fate,
-            reflector.trouble or f"There has been no response for {_PATIENCE:g} seconds.",
+            reflector.status.trouble or f"There has been no response for {_PATIENCE:g} seconds.",
         )
         self._release()
 
@@ -107,12 +107,12 @@ async def _find_unlistable(reflector: Reflector) -> None:
     began = trio.current_time()
     while True:
         # It is indexed when it is listed: that may take long, and is no trouble of the list.
-        progressed_at = began if reflector.progressed_at == math.inf else reflector.progressed_at
-        until = math.inf if reflector.is_synced else progressed_at + _PATIENCE
+        progressed_at = began if reflector.status.progressed_at == math.inf else reflector.status.progressed_at
+        until = math.inf if reflector.status.is_synced else progressed_at + _PATIENCE
         if trio.current_time() >= until:
             return
         with trio.move_on_at(until):
-            await reflector.unlistable.wait()
+            await reflector.status.unlistable.wait()
             return
 
 

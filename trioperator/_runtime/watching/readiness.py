@@ -31,13 +31,13 @@ def describe_unmatched(patterns: Iterable[NamespacePattern], namespaces: Collect
 
 def describe_unwatched(what: str, reflector: Reflector) -> Iterator[str]:
     """Describe that a reflector has not seen *what* it is to watch, unless it has."""
-    if reflector.is_synced:
+    if reflector.status.is_synced:
         return
-    error = reflector.trouble
+    error = reflector.status.trouble
     if error is not None:
         why = f"HTTP {error.status}" if isinstance(error, ApiError) else "no complete response"
         yield f"{what} cannot be watched ({why})."
-    elif not reflector.tried.is_set():
+    elif not reflector.status.tried.is_set():
         yield f"{what} is not listed yet."
 
 

@@ -20,10 +20,9 @@ from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
 from trioperator._runtime.cache import Kind, Memory, ObjectCache, ObjectState
 from trioperator._runtime.watching.index_gate import IndexGate
-from trioperator._runtime.watching.reflector import Observer, Reflector
+from trioperator._runtime.watching.reflector import Callbacks, Observer, Reflector
 from trioperator._runtime.watching.targets import Key, Target
 from trioperator._runtime.watching.view import RelatedKind, Stage, View
-from trioperator.settings import OperatorSettings
 
 __all__ = ["StopsDaemons", "WatchSet"]
 
@@ -68,14 +67,12 @@ class WatchSet:
         client: ApiClient,
         stage: Stage,
         *,
-        settings: OperatorSettings,
         make_cache: Callable[[Kind], ObjectCache],
         daemons: StopsDaemons,
         announce: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._stage = stage
-        self._settings = settings
         self._make_cache = make_cache
         self._daemons = daemons
         self._announce = announce
@@ -130,21 +127,20 @@ class WatchSet:
             self._client,
             path,
             observer,
-            settings=self._settings,
             consequence=consequence,
             can_do_without=True,
-            restored=functools.partial(self._distrust, path),
+            callbacks=Callbacks(restored=functools.partial(self._distrust, path)),
         )
         self._observers[path] = reflector
         intake.start_soon(reflector.serve, name=f"observe {path}")
         with trio.move_on_after(PATIENCE):
-            await reflector.tried.wait()
+            await reflector.status.tried.wait()
 
     async def wait_tried(self) -> None:
         """Wait until each watch has tried to list, but not for ever: a kind that hangs does not hold up the others."""
         with trio.move_on_after(PATIENCE):
             for _, reflector in list(self.reflectors()):
-                await reflector.tried.wait()
+                await reflector.status.tried.wait()
 
     def adjust(
         self,
@@ -218,16 +214,9 @@ class WatchSet:
         view = View(key.namespace, self._stage, cache=cache)
         view.adjust(target.related)
         path = key.resource.get_path(namespace=key.namespace)
-        reflector = Reflector(
-            self._select_client(target),
-            path,
-            view,
-            settings=self._settings,
-            consequence=key.consequence,
-            rewind=view.rewind,
-            restored=functools.partial(self._distrust, path),
-            announce=self._announce,
-        )
+        callbacks = Callbacks(view.rewind, functools.partial(self._distrust, path), self._announce)
+        client = self._select_client(target)
+        reflector = Reflector(client, path, view, consequence=key.consequence, callbacks=callbacks)
         return _Watch(view, reflector)
 
     def _select_client(self, target: Target[RelatedKind]) -> ApiClient:

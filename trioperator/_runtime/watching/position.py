@@ -1,0 +1,58 @@
+"""The position of a watch in the history of a collection: where it goes on, and whether that can be trusted.
+
+Resource versions only grow, unless etcd is restored from a backup. Then a watch from a version that is not there yet
+brings nothing, for as long as it takes: so what is older than the newest version that was seen is a sign of that, and
+silence is a reason to ask.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Position"]
+
+
+class Position:
+    """Where a watch goes on: from ``version``, or with a list if that is None.
+
+    ``newest`` is the newest of all versions so far, and ``doubted_at`` when the server began to be possibly not what it
+    was, on Trio's clock; None if there is no doubt.
+    """
+
+    def __init__(self) -> None:
+        self.version: str | None = None
+        self.newest = ""
+        self.doubted_at: float | None = None
+        self._is_distrusted = False
+
+    def begin(self, version: str) -> None:
+        """Go on from the version of a complete list."""
+        self.version = self.newest = version
+        self.doubted_at = None
+
+    def advance(self, version: str) -> None:
+        """Go on from the version of a watch event."""
+        self.version = self.newest = version
+
+    def lose(self) -> None:
+        """Go on with a list."""
+        self.version = None
+
+    def is_restored(self, version: str) -> bool:
+        """Check whether a version is older than what was seen before."""
+        return version.isdecimal() and self.newest.isdecimal() and 0 < int(version) < int(self.newest)
+
+    def doubt(self, at: float) -> None:
+        """Record when the server began to be possibly not what it was."""
+        self.doubted_at = at
+
+    def trust(self) -> None:
+        """Record that the server is what it was, or that another watch checks that."""
+        self.doubted_at = None
+
+    def distrust(self) -> None:
+        """Take the next list as it is, as etcd was restored."""
+        self.newest, self._is_distrusted = "", True
+
+    def take_distrust(self) -> bool:
+        """Return whether a list is to be taken as it is, and trust what comes after it."""
+        was_distrusted, self._is_distrusted = self._is_distrusted, False
+        return was_distrusted
