@@ -68,7 +68,7 @@ class TestLoading:
             (b"a: [", "The manifests in .*m.yaml are not valid YAML: line 1: did not find expected node content"),
             pytest.param(
                 b"a: " + b"[" * 100_000,
-                "The manifests in .*m.yaml are not valid YAML: line 1: exceeded max depth",
+                "The manifests in .*m.yaml are not valid YAML: (line 1: )?exceeded max",  # by us, or by a newer libyaml
                 id="deep",
             ),
             pytest.param(
