@@ -189,7 +189,7 @@ class Rollout:
     def __init__(self, plane: ControlPlane, folder: pathlib.Path, source: str) -> None:
         self._plane = plane
         self._folder = folder
-        self._source = source
+        self.source = source
         self.port = find_port()
         self.balancer = Balancer()
         self.started: list[Replica] = []
@@ -207,7 +207,7 @@ class Rollout:
         number = len(self.started)
         [probes] = free_ports(1)
         file, log = self._folder / "app.py", self._folder / f"replica-{number}.log"
-        file.write_text(self._source.replace("PORT", str(self.port)))
+        file.write_text(self.source.replace("PORT", str(self.port)))
         host = f"127.0.0.{number + 2}"
         command = [
             sys.executable,
@@ -250,9 +250,14 @@ def service(controlplane: ControlPlane) -> Iterator[ControlPlane]:
     controlplane.kubectl("delete", "namespace", NAMESPACE)  # and all in it
 
 
-@pytest.mark.parametrize("ca", ["shared", "own"])
+def rename_handlers(source: str) -> str:
+    """Return the operator of a release whose webhooks have other names."""
+    return source.replace("def mark(", "def mark_all(").replace("def check(", "def check_sizes(")
+
+
+@pytest.mark.parametrize(("ca", "renames"), [("shared", False), ("own", False), ("shared", True), ("own", True)])
 async def test_a_rolling_update_accepts_and_denies_each_write_as_it_should(
-    service: ControlPlane, tmp_path: pathlib.Path, ca: str
+    service: ControlPlane, tmp_path: pathlib.Path, ca: str, renames: bool
 ) -> None:
     secret = f'ca_secret="{NAMESPACE}/hooks-ca"' if ca == "shared" else ""
     rollout, writer = Rollout(service, tmp_path, OPERATOR.replace("CA)", f"{secret})")), Writer(service)
@@ -263,6 +268,7 @@ async def test_a_rolling_update_accepts_and_denies_each_write_as_it_should(
             old = [await rollout.add(), await rollout.add()]
             async with writer.running():
                 await trio.sleep(2)
+                rollout.source = rename_handlers(rollout.source) if renames else rollout.source
                 for replica in old:
                     await rollout.add()
                     await trio.sleep(1)
@@ -274,5 +280,8 @@ async def test_a_rolling_update_accepts_and_denies_each_write_as_it_should(
     assert len(rollout.started) == 4
     assert min(writer.outcomes["accepted"], writer.outcomes["denied"]) >= 200
     assert all(replica.connections for replica in rollout.started)  # each had reviews to answer
+    for kind in ("mutating", "validating"):
+        hooks = service.get(f"{kind}webhookconfigurations", HOOKS)["webhooks"]
+        assert len(hooks) == (2 if renames else 1)  # those of the old release stay for some minutes
     bad = [each for each in service.get("-n", NAMESPACE, "kex")["items"] if each["spec"].get("size") == 2]
     assert bad == []

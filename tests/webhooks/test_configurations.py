@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 import trio
 
 import trioperator
 from tests.runtime.conftest import CRD
-from tests.webhooks.admission import MANAGED, operate_for, operating, sleeping_server
+from tests.webhooks.admission import MANAGED, make_review, operate_for, operating, sleeping_server
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 KINDS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 GROUP = "admissionregistration.k8s.io"
+EXEMPTING = {"matchExpressions": [{"key": "control-plane", "operator": "DoesNotExist"}]}
 
 
 def make_registry(*names: str, **options: Any) -> trioperator.OperatorRegistry:
@@ -349,3 +353,236 @@ async def test_a_configuration_without_the_own_ca_is_repaired_at_once(cluster: C
         await cluster.patch(KINDS[0], MANAGED, {"webhooks": [hook]})
         await trio.sleep(2)
         assert "own" in await trusted(cluster)
+
+
+class Amending(httpx.AsyncBaseTransport):
+    """A transport to an API server that has a mind of its own about webhook configurations."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if GROUP in request.url.path and request.method in ("POST", "PATCH"):
+            body = json.loads(await request.aread())
+            for hook in body.get("webhooks", []):
+                hook["namespaceSelector"] = EXEMPTING
+            headers = {key: value for key, value in request.headers.items() if key != "content-length"}
+            request = httpx.Request(
+                request.method, request.url, headers=headers, json=body, extensions=request.extensions
+            )
+        return await self._inner.handle_async_request(request)
+
+
+async def test_the_server_s_own_form_of_a_configuration_is_left_so_and_tampering_with_it_is_not(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = make_registry("validate:one")
+    async with operating(cluster, registry, server=sleeping_server([]), transport=Amending(cluster.transport())):
+        await trio.sleep(3600)
+        assert count_writes(cluster) == 1
+        [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        assert hook["namespaceSelector"] == EXEMPTING
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": [{**hook, "failurePolicy": "Ignore"}]})
+        await trio.sleep(2)
+        assert (await cluster.get(KINDS[0], MANAGED))["webhooks"] == [hook]
+    assert caplog.text.count("in another form than the one that was sent, which differs in namespaceSelector") == 1
+
+
+async def amend(cluster: Cluster, change: dict[str, Any]) -> None:
+    """Change the webhooks whenever somebody has put them back, as a controller does."""
+    while True:
+        hooks = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        if any(hook | change != hook for hook in hooks):
+            await cluster.patch(KINDS[0], MANAGED, {"webhooks": [hook | change for hook in hooks]})
+        await trio.sleep(0.5)
+
+
+async def test_a_controller_that_amends_webhooks_is_not_fought_for_ever(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = make_registry("validate:one")
+    async with (
+        operating(cluster, registry, server=sleeping_server([])),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(amend, cluster, {"namespaceSelector": EXEMPTING})
+        await trio.sleep(60)
+        before = len(own_writes(cluster))
+        await trio.sleep(3600)
+        assert 5 <= len(own_writes(cluster)) - before <= 7  # it has not given up, either
+        [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": [{**hook, "failurePolicy": "Ignore"}]})
+        await trio.sleep(2)
+        [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        assert hook["failurePolicy"] == "Fail"  # what is not the controller's is repaired
+        await trio.sleep(300)
+        assert len(own_writes(cluster)) - before <= 9
+        nursery.cancel_scope.cancel()
+    assert caplog.text.count("is changed again and again by unknown, in namespaceSelector") == 1
+    assert caplog.text.count("was changed by others: writing it again.") <= 5
+
+
+async def test_what_switches_webhooks_off_is_repaired_however_often_it_comes_back(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = make_registry("validate:one")
+    async with (
+        operating(cluster, registry, server=sleeping_server([])),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(amend, cluster, {"failurePolicy": "Ignore"})
+        await trio.sleep(3600)
+        assert 3600 / 40 < len(own_writes(cluster)) < 3600 / 20
+        nursery.cancel_scope.cancel()
+    assert caplog.text.count("is changed again and again by unknown, in failurePolicy") == 1
+
+
+def own_writes(cluster: Cluster) -> list[Any]:
+    """Return the writes of configurations by operators, which say who they are."""
+    return [r for r in cluster.requests if r.method in ("POST", "PATCH") and GROUP in r.path and r.user_agent]
+
+
+@pytest.mark.parametrize("annotated", [True, False])
+async def test_the_ca_that_a_controller_was_asked_to_inject_stays(
+    cluster: Cluster, autojump_clock: object, annotated: bool
+) -> None:
+    registry = make_registry("validate:one", persistent=True)
+    async with operating(cluster, registry, server=sleeping_server([])):
+        [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        hook["clientConfig"]["caBundle"] = make_bundle("theirs")
+        annotations = {"cert-manager.io/inject-ca-from": "default/hooks"} if annotated else {}
+        await cluster.patch(KINDS[0], MANAGED, {"metadata": {"annotations": annotations}, "webhooks": [hook]})
+        await trio.sleep(5)
+        [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        assert ("caBundle" in hook["clientConfig"]) is annotated
+    async with operating(cluster, make_registry("validate:one", "validate:two"), server=sleeping_server([])):
+        hooks = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        assert ["caBundle" in hook["clientConfig"] for hook in hooks] == [annotated, False]
+
+
+# Releases that rename handlers.
+
+
+@contextlib.asynccontextmanager
+async def releasing(
+    cluster: Cluster, name: str, *handlers: str, leader: bool = True, **options: Any
+) -> AsyncIterator[list[WebhookFn]]:
+    """Run a replica of a release behind the Service, and yield the function that answers reviews."""
+    settings, fns = trioperator.OperatorSettings(), list[WebhookFn]()
+    settings.leadership.enabled, settings.leadership.namespace = leader, "default"
+
+    async def serve(fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
+        fns.append(fn)
+        async for address in server_with("shared")(fn):
+            yield address
+
+    registry = make_registry(*handlers, **options)
+    async with operating(cluster, registry, server=serve, settings=settings, identity=name):
+        yield fns
+
+
+async def test_a_release_that_renames_handlers_and_the_one_before_it_leave_each_other_s_webhooks(
+    cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    replaced = trio.Event()
+
+    async def run_old(*, task_status: trio.TaskStatus[None]) -> None:
+        async with releasing(cluster, "old", "validate:old", "mutate:old-too"):
+            task_status.started()
+            await replaced.wait()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run_old)
+        async with releasing(cluster, "new", "validate:new", "mutate:new-too"):
+            assert await stored(cluster) == [["old", "new"], ["old-too", "new-too"]]
+            before = count_writes(cluster)
+            await trio.sleep(60)
+            assert count_writes(cluster) == before
+            replaced.set()
+            await trio.sleep(60)
+            assert await stored(cluster) == [["old", "new"], ["old-too", "new-too"]]
+            await trio.sleep(600)
+            assert await stored(cluster) == [["new"], ["new-too"]]
+    assert "changed by others" not in caplog.text
+    assert "has webhooks of an older version of this operator: they are removed now." in caplog.text
+
+
+async def test_webhooks_of_a_new_release_review_nothing_before_older_replicas_know_them(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    async with releasing(cluster, "old", "validate:old"), trio.open_nursery() as nursery:
+        for name in ("new", "newer"):
+            nursery.start_soon(run_for, 30, releasing(cluster, name, "validate:new"))
+        seen = dict[str, float]()
+        for _ in range(1000):
+            hooks = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+            assert hooks[0]["rules"]
+            seen.setdefault(f"{len(hooks)} {all(hook.get('rules') for hook in hooks)}", trio.current_time())
+            await trio.sleep(0.01)
+        assert list(seen) == ["1 True", "2 False", "2 True"]
+        assert seen["2 True"] - seen["2 False"] >= 1.9
+
+
+async def run_for(seconds: float, manager: Any) -> None:
+    async with manager:
+        await trio.sleep(seconds)
+
+
+async def test_reviews_for_the_webhooks_of_another_release_are_answered_by_the_handlers_of_their_type(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    async def ask(fns: list[WebhookFn], webhook: str) -> bool | None:
+        assert fns[0].handles(webhook)  # type: ignore[attr-defined]
+        try:
+            response = await fns[0](make_review(), webhook=webhook)
+        except trioperator.ReviewError as error:
+            return None if error.status == 404 else False
+        allowed: bool = response["response"]["allowed"]
+        return allowed
+
+    denying: dict[str, Any] = {"when": deny_all}
+    async with releasing(cluster, "old", "validate:old", "mutate:lost", **denying) as old:
+        async with releasing(cluster, "new", "validate:new", **denying) as new:
+            assert await ask(old, "new") is await ask(new, "old") is False
+            assert await ask(new, "lost") is True  # nobody mutates any more
+            assert not new[0].handles("other")  # type: ignore[attr-defined]
+        async with releasing(cluster, "newer", "validate:new", "mutate:set", **denying):
+            assert await ask(old, "set") is False  # "lost"
+    async with releasing(cluster, "plain", "mutate:only") as plain, releasing(cluster, "newest", "validate:check"):
+        assert await ask(plain, "check") is None  # what an older version cannot review is not accepted
+
+
+def deny_all(**_: Any) -> bool:
+    raise RuntimeError("denied")
+
+
+async def test_older_replicas_that_are_still_at_work_keep_their_webhooks(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    async with releasing(cluster, "old", "validate:old"), releasing(cluster, "new", "validate:new"):
+        await trio.sleep(3600)
+        assert sorted((await stored(cluster))[0] or []) == ["new", "old"]
+        hours = count_writes(cluster)
+        await trio.sleep(7200)
+        assert count_writes(cluster) == hours  # they have come to terms
+
+
+async def test_a_release_that_is_rolled_back_leaves_the_webhooks_of_the_other_one(
+    cluster: Cluster, autojump_clock: object
+) -> None:
+    async with releasing(cluster, "old", "validate:old", leader=False):
+        async with releasing(cluster, "new", "validate:new", leader=False):
+            assert await stored(cluster) == [["old", "new"], None]
+        assert await stored(cluster) == [["old"], None]
+        await trio.sleep(60)
+        assert await stored(cluster) == [["old"], None]
+
+
+async def test_a_webhook_at_another_address_is_no_other_release(cluster: Cluster, autojump_clock: object) -> None:
+    async with releasing(cluster, "old", "validate:old"):
+        [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        service = {**hook["clientConfig"]["service"], "name": "evil", "path": "/evil"}
+        evil = {**hook, "name": f"evil.{MANAGED}", "clientConfig": {"service": service}}
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": [hook, evil]})
+        await trio.sleep(2)
+        assert await stored(cluster) == [["old"], None]

@@ -2,30 +2,30 @@
 
 What is stored is watched, and written again whoever has changed it: an administrator by mistake, or another replica
 that has stopped. Two operators that want different things change it in turn: each repairs less and less often. One that
-is stopping leaves it to the others. Only in their CAs may replicas differ for a while: see :mod:`.trust`.
+is stopping leaves it to the others. Replicas may differ for a while in their CAs (see :mod:`.trust`), and in what they
+call their webhooks (:mod:`.other_versions`). What others than replicas amend is the matter of :mod:`.amendments`.
 """
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 import trio
 
-from trioperator._concurrency.backoff import Backoff
 from trioperator._concurrency.core_tasks import keep
 from trioperator._concurrency.pulse import Pulse
 from trioperator._handling.reviews.admission import WebhookType
 from trioperator._handling.reviews.webhook_configuration import HandlersOfResources, build_webhooks
 from trioperator._kube.api_client import ApiClient
-from trioperator._kube.objects import RawObject
 from trioperator._model.jsontypes import JsonObject
 from trioperator._runtime.watching.reflector import Reflector
-from trioperator._runtime.watching.scope import ObservedItems
+from trioperator._webhooks.amendments import StoredConfiguration, list_differences
+from trioperator._webhooks.configuration import Configuration, decode_stored
 from trioperator._webhooks.managed import ManagedObjects
-from trioperator._webhooks.trust import Trust
+from trioperator._webhooks.other_versions import OtherVersion
 from trioperator.errors import ConflictError, ForbiddenError, NotFoundError, TrioperatorError
 
 __all__ = ["WebhookConfigurations"]
@@ -37,9 +37,6 @@ _KINDS: Final = {
 }
 
 
-# Before what others have changed is written again: at once, and later if they have changed it again within a while.
-_REPAIR_BACKOFF: Final = Backoff(initial=1.0, maximum=30.0, jitter=0.25)
-_CALM: Final = 600.0  # seconds
 # Writes of a configuration that others are changing, too, until it counts as an error.
 _ATTEMPTS: Final = 5
 
@@ -48,21 +45,21 @@ _TRUST: Final = (
     "The %s %r trusts CAs of other replicas: they are removed now. Replicas behind one address that run side by side"
     " need one CA, such as that of WebhookServer(ca_secret=...)."
 )
+_OLDER: Final = "The %s %r has webhooks of an older version of this operator: they are removed now."
+_CHANGED: Final = "The %s %r was changed by others: writing it again."
+_FIGHT: Final = (
+    "The %s %r is changed again and again by %s, in %s, and written again each time: less and less often, and silently"
+    " from now on. Give operators names of their own; tell other controllers to leave it alone."
+)
+_AMENDED: Final = (
+    "The API server stores the %s %r in another form than the one that was sent, which differs in %s: it is left so."
+)
+# Seconds for which new webhooks have no rules beside those of older replicas, which get to know them meanwhile.
+_NOTICE: Final = 2.0
 _REMOVED: Final = (
     "Removed %d of %d webhooks from the %s %r, as the operator stops: writes are not reviewed by them any more."
     " Handlers with persistent=True keep theirs."
 )
-
-
-class _Configuration(msgspec.Struct):
-    webhooks: list[JsonObject] = []
-
-
-_decode: Final = msgspec.json.Decoder(_Configuration).decode
-
-
-def _decode_webhooks(obj: RawObject) -> list[JsonObject]:
-    return _decode(obj.raw).webhooks
 
 
 class WebhookConfigurations(ManagedObjects):
@@ -77,12 +74,8 @@ class WebhookConfigurations(ManagedObjects):
         self._name = name
         self._persistent = persistent
         self._handlers: HandlersOfResources | None = None
-        self._address: Mapping[str, Any] | None = None
-        self._written: dict[WebhookType, list[JsonObject]] = {}
-        self._sent: dict[WebhookType, list[JsonObject]] = {}  # what may be stored, though it is not known to be written
-        self._stored = {kind: ObservedItems(_decode_webhooks, self._compare) for kind in WebhookType}
-        self._trust = {kind: Trust() for kind in WebhookType}
-        self._differs = Pulse()
+        self._address: Mapping[str, Any] = {}
+        self._known = {kind: Configuration(self._compare) for kind in WebhookType}
         self._observed = Pulse()
         self._stopping = stopping
 
@@ -90,161 +83,205 @@ class WebhookConfigurations(ManagedObjects):
         """Write the configurations whenever they are not as they should be, until cancelled."""
         named = self._client.selecting({"fieldSelector": f"metadata.name={self._name}"}, forms=(None, None))
         async with trio.open_nursery() as nursery:
-            for kind in WebhookType:
+            for kind, known in self._known.items():
                 reflector = Reflector(
                     named,
                     self._path(kind, name=False),
-                    self._stored[kind],
+                    known.stored,
                     consequence=_CONSEQUENCE,
                     can_do_without=True,
                 )
                 nursery.start_soon(keep, f"{kind} webhooks", reflector.serve, name=f"watch {kind} webhooks")
-            nursery.start_soon(keep, "repair webhooks", self._repair, name="repair webhooks")
-            nursery.start_soon(keep, "CAs of others", self._drop_foreign, name="CAs of others")
+                repair = functools.partial(self._repair, kind, known)
+                nursery.start_soon(keep, f"repair {kind} webhooks", repair, name=f"repair {kind} webhooks")
+            nursery.start_soon(keep, "other replicas", self._drop_others, name="other replicas")
             await super().serve()
 
     def update(self, *, handlers: HandlersOfResources | None = None, address: Mapping[str, Any] | None = None) -> None:
         """Take the handlers with their resources, or the address of the server; both must be known to write."""
         self._handlers = self._handlers if handlers is None else handlers
         self._address = self._address if address is None else address
-        if self._handlers is not None and self._address is not None:
+        if self._handlers is not None and self._address:
             self._changed.set()
+
+    def find_other(self, webhook: str) -> OtherVersion | None:
+        """Return the webhook of another version of the operator that is served beside this one, by its id."""
+        found = {kind: known.others.find(webhook) for kind, known in self._known.items()}
+        return next((OtherVersion(kind, is_newer) for kind, is_newer in found.items() if is_newer is not None), None)
 
     async def _undo(self) -> None:
         """Remove all webhooks but the persistent ones from the configurations, unless others have changed them."""
-        for kind in list(self._sent):
+        for kind, known in self._known.items():
+            if known.sent is None:
+                continue
             try:
-                await self._clear(kind)
+                await self._clear(kind, known)
             except NotFoundError:
                 pass
             except TrioperatorError as error:
                 self._logger.error("The %s %r cannot be cleared: %s", _KINDS[kind], self._name, error)
-            del self._sent[kind]
-        self._written.clear()
+            known.sent = known.written = None
 
-    async def _clear(self, type: WebhookType) -> None:
+    async def _clear(self, type: WebhookType, known: Configuration) -> None:
         assert self._handlers is not None
-        assert self._address is not None
-        kept = build_webhooks(self._handlers, self._address, type=type, suffix=self._name, persistent=self._persistent)
-        stored = await self._read(type)
-        webhooks = self._written.get(type) if stored is None else stored
-        if webhooks is None or webhooks == kept or not self._is_own(type, webhooks):
+        found = await self._find(type)
+        stored = StoredConfiguration(webhooks=known.written or []) if found is None else found
+        if (found is not None and not known.is_own(found, self._address)) or not stored.webhooks:
             return
-        await self._patch(type, kept)
-        self._logger.info(_REMOVED, len(webhooks) - len(kept), len(webhooks), _KINDS[type], self._name)
-
-    def _is_own(self, type: WebhookType, stored: list[JsonObject]) -> bool:
-        """Return whether others have left a configuration as it was written, or may have been."""
-        trust = self._trust[type]
-        own = [trust.join(each, stored) for each in (self._written.get(type), self._sent[type]) if each is not None]
-        return stored in own and not trust.has_successors
+        own, kept = (
+            {hook["name"] for hook in self._build(type, persistent=persistent)}
+            for persistent in (None, self._persistent)
+        )
+        left = [hook for hook in stored.webhooks if hook["name"] not in own - kept]
+        if left != stored.webhooks:
+            await self._patch(type, left)
+            count = len(stored.webhooks)
+            self._logger.info(_REMOVED, count - len(left), count, _KINDS[type], self._name)
 
     def _compare(self) -> None:
         """Notice what others have changed. Echoes of earlier writes of our own are found to be stored already."""
         self._observed.set()
-        if not self._released and not self._stopping.is_set() and self._find_changed():
-            self.problem = f"The {self._title} are not up to date."
-            self._differs.set()
+        if self._released or self._stopping.is_set():
+            return
+        for known in self._known.values():
+            if (change := known.find_change(self._address)) is not None:
+                wanted, stored = change
+                if not known.repairs.tolerates(wanted, stored.webhooks):
+                    self.problem = f"The {self._title} are not up to date."
+                known.differs.set()
 
-    def _find_changed(self) -> list[WebhookType]:
-        """Return which of the configurations that were written are not stored so."""
-        found = []
-        for kind, webhooks in self._written.items():
-            stored = next(iter(self._stored[kind]), [])
-            if self._stored[kind].complete and stored != self._trust[kind].join(webhooks, stored):
-                found.append(kind)
-        return found
-
-    async def _repair(self) -> None:
+    async def _repair(self, type: WebhookType, known: Configuration) -> None:
         """Write what others have changed again, until cancelled."""
-        attempts, last = 0, -_CALM
         while True:
-            await self._differs.wait()
-            attempts = attempts + 1 if trio.current_time() - last < _CALM else 0
-            await trio.sleep(_REPAIR_BACKOFF.delay(attempts))
-            last = trio.current_time()
-            for kind in () if self._stopping.is_set() else self._find_changed():
-                del self._written[kind]
-                self._logger.warning("The %s %r was changed by others: writing it again.", _KINDS[kind], self._name)
-            self._changed.set()
+            await known.differs.wait()
+            while not self._stopping.is_set() and (change := known.find_change(self._address)) is not None:
+                wanted, stored = change
+                with trio.move_on_at(known.repairs.schedule(wanted, stored.webhooks)) as waiting:
+                    await known.differs.wait()
+                if waiting.cancelled_caught:
+                    self._report(type, known, wanted, stored)
+                    known.written = None
+                    self._changed.set()
+                    break
 
-    async def _drop_foreign(self) -> None:
-        """Remove the CAs of other replicas when their time is over, until cancelled."""
+    def _report(
+        self, type: WebhookType, known: Configuration, wanted: list[JsonObject], stored: StoredConfiguration
+    ) -> None:
+        """Log what is repaired; a fight only once."""
+        before = known.repairs.is_fought(stored.webhooks)
+        known.repairs.note(wanted, stored.webhooks)
+        if not known.repairs.is_fought(stored.webhooks):
+            self._logger.warning(_CHANGED, _KINDS[type], self._name)
+        elif not before:
+            fields = list_differences(wanted, stored.webhooks)
+            self._logger.warning(_FIGHT, _KINDS[type], self._name, stored.manager, fields)
+
+    async def _drop_others(self) -> None:
+        """Remove the CAs and webhooks of other replicas when their time is over, until cancelled."""
         while True:
-            expiries = [expiry for trust in self._trust.values() if (expiry := trust.find_expiry()) is not None]
-            with trio.move_on_at(min(expiries, default=math.inf)) as waiting:
+            with trio.move_on_at(min(known.find_expiry() for known in self._known.values())) as waiting:
                 await self._observed.wait()
             if not waiting.cancelled_caught:
                 continue
-            for kind in () if self._stopping.is_set() else self._find_changed():
-                del self._written[kind]
-                self._logger.warning(_TRUST, _KINDS[kind], self._name)
-                self._changed.set()
+            for kind, known in () if self._stopping.is_set() else self._known.items():
+                if (change := known.find_change(self._address)) is not None:
+                    wanted, stored = change
+                    known.written = None
+                    text = _TRUST if len(wanted) == len(stored.webhooks) else _OLDER
+                    self._logger.warning(text, _KINDS[kind], self._name)
+                    self._changed.set()
             await self._observed.wait()  # until it is written
 
     async def _write(self) -> None:
-        assert self._handlers is not None
-        assert self._address is not None
-        for kind in WebhookType:
+        for kind, known in self._known.items():
             if self._released:
                 return
-            webhooks = build_webhooks(self._handlers, self._address, type=kind, suffix=self._name)
-            if webhooks == self._written.get(kind):
+            webhooks = self._build(kind)
+            if webhooks == known.written:
                 continue
-            self._sent[kind] = webhooks
-            await self._write_one(kind, webhooks)
-            self._written[kind] = webhooks
+            known.sent = webhooks
+            await self._write_one(kind, known, webhooks)
+            known.written = webhooks
 
-    async def _write_one(self, type: WebhookType, webhooks: list[JsonObject]) -> None:
+    def _build(self, type: WebhookType, *, persistent: bool | None = None) -> list[JsonObject]:
+        assert self._handlers is not None
+        return build_webhooks(self._handlers, self._address, type=type, suffix=self._name, persistent=persistent)
+
+    async def _write_one(self, type: WebhookType, known: Configuration, webhooks: list[JsonObject]) -> None:
         """Write one configuration, unless it is stored already. One that would be empty is not created.
 
         What another replica writes at the same time is read again, so that neither loses the CA of the other.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await self._try_to_write(type, webhooks)
+                await self._try_to_write(type, known, webhooks)
             except ConflictError:
                 if attempt == _ATTEMPTS:
                     raise
             else:
                 return
 
-    async def _try_to_write(self, type: WebhookType, webhooks: list[JsonObject]) -> None:
+    async def _try_to_write(self, type: WebhookType, known: Configuration, webhooks: list[JsonObject]) -> None:
         try:
-            found = await self._find(type)
-            stored = None if found is None else found.get("webhooks") or []
-            version = None if found is None else found["metadata"]["resourceVersion"]
-            wanted = self._trust[type].join(webhooks, stored, writes=True)
-            if stored != wanted:
-                await self._patch(type, wanted, version=version)
-                self._logger.info("Updated the %s %r: %d webhooks.", _KINDS[type], self._name, len(webhooks))
+            stored = await self._find(type)
+            wanted = known.join(webhooks, stored, self._address, writes=True)
+            if stored is None:
+                await self._patch(type, wanted)
+            elif stored.webhooks == wanted:
+                return
+            else:
+                if known.others.hooks:
+                    stored = await self._announce(type, known, wanted, stored)
+                written = await self._patch(type, wanted, version=stored.metadata.resource_version)
+                self._note_written(type, known, wanted, written)
+            self._logger.info("Updated the %s %r: %d webhooks.", _KINDS[type], self._name, len(webhooks))
         except NotFoundError:
             if webhooks:
-                await self._create(type, webhooks)
+                await self._create(type, known, webhooks)
 
-    async def _create(self, type: WebhookType, webhooks: list[JsonObject]) -> None:
+    async def _announce(
+        self, type: WebhookType, known: Configuration, wanted: list[JsonObject], stored: StoredConfiguration
+    ) -> StoredConfiguration:
+        """Store new webhooks without rules at first: replicas of an older version know them when they are called."""
+        called = {hook.get("name") for hook in stored.webhooks if hook.get("rules")}
+        quiet = [hook if hook["name"] in called else {**hook, "rules": []} for hook in wanted]
+        if quiet == wanted:
+            return stored
+        known_to_all = {hook.get("name") for hook in stored.webhooks} >= {hook["name"] for hook in wanted}
+        if not known_to_all:
+            stored = await self._patch(type, quiet, version=stored.metadata.resource_version)
+        await trio.sleep(_NOTICE)
+        return stored
+
+    async def _create(self, type: WebhookType, known: Configuration, webhooks: list[JsonObject]) -> None:
         manifest = {
             "apiVersion": _GROUP,
             "kind": _KINDS[type],
             "metadata": {"name": self._name},
             "webhooks": webhooks,
         }
-        await self._client.post(self._path(type, name=False), manifest)
+        path = self._path(type, name=False)
+        written = await self._client.request("POST", path, body=msgspec.json.encode(manifest))
+        self._note_written(type, known, webhooks, decode_stored(written))
         self._logger.info("Created the %s %r: %d webhooks.", _KINDS[type], self._name, len(webhooks))
 
-    async def _patch(self, type: WebhookType, webhooks: list[JsonObject], *, version: str | None = None) -> None:
-        metadata = {} if version is None else {"metadata": {"resourceVersion": version}}
-        await self._client.patch(self._path(type), {**metadata, "webhooks": webhooks})
+    def _note_written(
+        self, type: WebhookType, known: Configuration, wanted: list[JsonObject], stored: StoredConfiguration
+    ) -> None:
+        if known.note_written(wanted, stored):
+            fields = list_differences(wanted, stored.webhooks)
+            self._logger.warning(_AMENDED, _KINDS[type], self._name, fields)
 
-    async def _read(self, type: WebhookType) -> list[JsonObject] | None:
-        """Return the stored webhooks; None if they may not be read. Raises NotFoundError."""
-        found = await self._find(type)
-        return None if found is None else found.get("webhooks") or []
+    async def _patch(
+        self, type: WebhookType, webhooks: list[JsonObject], *, version: str | None = None
+    ) -> StoredConfiguration:
+        metadata = {"metadata": {"resourceVersion": version}} if version else {}
+        return decode_stored(await self._client.patch(self._path(type), {**metadata, "webhooks": webhooks}))
 
-    async def _find(self, type: WebhookType) -> JsonObject | None:
+    async def _find(self, type: WebhookType) -> StoredConfiguration | None:
         """Return the stored configuration; None if it may not be read. Raises NotFoundError."""
         try:
-            return await self._client.get(self._path(type))
+            return decode_stored(await self._client.request("GET", self._path(type)))
         except ForbiddenError:
             return None
 

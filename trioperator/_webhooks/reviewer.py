@@ -32,6 +32,7 @@ from trioperator._logs import get_logger, object_logger
 from trioperator._model.jsontypes import JsonObject
 from trioperator._model.patch import Patch
 from trioperator._model.resource import Resource, Selection, select_resources
+from trioperator._webhooks.other_versions import OtherVersion
 from trioperator.errors import AdmissionError, ReviewError, UserCodeError
 from trioperator.settings import AdmissionSettings
 
@@ -102,15 +103,24 @@ class Reviewer:
         webhook: str | None = None,
         headers: Headers | None = None,
         sslpeer: SSLPeer | None = None,
+        other: OtherVersion | None = None,
     ) -> JsonObject:
-        """Answer an admission review by the handlers with the id *webhook*, or by all of them without it."""
+        """Answer an admission review by the handlers with the id *webhook*, or by all of them without it.
+
+        If that is the webhook of an *other* version of the operator, all handlers of its type answer.
+        """
         parsed = parse_review(request)
         if not self._known.is_set():
             with trio.move_on_after(_PATIENCE):
                 await self._known.wait()
         resource = self._find_resource(parsed)
-        handlers = [h for h in self._handlers if webhook in (None, h.id, self._segments[h.id])]
-        if not handlers:
+        if other is None:
+            handlers = [h for h in self._handlers if webhook in (None, h.id, self._segments[h.id])]
+        else:
+            handlers = [h for h in self._handlers if h.type is other.type and resource in self.by_handler[h]]
+            if other.is_newer and not handlers:
+                raise ReviewError("A newer version of the operator reviews this resource.", status=404)
+        if not handlers and other is None:
             self._report_unknown(webhook)
             if not self._settings.allow_unknown:
                 raise ReviewError("There is no handler for this webhook.", status=404)

@@ -21,6 +21,7 @@ from trioperator._webhooks.configurations import WebhookConfigurations
 from trioperator._webhooks.converter import Converter
 from trioperator._webhooks.definitions import ConversionDefinitions
 from trioperator._webhooks.managed import ManagedObjects
+from trioperator._webhooks.other_versions import OtherVersion
 from trioperator._webhooks.reviewer import Reviewer
 from trioperator.errors import ConfigError
 from trioperator.settings import AdmissionSettings
@@ -108,13 +109,19 @@ class Admission:
         self._reviewed_at = trio.current_time()
         if is_conversion(request):
             return await self._converter(request, headers=headers, sslpeer=sslpeer)
-        return await self._reviewer(request, webhook=webhook, headers=headers, sslpeer=sslpeer)
+        other = self._find_other(webhook)
+        return await self._reviewer(request, webhook=webhook, headers=headers, sslpeer=sslpeer, other=other)
 
     def handles(self, webhook: str | None) -> bool:
         """Return whether there are handlers for the id of a webhook: others are refused before they are read."""
         if webhook == CONVERSION_PATH and self._converter.handles_any:
             return True
-        return self._reviewer.handles(webhook)
+        return self._find_other(webhook) is not None or self._reviewer.handles(webhook)
+
+    def _find_other(self, webhook: str | None) -> OtherVersion | None:
+        if webhook is None or self._configurations is None:
+            return None
+        return self._configurations.find_other(webhook)
 
     async def _serve_reviews(self, started: Callable[[], None]) -> None:
         has_started, server = False, self.server

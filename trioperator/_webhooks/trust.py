@@ -36,14 +36,24 @@ class Trust:
         self._inherited: frozenset[bytes] | None = None
         self._own: Collection[bytes] = ()
 
-    def join(self, wanted: list[JsonObject], stored: list[JsonObject] | None, *, writes: bool = False) -> list[Any]:
+    def join(
+        self,
+        wanted: list[JsonObject],
+        stored: list[JsonObject] | None,
+        *,
+        others: list[JsonObject] | None = None,
+        writes: bool = False,
+    ) -> list[Any]:
         """Return the wanted webhooks with the CAs of others besides the server's own: what is to be stored.
 
         Those count that webhooks of the same address trust. Before one *writes*, CAs that were the server's own are
-        dropped: others that need them add them again.
+        dropped: others that need them add them again. Webhooks of *others* are to be served, too.
         """
         own = next(_split(wanted), [])
-        if not own or stored is None:
+        if stored is None:
+            return wanted
+        wanted = _merge(wanted, others, stored) if others else wanted
+        if not own:
             return wanted
         here = [_strip(hook) for hook in wanted]
         nearby = [hook for hook in stored if _strip(hook) in here]
@@ -56,7 +66,7 @@ class Trust:
         if writes:
             self._own = own
         kept = [cert for cert in found if now < self._seen[cert] + _OVERLAP][:_MAX_KEPT]
-        return _replace(wanted, [*kept, *own], nearby) if kept else wanted
+        return _replace(wanted, [*kept, *own], nearby) if kept or others else wanted
 
     def find_expiry(self) -> float | None:
         """Return when the next CA of others is dropped, if there is one."""
@@ -66,6 +76,13 @@ class Trust:
     def has_successors(self) -> bool:
         """Whether CAs have been added since the first write: other replicas are there."""
         return not self._seen.keys() <= (self._inherited or frozenset())
+
+
+def _merge(wanted: list[JsonObject], others: list[JsonObject], stored: list[JsonObject]) -> list[JsonObject]:
+    """Return the webhooks with those of others, in the order in which they are stored: all replicas agree on it."""
+    order = [hook.get("name") for hook in stored]
+    merged = [*wanted, *others]
+    return sorted(merged, key=lambda hook: order.index(hook["name"]) if hook["name"] in order else len(order))
 
 
 def _replace(wanted: list[JsonObject], certificates: list[bytes], nearby: list[JsonObject]) -> list[JsonObject]:

@@ -134,6 +134,17 @@ def build_conversion_strategy(client_config: Mapping[str, Any]) -> JsonObject:
     return {"strategy": "Webhook", "webhook": {"clientConfig": address, "conversionReviewVersions": ["v1"]}}
 
 
+def find_segment(hook: Mapping[str, Any], client_config: Mapping[str, Any]) -> str | None:
+    """Return the last part of the path of a webhook, if it is at the address, which is a Service."""
+    service, found = client_config.get("service"), (hook.get("clientConfig") or {}).get("service")
+    if not service or not found:
+        return None
+    ours, theirs = ((each.get("namespace"), each.get("name"), each.get("port") or 443) for each in (service, found))
+    base, path = (service.get("path") or "").rstrip("/"), found.get("path") or ""
+    segment = str(path).removeprefix(f"{base}/")
+    return segment if ours == theirs and path != segment and segment and "/" not in segment else None
+
+
 def _make_options(group: Sequence[AdmissionHandler]) -> JsonObject:
     first = group[0]
     selectors = [_make_object_selector(handler) for handler in group]
