@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import sys
 
 import pytest
 import trio
@@ -35,6 +37,19 @@ def connect(request: pytest.FixtureRequest, serve: Serve, server_tls: ssl.SSLCon
 async def echo(talk: Talk) -> None:
     async for data in talk._stream:
         await talk.send(bytes(data))
+
+
+async def test_the_kernel_detects_a_dead_peer_within_minutes(connect: Connector) -> None:
+    with trio.fail_after(60):
+        conn = await connect(echo)
+        assert conn._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if sys.platform == "linux":
+            idle, interval, count, unanswered = (
+                conn._sock.getsockopt(socket.IPPROTO_TCP, name)
+                for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+            )
+            assert idle + count * interval == unanswered / 1000 == 60
+        conn.close()
 
 
 async def test_bytes_go_both_ways(connect: Connector) -> None:

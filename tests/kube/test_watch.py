@@ -207,11 +207,37 @@ async def test_silence_ends_the_stream_without_an_error(autojump_clock: MockCloc
     assert trio.current_time() == 70
 
 
+async def test_silence_for_longer_than_a_minute_ends_the_stream_as_it_may_be_deaf(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    assert len(await watch_parts([event(), event()[:5], None], settings)) == 1
+    assert 75 <= trio.current_time() <= 86
+
+
+async def test_a_server_that_shows_that_its_bookmarks_are_rare_is_given_more_time(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    class Rare(Chunks):
+        async def __aiter__(self) -> Any:
+            for number in range(1, 5):
+                await trio.sleep(60)
+                yield event("BOOKMARK", "") if number % 2 == 0 else event()
+            await trio.sleep_forever()
+
+    settings.watching.server_timeout = 3600
+    async with open_client(lambda: INFO, settings=settings, transport=Streaming(Rare([]))) as client:
+        async with open_watch(client, "/api/v1/pods", resource_version="5") as watch:
+            assert len([line async for line in watch]) == 4
+        assert 240 + 75 <= trio.current_time() <= 240 + 86  # it was asked for before that was known
+        assert client.bookmarks.choose_patience("/api/v1/pods") == 150
+
+
 @pytest.mark.parametrize("server_timeout", [None, 10, 3600])
 async def test_a_stream_that_the_server_does_not_end_is_ended_a_little_later(
     autojump_clock: MockClock, settings: OperatorSettings, server_timeout: float | None
 ) -> None:
     settings.watching.server_timeout = server_timeout
+    settings.watching.inactivity_timeout = math.inf
     assert len(await watch_parts([event(), event()[:5], None], settings)) == 1
     if server_timeout is None:
         assert 330 <= trio.current_time() <= 630

@@ -91,6 +91,28 @@ def busiest(moments: list[float]) -> int:
     return max(collections.Counter(map(int, moments)).values(), default=0)
 
 
+async def test_quiet_kinds_without_bookmarks_cost_few_requests_and_no_log_lines(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    trioperator.on.event(GROUP, "v1", trioperator.EVERYTHING, registry=bench.registry)(lambda **_: None)
+    for number in range(KINDS):
+        await bench.cluster.apply(crd(number))
+    plan = FaultPlan()
+    plan.add(Fault.silence(), watch=True)
+    network = Network(FaultyTransport(bench.cluster.transport(), plan))
+    async with bench.running(transport=network):
+        await settle(300)
+        caplog.clear()
+        caplog.set_level(logging.INFO)
+        network.forget()
+        await settle(3600)
+        assert len(network.watches) / 3600 <= 5 * KINDS / 300
+        assert len(network.checks) <= 3600 / 150
+        assert network.lists == []
+        assert busiest(network.watches) <= KINDS / 5
+    assert [record for record in caplog.records if "trioperator.supervisor" not in record.name] == []
+
+
 @pytest.mark.parametrize("outage", [20, 200])
 async def test_an_outage_is_followed_by_no_storm(
     outage: float, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture

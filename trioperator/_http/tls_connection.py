@@ -20,8 +20,14 @@ import trio.lowlevel
 __all__ = ["TlsConnection", "describe_error", "open_connection"]
 
 _CHUNK: Final = 64 * 1024
-# Seconds. With TCP keep-alive the kernel detects a dead peer even if no timeout is set.
-_KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+# With TCP keep-alive the kernel detects a dead peer even if no timeout is set: after 60 seconds without an answer to
+# probes or, where the system can do that (the last one is in milliseconds), to what was sent.
+_KEEPALIVE: Final = (
+    ("TCP_KEEPIDLE", 30),
+    ("TCP_KEEPINTVL", 10),
+    ("TCP_KEEPCNT", 3),
+    ("TCP_USER_TIMEOUT", 60_000),
+)
 
 
 class TlsConnection:
@@ -182,6 +188,16 @@ class TlsConnection:
                 continue
 
 
+def _keep_alive(sock: socket.socket) -> None:
+    """Let the kernel detect a dead peer, as far as the system can."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 async def open_connection(host: str, port: int, *, context: ssl.SSLContext | None, server_name: str) -> TlsConnection:
     """Connect to the first of the host's addresses that accepts, and perform the TLS handshake.
 
@@ -190,11 +206,7 @@ async def open_connection(host: str, port: int, *, context: ssl.SSLContext | Non
     stream = await trio.open_tcp_stream(host, port)
     sock = socket.socket(fileno=stream.socket.detach())
     sock.setblocking(False)
-    with contextlib.suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEPALIVE:
-            if hasattr(socket, name):
-                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    _keep_alive(sock)
     try:
         conn = TlsConnection(sock, context, server_name)
     except BaseException:

@@ -18,6 +18,7 @@ import trio
 
 from trioperator._concurrency.threads import run_in_thread
 from trioperator._http.transport import BodyTooLargeError, Headers, Response, TransportError
+from trioperator._kube.bookmarks import Bookmarks
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.credential_store import CredentialStore, Login, login_in_thread
 from trioperator._kube.credentials import Credentials
@@ -73,6 +74,7 @@ class ApiClient:
         self._note_headers: Callable[[Headers], None] | None = None
         self.find_logger: Callable[[], Logger] = lambda: _logger
         self.outage = Outage()
+        self.bookmarks = Bookmarks()
         self._thread = trio.CapacityLimiter(1)  # for lists that take long to parse
 
     def fenced(self, fence: Callable[[], None]) -> ApiClient:

@@ -3,6 +3,7 @@
 A stream ends in one of three ways: the server closes it or the client's timeouts do (the iteration ends), the server
 reports an error (ApiError, from the HTTP status or an ERROR event), or it breaks: dropped, truncated, not JSON
 (ConnectionLostError). Silence is no error: bookmarks are not guaranteed, and a quiet kind may have no events for days.
+But a stream that has gone deaf is as silent, so one that is silent for long is ended: see :mod:`._kube.bookmarks`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import trio
 
 from trioperator._http.transport import Response
 from trioperator._kube.api_client import ApiClient, Params
+from trioperator._kube.bookmarks import Bookmarks
 from trioperator._kube.deep_json import split_members
 from trioperator._kube.error_response import parse_status
 from trioperator._kube.objects import BrokenObject, RawObject, parse_identity, parse_object
@@ -72,7 +74,7 @@ class Watch:
 
     The iteration raises ApiError for an ERROR event and ConnectionLostError if the stream is broken, after all events
     that were received before. It ends at *deadline* and after *inactivity_timeout* seconds of silence. Objects that
-    cannot be read are passed to *report*.
+    cannot be read are passed to *report*, and the times between bookmarks to *bookmarks*.
     """
 
     def __init__(
@@ -80,7 +82,8 @@ class Watch:
         response: Response,
         *,
         path: str,
-        inactivity_timeout: float | None,
+        inactivity_timeout: float,
+        bookmarks: Bookmarks,
         deadline: float = float("inf"),
         report: Callable[[BrokenObject], None] | None = None,
     ) -> None:
@@ -88,6 +91,8 @@ class Watch:
         self._path = path
         self._inactivity_timeout = inactivity_timeout
         self._deadline = deadline
+        self._bookmarks = bookmarks
+        self._bookmarked_at = trio.current_time()
         self._report = report or self._warn
         self._tail: list[bytes] = []  # the parts of an incomplete line
         self._tail_size = 0
@@ -118,10 +123,12 @@ class Watch:
 
     async def _receive(self) -> bytes:
         """Receive bytes; ``b""`` at the end of the stream, or when one of the client's own timeouts is over."""
-        idle = float("inf") if self._inactivity_timeout is None else self._inactivity_timeout
-        with trio.CancelScope(deadline=min(self._deadline, trio.current_time() + idle)):
+        silent_at = trio.current_time() + self._inactivity_timeout
+        with trio.CancelScope(deadline=min(self._deadline, silent_at)):
             return await self._response.receive()
-        _logger.debug("Ending the watch of %s, which the server has not ended in time.", self._path)
+        is_late = self._deadline <= silent_at
+        why = "the server has not ended in time" if is_late else "has been silent for so long that it may be deaf"
+        _logger.debug("Ending the watch of %s, which %s.", self._path, why)
         self._tail.clear()
         return b""
 
@@ -167,6 +174,8 @@ class Watch:
         except RecursionError:
             parsed = _take_apart(line)
         raw = bytes(parsed.object)
+        if parsed.type == "BOOKMARK":
+            self._record_bookmark()
         if parsed.type in _TYPES:
             try:
                 return RawWatchEvent(cast(WatchType, parsed.type), parse_object(raw))
@@ -176,6 +185,10 @@ class Watch:
             raise parse_status(raw, status=0)
         _logger.warning("Watching %s: skipping an event of the unknown type %.50s.", self._path, parsed.type)
         return None
+
+    def _record_bookmark(self) -> None:
+        before, self._bookmarked_at = self._bookmarked_at, trio.current_time()
+        self._bookmarks.record(self._path, self._bookmarked_at - before)
 
     def _skip(self, type: str, raw: bytes, exc: msgspec.ValidationError) -> RawWatchEvent | None:
         """Report an object that cannot be read. Its deletion is an event all the same."""
@@ -245,7 +258,8 @@ async def open_watch(
         yield Watch(
             response,
             path=path,
-            inactivity_timeout=watching.inactivity_timeout,
+            inactivity_timeout=watching.inactivity_timeout or client.bookmarks.choose_patience(path),
+            bookmarks=client.bookmarks,
             deadline=deadline,
             report=report,
         )

@@ -94,8 +94,9 @@ class WatchingSettings(Section):
     """Seconds from the end of a watch to the next one; default: 0.1."""
 
     inactivity_timeout: float | None = setting(None, TIMEOUT.or_none())
-    """Seconds that a watch may be silent before it is restarted; default: None (Kopf: 70), until it should have ended
-    by ``server_timeout``. Bookmarks are not guaranteed: kinds without changes may be silent all the time."""
+    """Seconds that a watch may be silent before it is restarted from its last version, as its connection may have gone
+    deaf; default: None (Kopf: 70), a random time from 75 to 86, or longer where the server sends bookmarks more rarely
+    than once a minute. ``math.inf``: until it should have ended by ``server_timeout``."""
 
     page_size: int = setting(500, COUNT)
     """Number of objects in one page of a list; default: 500. If the server forgets the list before its last page (HTTP

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import logging
+import math
 from collections.abc import AsyncIterator, Collection
 from typing import Any
 
@@ -327,7 +328,29 @@ async def test_a_quiet_kind_costs_twelve_watch_requests_an_hour_at_most(
         assert len(stage.asked.lists) == 1
 
 
-async def test_a_silent_stream_is_dropped_in_time(stage: Stage, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("lines", [0, 1])
+async def test_a_stream_that_goes_deaf_delays_a_change_by_a_minute_and_a_half_at_most(
+    stage: Stage, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, lines: int
+) -> None:
+    caplog.set_level(logging.INFO)
+    stage.plan.add(Fault.silence(lines=lines), watch=True, times=1)
+    async with stage.following() as reflector:
+        await settle(0.5)
+        names = ["before", "after"][1 - lines :]
+        for name in names:
+            await stage.cluster.create(widget(name))
+        version = [str(stage.cluster.revision - 1)] if lines else []
+        await settle(89)
+        assert stage.seen.events == [("ADDED", name) for name in names]
+        assert reflector.status.trouble is None
+    assert [params["resourceVersion"] for _, params in stage.asked.watches][1:] == version or not lines
+    assert len(stage.asked.watches) == 2
+    assert len(stage.asked.lists) == 1
+    assert not caplog.records
+
+
+async def test_a_silent_stream_may_be_kept_until_it_should_have_ended(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.settings.watching.inactivity_timeout = math.inf
     stage.plan.add(Fault.silence(), watch=True, times=1)
     async with stage.following():
         await settle(0.5)
@@ -361,11 +384,8 @@ async def test_a_kind_without_events_or_bookmarks_is_no_trouble(
             await settle(60)
             assert reflector.status.trouble is None
         assert [params["limit"] for _, params in stage.asked.lists].count("500") == 1
-        if inactivity_timeout is None:
-            assert len(stage.asked.watches) <= 12
-            assert len(stage.asked.lists) <= 12  # whether the server is the same
-        else:
-            assert len(stage.asked.lists) == 1
+        assert len(stage.asked.watches) <= 3600 / (inactivity_timeout or 75) + 1
+        assert 9 <= len(stage.asked.lists) <= 12  # whether the server is the same
     assert caplog.records == []
 
 

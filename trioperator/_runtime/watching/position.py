@@ -7,26 +7,44 @@ silence is a reason to ask.
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 __all__ = ["Position"]
+
+# Seconds of silence, also of several watches in a row, after which the server may have gone back: then it sends no
+# bookmarks, either.
+_SUSPICIOUS: Final = 300.0
 
 
 class Position:
     """Where a watch goes on: from ``version``, or with a list if that is None.
 
     ``newest`` is the newest of all versions so far, and ``doubted_at`` when the server began to be possibly not what it
-    was, on Trio's clock; None if there is no doubt.
+    was; None if there is no doubt. Times are on Trio's clock.
     """
 
     def __init__(self) -> None:
         self.version: str | None = None
         self.newest = ""
         self.doubted_at: float | None = None
+        self._heard_at = -math.inf
         self._is_distrusted = False
 
-    def begin(self, version: str) -> None:
+    def begin(self, version: str, at: float) -> None:
         """Go on from the version of a complete list."""
         self.version = self.newest = version
-        self.doubted_at = None
+        self.trust(at)
+
+    def listen(self, at: float, *, is_quiet: bool) -> None:
+        """Record that a watch has ended. If watches have been quiet for minutes, the server is doubted.
+
+        A check since the middle of that time is enough, also by others.
+        """
+        if not is_quiet:
+            self._heard_at = at
+        elif at - self._heard_at > _SUSPICIOUS:
+            self.doubted_at = at - _SUSPICIOUS / 2
 
     def advance(self, version: str) -> None:
         """Go on from the version of a watch event."""
@@ -44,9 +62,10 @@ class Position:
         """Record when the server began to be possibly not what it was."""
         self.doubted_at = at
 
-    def trust(self) -> None:
+    def trust(self, at: float) -> None:
         """Record that the server is what it was, or that another watch checks that."""
         self.doubted_at = None
+        self._heard_at = at
 
     def distrust(self) -> None:
         """Take the next list as it is, as etcd was restored."""

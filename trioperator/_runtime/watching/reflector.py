@@ -33,8 +33,6 @@ _TOO_SHORT = 1.0
 # A stream that breaks later than that, in seconds, was a good one until then. Load balancers cut off idle streams after
 # 50 seconds or more.
 _LONG_ENOUGH: Final = 30.0
-# A watch that was quiet for longer, in seconds: there is a bookmark each minute, unless the server has gone back.
-_SUSPICIOUS: Final = 150.0
 
 
 class Observer(Protocol):
@@ -150,11 +148,11 @@ class Reflector:
         That is to be doubted if the server was not available for a while, or if a watch was silent.
         """
         if not self._client.outage.claim_check(self.path, since=since):
-            self._position.trust()  # another watch checks it
+            self._position.trust(trio.current_time())  # another watch checks it
             return
         self._position.doubt(math.nextafter(trio.current_time(), math.inf))  # again, if this fails
         page = await self._client.list_page(self.path, limit=1, backoffs=())
-        self._position.trust()
+        self._position.trust(trio.current_time())
         if self._position.is_restored(page.resource_version):
             self._position.lose()
 
@@ -181,7 +179,7 @@ class Reflector:
                 listed.clear()
             self._take(page, listed)
         self._observer.replace(listed)
-        self._position.begin(page.resource_version)
+        self._position.begin(page.resource_version, trio.current_time())
         self.status.tried.set()
 
     def _take(self, page: Page, listed: set[str]) -> None:
@@ -218,10 +216,10 @@ class Reflector:
                 if quiet:
                     quiet = False
                     self._failures.clear()
-        if quiet and trio.current_time() - self._opened_at < _TOO_SHORT:
+        now = trio.current_time()
+        if quiet and now - self._opened_at < _TOO_SHORT:
             raise ConnectionLostError("the server ended the stream at once")
-        if quiet and trio.current_time() - self._opened_at > _SUSPICIOUS:
-            self._position.doubt(trio.current_time())
+        self._position.listen(now, is_quiet=quiet)
 
     def _synced(self) -> None:
         self._failures.end(self.status)
