@@ -111,6 +111,11 @@ class ApiClient:
         return client
 
     @property
+    def selection(self) -> Params:
+        """The parameters of lists and watches that select objects."""
+        return self._selection
+
+    @property
     def fence(self) -> Callable[[], None] | None:
         """What is called before each attempt of a request that may write, if anything."""
         return self._fence

@@ -11,8 +11,6 @@ from __future__ import annotations
 import random
 from typing import Final
 
-__all__ = ["Bookmarks"]
-
 # Seconds of silence until a watch is opened again; at random, so that many watches do not do so at the same time.
 _PATIENCE: Final = (75.0, 86.0)
 # By how much longer to wait than the server has shown to take between bookmarks.

@@ -59,6 +59,9 @@ def resources_of_crd(crd: Mapping[str, Any]) -> frozenset[Resource]:
             namespaced=spec["scope"] == "Namespaced",
             preferred=version["name"] == best,
             verbs=_VERBS,
+            selectable_fields=frozenset(
+                field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()
+            ),
         )
         for version in served
     )

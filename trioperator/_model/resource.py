@@ -36,6 +36,7 @@ class Resource:
     """Resource kind of a cluster, in one version. The group, version and plural determine equality.
 
     ``namespaced`` is None if that is not known, as where the others are all that is passed: paths may have a namespace.
+    ``selectable_fields`` are those of a CRD by which objects can be selected, such as ``spec.color``.
     """
 
     group: str
@@ -49,6 +50,7 @@ class Resource:
     namespaced: bool | None = None
     preferred: bool = True
     verbs: frozenset[str] = frozenset()
+    selectable_fields: frozenset[str] = frozenset()
 
     def __hash__(self) -> int:
         return hash((self.group, self.version, self.plural))

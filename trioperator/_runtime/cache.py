@@ -10,7 +10,7 @@ import collections
 import contextlib
 import copy
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import trio
@@ -21,6 +21,7 @@ from trioperator._kube.objects import parse_object
 from trioperator._kube.watch import RawObject
 from trioperator._logs import Logger, ObjectRef, object_logger
 from trioperator._runtime.kind import Kind, Memory
+from trioperator._runtime.leaving import ENTERED, LEFT, Leaving
 from trioperator._runtime.succession import Predecessors
 from trioperator._runtime.versions import Versions
 from trioperator._runtime.watch_event import WatchEvent
@@ -28,6 +29,9 @@ from trioperator._runtime.workqueue import Lane
 
 __all__ = ["Kind", "Memory", "ObjectCache", "ObjectState", "Queue", "WatchEvent"]
 
+# Types of events that bring objects which existed before the operator, and what servers would say for our own types.
+_INITIAL: Final = frozenset({None, ENTERED})
+_OF_SERVER: Final[Mapping[str | None, str]] = {LEFT: "MODIFIED", ENTERED: "ADDED"}
 _OLD, _NEW = (Memory(memo=None, initial=initial) for initial in (True, False))
 _DELETION_HANDLED = Memory(memo=None, initial=True, deletion_handled=True)
 
@@ -294,6 +298,7 @@ class ObjectCache:
         self.served_since: float | None = None
         self.objects: dict[str, ObjectState] = {}
         self.predecessors = Predecessors()
+        self.leaving = Leaving()
         self._held: dict[ObjectState, Lane] | None = None
         self._is_standby = False
         self._memories = {} if memories is None else memories
@@ -323,7 +328,8 @@ class ObjectCache:
             if type == "DELETED" and not self.kind.handlers.events:
                 self.predecessors.tell(uid, WatchEvent(type, 0))
                 return uid
-            state = self._add(uid, obj, initial=type is None)
+            state = self._add(uid, obj, initial=type in _INITIAL)
+        has_left = self.leaving.update(state, has_left=type == LEFT)
         version = self.versions.number(state, type, obj.resource_version)
         if type is None and version < state.seen_version:
             state.rewind()
@@ -334,10 +340,11 @@ class ObjectCache:
             state.keep_newest(obj, version)
         if type == "DELETED":
             self.objects.pop(uid, None)
-        elif version <= state.version and not self.kind.handlers.needs_own_writes:
+        elif version <= state.version and not (self.kind.handlers.needs_own_writes or has_left):
             self.echoes += 1
             return uid  # the echo of an own write, and no handler of raw events
-        self._push(state, WatchEvent(type, version, obj), Lane.INITIAL if type is None else Lane.FRESH)
+        event = WatchEvent(_OF_SERVER.get(type, type), version, obj)
+        self._push(state, event, Lane.INITIAL if type is None else Lane.FRESH)
         return uid
 
     def admit(self, type: str | None, obj: RawObject) -> ObjectState:
@@ -345,18 +352,19 @@ class ObjectCache:
         uid = obj.key
         state = self.objects.get(uid)
         if state is None:
-            state = self._add(uid, obj, initial=type is None or self._is_standby)
+            state = self._add(uid, obj, initial=type in _INITIAL or self._is_standby)
             self.predecessors.lend(state)  # index functions see the memo
         return state
 
     def _add(self, uid: str, obj: RawObject, *, initial: bool) -> ObjectState:
-        state = ObjectState(self, uid, obj, initial=initial, memory=self._memories.pop(uid, None))
+        memory = self._memories.pop(uid, None) or self.leaving.take(uid)
+        state = ObjectState(self, uid, obj, initial=initial, memory=memory)
         self.objects[uid] = state
         return state
 
     def _observe_on_standby(self, uid: str, type: str | None, obj: RawObject) -> None:
         """Keep the newest state of an object, as if it came from the list of the moment when the operator is active."""
-        if type == "DELETED":
+        if type in ("DELETED", LEFT):
             if uid in self.objects:
                 self._drop(self.objects[uid])
             return
@@ -373,6 +381,16 @@ class ObjectCache:
         del self.objects[state.uid]
         if self._held is not None:
             self._held.pop(state, None)
+
+    def handles(self, key: str) -> bool:
+        """Check whether an object with this key is to be handled here, not by others."""
+        return not self._is_standby
+
+    def forget_left(self, state: ObjectState) -> None:
+        """Forget an object that has left the selector of the watch, if it has, as nothing is left to do for it."""
+        if state in self.leaving:
+            self.leaving.forget(state)
+            self.objects.pop(state.uid, None)
 
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list: what is cached and not listed was deleted unseen."""

@@ -138,7 +138,7 @@ class Reconciler:
             del self._failures[state]
         if state.events:  # they are handled when it is the object's turn again; at once if something is unsaved
             result = AGAIN if self._progress.is_due(state) else DONE
-        elif result is DONE and (state.gone or state.cache.retired):
+        elif result is DONE and (state.gone or state.cache.retired or self._has_left(state)):
             self._forget(state)
         if not (state.events or isinstance(result, Again)):
             self._patcher.settle(state)
@@ -147,7 +147,7 @@ class Reconciler:
     def has_work(self, state: ObjectState) -> bool:
         """Check whether anything has come for an object since its last reconcile."""
         is_triggered = self._level.has_work(state) or self._daemons.changed_body(state) is not None
-        return bool(state.events) or state.cache.retired or is_triggered
+        return bool(state.events) or state.cache.retired or state in state.cache.leaving or is_triggered
 
     def has_failed(self, state: ObjectState) -> bool:
         """Check whether the last reconcile of an object has failed, and is to be repeated."""
@@ -197,6 +197,9 @@ class Reconciler:
 
     def _back_off(self, state: ObjectState, error: Exception) -> Result:
         """Report an error, and requeue the object with the backoff for errors in a row."""
+        if isinstance(error, NotFoundError) and error.details and state in state.cache.leaving:
+            self._release(state)  # it is gone, which its watch does not show
+            return self._conclude(state, DONE)
         logger = state.make_logger()
         failures = self._failures[state][0] + 1 if state in self._failures else 1
         delays = list(itertools.islice(self._settings.queueing.error_delays, failures))
@@ -223,8 +226,13 @@ class Reconciler:
         self._daemons.forget(state)
         self._level.forget(state)
         self.takeover.forget(state)
+        state.cache.forget_left(state)
         self._failures.pop(state, None)
         self._index_wait.forget(state)
+
+    def _has_left(self, state: ObjectState) -> bool:
+        """Check whether an object has left the selector of its watch, and nothing runs for it any more."""
+        return state in state.cache.leaving and not self._daemons.handlers_of(state)
 
     def _is_outdated(self, state: ObjectState) -> bool:
         """Check whether the newest state is older than what is known to have been done in another version of the kind.

@@ -18,6 +18,7 @@ from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._kube.watch import RawObject
 from trioperator._runtime.cache import Kind, ObjectCache, ObjectState, Queue, WatchEvent
 from trioperator._runtime.daemons.manager import DaemonManager
+from trioperator._runtime.leaving import LEFT
 from trioperator._runtime.reconciler import Reconciler
 from trioperator._runtime.workqueue import Lane, QueuedItem, WorkQueue
 
@@ -139,7 +140,7 @@ class ShardedCache(ObjectCache):
         key = obj.uid or obj.key
         if self._is_handled(key):
             super().observe(type, obj)
-        elif type == "DELETED":
+        elif type in ("DELETED", LEFT):
             self._remove(key)
         else:
             self._follow(key, type, obj)
@@ -147,6 +148,10 @@ class ShardedCache(ObjectCache):
 
     def _is_handled(self, key: str) -> bool:
         return not self._is_held and self._router.owns(key)
+
+    def handles(self, key: str) -> bool:
+        """Check whether an object with this key is to be handled here, not by others."""
+        return self._is_handled(key)
 
     def admit(self, type: str | None, obj: RawObject) -> ObjectState:
         """Return the state of an object that has come, and is going to be observed when it is indexed."""

@@ -176,6 +176,7 @@ def describe_watches(parts: Inspector) -> Iterator[dict[str, Any]]:
         yield {
             "resource": name_kind(cache),
             "path": reflector.path,
+            "selector": reflector.selector,
             "state": state,
             "objects": len(cache),
             "events": reflector.status.received,

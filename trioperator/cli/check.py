@@ -6,7 +6,7 @@ import enum
 import functools
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
 
 import typer
@@ -89,8 +89,11 @@ def check(
         raise
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
+    from trioperator._handling.declaring.registry import get_default_registry
+    from trioperator._tooling.checking import list_selectors
+
     show = _print_json if format is OutputFormat.JSON else _print_text
-    show(handlers, problems)
+    show(handlers, problems, list_selectors(get_default_registry()))
     raise typer.Exit(1 if problems else 0)
 
 
@@ -221,20 +224,21 @@ def _relate(shown: T) -> T:
 # -- output
 
 
-def _print_json(handlers: Sequence[HandlerSummary], problems: Sequence[Problem]) -> None:
+def _print_json(handlers: Sequence[HandlerSummary], problems: Sequence[Problem], selectors: Mapping[str, str]) -> None:
     import msgspec
 
-    document = msgspec.json.encode({"handlers": handlers, "problems": problems})
+    document = msgspec.json.encode({"handlers": handlers, "problems": problems, "selectors": selectors})
     typer.echo(msgspec.json.format(document, indent=2).decode())
 
 
-def _print_text(handlers: Sequence[HandlerSummary], problems: Sequence[Problem]) -> None:
+def _print_text(handlers: Sequence[HandlerSummary], problems: Sequence[Problem], selectors: Mapping[str, str]) -> None:
     kinds: dict[str, list[HandlerSummary]] = {}
     for handler in handlers:
         kinds.setdefault(handler.kind or "operator", []).append(handler)
     wide = max((len(handler.id) for handler in handlers), default=0)
     for kind in kinds:
-        typer.secho(kind, bold=True)
+        received = f"  (received: {selectors[kind]})" if kind in selectors else ""
+        typer.echo(f"{typer.style(kind, bold=True)}{received}")
         for each in kinds[kind]:
             typer.echo(f"  {each.decorator:<10}{each.id:<{wide}}  {_place(each)}")
     if handlers:

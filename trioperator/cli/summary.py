@@ -30,13 +30,17 @@ def show_summary(options: RunOptions, stream: TextIO | None = None) -> None:
 def _describe_handlers() -> Iterator[tuple[str, str]]:
     """Yield the handlers for each kind, by their decorators."""
     from trioperator._handling.declaring.registry import get_default_registry
-    from trioperator._tooling.checking import list_handlers
+    from trioperator._tooling.checking import list_handlers, list_selectors
 
     kinds: dict[str, dict[str, list[str]]] = {}
-    for handler in list_handlers(get_default_registry()):
+    registry = get_default_registry()
+    selectors = list_selectors(registry)
+    for handler in list_handlers(registry):
         kinds.setdefault(handler.kind or "operator", {}).setdefault(handler.decorator, []).append(handler.id)
     for kind, decorators in kinds.items():
-        yield kind, "; ".join(f"{name}: {', '.join(dict.fromkeys(ids))}" for name, ids in decorators.items())
+        texts = [f"{name}: {', '.join(dict.fromkeys(ids))}" for name, ids in decorators.items()]
+        texts += [f"received: {selectors[kind]}"] if kind in selectors else []
+        yield kind, "; ".join(texts)
 
 
 def _describe_options(options: RunOptions) -> Iterator[tuple[str, str]]:

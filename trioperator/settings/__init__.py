@@ -109,6 +109,10 @@ class WatchingSettings(Section):
     field_selectors: SelectorMapping = setting({}, SELECTORS)
     """Field selectors, likewise: ``field_selectors["pods"] = "status.phase!=Succeeded"``."""
 
+    infer_selectors: bool = setting(True, BOOLEAN)
+    """Whether the API server sends only the objects that the handlers of a kind require by their filters, as far as it
+    can evaluate these: labels, names, namespaces and the selectable fields of CRDs; default: True (Kopf: False)."""
+
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class QueueingSettings(Section):

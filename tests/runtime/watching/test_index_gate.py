@@ -134,7 +134,7 @@ async def test_kinds_that_declare_an_index_wait_until_it_is_complete(
     async with bench.running(transport=refuse(bench, times=8)):  # it is ready all the same
         await settle(5)
         assert seen == []
-        await settle(100)
+        await settle(130)  # eight backoffs, of 115 seconds at most
     assert seen[0] == 2
     (warning,) = warnings(caplog)
     assert "gadgets.v1.example.com will be handled when it can be" in warning

@@ -84,6 +84,11 @@ class KindHandlers(msgspec.Struct, frozen=True):
         return any(not handler.has_filters for handler in self.mandatory_deletes)
 
     @property
+    def needs_finalizer(self) -> bool:
+        """Whether any object may need the finalizer."""
+        return bool(self.mandatory_deletes) or any(handler.finalizer for handler in self.spawning)
+
+    @property
     def needs_own_writes(self) -> bool:
         """Whether any handler of the reconciler gets the watch events of own writes."""
         return bool(self.events) or self.looks_up_own

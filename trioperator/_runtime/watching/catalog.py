@@ -18,8 +18,6 @@ from trioperator._model.resource import Resource
 from trioperator._runtime.watching.scope import ObservedItems
 from trioperator.errors import TrioperatorError
 
-__all__ = ["CRDS", "Catalog"]
-
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # Between discoveries of API groups whose servers are not available.
 _BACKOFF: Final = Backoff(initial=5.0, maximum=300.0)

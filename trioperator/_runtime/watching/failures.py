@@ -14,8 +14,6 @@ from trioperator._kube.outage import Outage
 from trioperator._logs import get_logger
 from trioperator.errors import ApiError, ConnectionLostError, ForbiddenError, TrioperatorError
 
-__all__ = ["BrokenObjects", "Failures", "WatchStatus"]
-
 _logger = get_logger("trioperator.runtime.reflector")
 
 # After errors; with jitter, so that a server that comes back is not overrun.

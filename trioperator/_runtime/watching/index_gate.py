@@ -15,8 +15,6 @@ from trioperator._logs import get_logger
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.watching.reflector import Reflector
 
-__all__ = ["IndexGate"]
-
 _logger = get_logger("trioperator.runtime.indexing")
 
 # Seconds that a first list may make no progress: as long as one that fails is tried before others go on without it.
@@ -26,13 +24,14 @@ _PATIENCE = 120.0
 class IndexGate:
     """Keeps objects from being handled on standby, and until all objects that are to be indexed are.
 
-    ``opened`` is set when the indices are complete, except for kinds that cannot be listed.
+    ``opened`` is set when the indices are complete, except for kinds that cannot be listed; ``active`` at the end of
+    the standby.
     """
 
     def __init__(self) -> None:
         self.opened = trio.Event()
         self.opened.set()
-        self._is_active = False
+        self.active = trio.Event()
         self._held: list[ObjectCache] = []
         self._incomplete: set[ObjectCache] = set()  # their first lists are not in the indices yet
         self._unlistable: set[ObjectCache] = set()  # of these, the ones that wait for a list in vain
@@ -40,10 +39,10 @@ class IndexGate:
     def hold(self, nursery: trio.Nursery, watches: Collection[tuple[ObjectCache, Reflector]]) -> None:
         """Keep the objects of new watches waiting, on standby or if there is anything to be indexed before."""
         indexed = [(cache, reflector) for cache, reflector in watches if cache.kind.handlers.indices]
-        if self._is_active and not indexed and not self._incomplete:
+        if self.active.is_set() and not indexed and not self._incomplete:
             return
         for cache, _ in watches:
-            if self._is_active:
+            if self.active.is_set():
                 cache.hold()
             else:
                 cache.stand_by()
@@ -57,7 +56,7 @@ class IndexGate:
 
     def activate(self) -> None:
         """End the standby."""
-        self._is_active = True
+        self.active.set()
         self._release()
 
     async def _await_list(self, cache: ObjectCache, reflector: Reflector) -> None:
@@ -91,7 +90,7 @@ class IndexGate:
         if self._incomplete - self._unlistable:
             return
         self.opened.set()
-        if not self._is_active:
+        if not self.active.is_set():
             return
         missing = _index_names(*self._incomplete)
         held, self._held = self._held, []

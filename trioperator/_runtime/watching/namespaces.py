@@ -11,8 +11,6 @@ from trioperator._runtime.access import may_list_namespaces
 from trioperator._runtime.watching.readiness import describe_pattern, describe_unmatched
 from trioperator._runtime.watching.scope import ObservedItems, Scope
 
-__all__ = ["NAMESPACES", "Namespaces"]
-
 NAMESPACES: Final = "/api/v1/namespaces"
 
 

@@ -12,8 +12,6 @@ from trioperator._http.transport import BodyTooLargeError
 from trioperator._kube.api_client import ApiClient, Page
 from trioperator.settings import OperatorSettings
 
-__all__ = ["MAX_PAGE", "Pager"]
-
 #: Bytes of a page, at most; a page of a single object may be as large as any response.
 MAX_PAGE: Final = 32 * 1024 * 1024
 # Bytes of a page that are aimed at.

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = ["Position"]
-
 # Seconds of silence, also of several watches in a row, after which the server may have gone back: then it sends no
 # bookmarks, either.
 _SUSPICIOUS: Final = 300.0

@@ -13,8 +13,6 @@ from trioperator._model.namespaces import NamespacePattern, is_exact, match_name
 from trioperator._runtime.watching.reflector import Reflector
 from trioperator.errors import ApiError
 
-__all__ = ["NO_HANDLERS", "describe_pattern", "describe_unmatched", "describe_unwatched"]
-
 NO_HANDLERS = "There are no handlers of resources."
 
 

@@ -24,8 +24,6 @@ from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.position import Position
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, TrioperatorError
 
-__all__ = ["Callbacks", "Observer", "Reflector"]
-
 _logger = get_logger("trioperator.runtime.reflector")
 
 # A stream that ends sooner than that, in seconds, and has brought nothing, is an error too.
@@ -92,6 +90,11 @@ class Reflector:
         """Seconds that one request may take at most: no response for longer is no progress."""
         settings = self._client.settings
         return max(longest_watch(settings.watching), settings.networking.request_timeout or 0.0)
+
+    @property
+    def selector(self) -> str:
+        """The selectors of its requests; empty if it receives all objects."""
+        return ", ".join(map(str, self._client.selection.values()))
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """List and watch until cancelled. It has started when the first list is complete or has failed."""

@@ -13,7 +13,6 @@ from trioperator._model.namespaces import NamespacePattern, is_exact, match_name
 if TYPE_CHECKING:
     from trioperator._kube.watch import RawObject
 
-__all__ = ["ObservedItems", "Scope"]
 
 T = TypeVar("T")
 

@@ -1,11 +1,13 @@
 """Targets: what is to be watched, by what handlers ask for and what the cluster has. Pure.
 
 Whoever reads the objects of a kind in a namespace shares one list and one watch of them: handlers, indices, owners of
-children and mappers. Only kinds that are read for some labels, and for nothing else, have a watch for these labels.
+children and mappers. Only kinds that are read for some labels, and for nothing else, have a watch for these labels. Of
+kinds that are handled, the server sends what all of them together require.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -13,14 +15,14 @@ import msgspec
 
 from trioperator._handling import guard
 from trioperator._handling.declaring.registry import KindHandlers, OperatorRegistry
-from trioperator._handling.handlers.handler import ChangeHandler, ResourceHandler, SpawningHandler
+from trioperator._handling.handlers.filters import callbacks
+from trioperator._handling.handlers.handler import ChangeHandler, ResourceHandler, SpawningHandler, signature_of
 from trioperator._model.fields import parse_field
 from trioperator._model.resource import Resource, Selection, Selector, select_resources
 from trioperator._runtime.kind import Kind
+from trioperator._runtime.watching.object_selector import ObjectSelector, infer_selector, require, require_labels
 from trioperator.errors import UserCodeError
 from trioperator.settings import OperatorSettings
-
-__all__ = ["Key", "Read", "Requirements", "Target", "Targets", "find_selection", "name_of", "select_targets"]
 
 
 class Read(Protocol):
@@ -67,12 +69,19 @@ class Key(NamedTuple):
 class Target(msgspec.Struct, Generic[R], frozen=True, eq=False):
     """For whom something is watched: the kind with its handlers, if it has any, and what it is to those of others.
 
-    ``parameters`` select the objects in lists and watches, by the settings and the labels of its key.
+    The server selects the objects by the settings and the labels of its key (``configured``) and, of these, by what
+    all of them require (``inferred``).
     """
 
     kind: Kind | None = None
     related: tuple[R, ...] = ()
-    parameters: Mapping[str, str] = {}
+    configured: ObjectSelector = ObjectSelector()
+    inferred: ObjectSelector = ObjectSelector()
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The parameters of lists and watches."""
+        return self.configured.join(self.inferred).parameters
 
     @property
     def needs_bodies(self) -> bool:
@@ -88,20 +97,19 @@ class Targets(NamedTuple, Generic[R]):
 
 
 class Requirements(msgspec.Struct, frozen=True, eq=False):
-    """What the handlers of an operator need to be watched, by their selectors; *reviewed* are those of webhooks."""
+    """What the handlers of an operator need to be watched. The objects that *webhooks* review need not be."""
 
     handlers: tuple[ResourceHandler, ...]
-    reviewed: tuple[Selector, ...]
+    webhooks: tuple[ResourceHandler, ...]
     settings: OperatorSettings
 
     @classmethod
     def of(cls, registry: OperatorRegistry, settings: OperatorSettings) -> Requirements:
         """Return what the handlers of a registry need."""
-        reviewed = tuple(dict.fromkeys(handler.selector for handler in registry.webhook_handlers()))
-        return cls(registry.resource_handlers(), reviewed, settings)
+        return cls(registry.resource_handlers(), registry.webhook_handlers(), settings)
 
     def __bool__(self) -> bool:
-        return bool(self.handlers or self.reviewed)
+        return bool(self.handlers or self.webhooks)
 
     @property
     def selectors(self) -> tuple[Selector, ...]:
@@ -110,7 +118,8 @@ class Requirements(msgspec.Struct, frozen=True, eq=False):
 
     def find_groups(self, related: Iterable[Selector]) -> frozenset[str] | None:
         """Return the API groups that must be known, also for *related* kinds: all (None) if a selector names none."""
-        groups = [selector.group for selector in (*self.selectors, *self.reviewed, *related)]
+        reviewed = [handler.selector for handler in self.webhooks]
+        groups = [selector.group for selector in (*self.selectors, *reviewed, *related)]
         if any(group is None for group in groups):
             return None
         return frozenset(group for group in groups if group is not None) | {"", "apiextensions.k8s.io"}
@@ -136,9 +145,40 @@ def select_targets(
     for resource, found in readers.items():
         kind = kinds.get(resource)
         for labels, shared in _share(kind, found):
-            target = Target(kind, shared, find_selection(settings, resource, labels))
+            inferred = ObjectSelector() if kind is None else _infer(requirements, kind, by_resource[resource], shared)
+            target = Target(kind, shared, find_selector(settings, resource, labels), inferred)
             targets |= {Key(resource, place, labels, kind is not None): target for place in places(resource)}
     return Targets(targets, problems)
+
+
+def _infer(
+    requirements: Requirements, kind: Kind, handlers: Iterable[ResourceHandler], readers: Iterable[Read]
+) -> ObjectSelector:
+    """Return which objects of a kind all who read it require: its handlers, those of others, and webhooks.
+
+    Where an object may have a finalizer, and has left the selection while its shard was moved, nobody would remove it.
+    """
+    settings = requirements.settings
+    is_divided = settings.leadership.shards > 1 and kind.handlers.needs_finalizer
+    if not settings.watching.infer_selectors or is_divided:
+        return ObjectSelector()
+    fields = kind.resource.selectable_fields
+    return infer_selector(
+        (
+            *(require(handler, fields) for handler in handlers),
+            *(require_labels(reader.labels) for reader in readers),
+            *(require(handler, fields) for handler in requirements.webhooks if _shares_memo(handler, kind.resource)),
+        )
+    )
+
+
+def _shares_memo(webhook: ResourceHandler, resource: Resource) -> bool:
+    """Check whether a webhook may look up the memo of objects of a kind, in whatever version it gets them."""
+    signatures = [webhook.signature, *(signature_of(fn) for _, fn in callbacks(webhook))]
+    if not any(signature.takes_all or "memo" in signature.names for signature in signatures):
+        return False
+    selector = msgspec.structs.replace(webhook.selector, version=None)
+    return selector.test is not None or selector.matches(dataclasses.replace(resource, preferred=True))
 
 
 def _match(
@@ -162,7 +202,7 @@ def _match(
 
 def _make_kind(settings: OperatorSettings, resource: Resource, handlers: Iterable[ResourceHandler]) -> Kind:
     fields = settings.persistence.digested_fields.get(name_of(resource), ())
-    selected = bool(find_selection(settings, resource))
+    selected = bool(find_selector(settings, resource))
     return Kind(resource, KindHandlers.of(handlers), tuple(map(parse_field, fields)), selected)
 
 
@@ -174,16 +214,13 @@ def _share(kind: Kind | None, readers: Collection[R]) -> Iterator[tuple[tuple[tu
         yield from ((reader.labels, (reader,)) for reader in readers)
 
 
-def find_selection(
+def find_selector(
     settings: OperatorSettings, resource: Resource, labels: Iterable[tuple[str, str]] = ()
-) -> dict[str, str]:
-    """Return the parameters of lists and watches of a kind: what the settings select, among objects with *labels*."""
+) -> ObjectSelector:
+    """Return what the settings select of a kind, among objects with *labels*."""
     watching = settings.watching
-    wanted = {
-        "labelSelector": [f"{name}={value}" for name, value in labels] + watching.label_selectors.collect(resource),
-        "fieldSelector": watching.field_selectors.collect(resource),
-    }
-    return {name: ",".join(selectors) for name, selectors in wanted.items() if selectors}
+    wanted = (*(f"{name}={value}" for name, value in labels), *watching.label_selectors.collect(resource))
+    return ObjectSelector(wanted, tuple(watching.field_selectors.collect(resource)))
 
 
 def name_of(resource: Resource) -> str:

@@ -18,16 +18,17 @@ from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.watch import RawObject
 from trioperator._runtime.cache import ObjectCache, ObjectState
 from trioperator._runtime.indexing import Indexing
+from trioperator._runtime.leaving import LEFT
 from trioperator._runtime.result import DONE, RequeueAt, Result
 from trioperator._runtime.watching.reflector import Observer
 from trioperator._runtime.watching.targets import Read
 from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue
 
-__all__ = ["Reader", "RelatedKind", "Stage", "Unindexed", "View", "open_indexing"]
-
 # So many objects are indexed at the same time, at most. More threads of short sync functions only wait for each other.
 _AT_ONCE: Final = 16
 _NO_HANDLERS: Final = KindHandlers()
+# Types of events that are not replaced by newer ones.
+_KEPT: Final = frozenset({"DELETED", LEFT})
 
 
 class _List:
@@ -60,7 +61,7 @@ class Unindexed:
     def add(self, type: str | None, obj: RawObject, *, limit: int) -> None:
         """Add an event. Beyond *limit*, a newer state replaces the one before it, which still tells if it is new."""
         last = self._events[-1] if self._events else None
-        if isinstance(last, tuple) and len(self._events) >= limit and "DELETED" not in (type, last[0]):
+        if isinstance(last, tuple) and len(self._events) >= limit and _KEPT.isdisjoint((type, last[0])):
             self._events[-1] = last[0], obj
         else:
             self._events.append((type, obj))
@@ -171,6 +172,10 @@ class View:
         if newest.awaited and self._is_listed:
             self._take_list({*listed, *self._unindexed})
         self._finish_list(newest)
+
+    def list_keys(self) -> set[str]:
+        """Return the keys of the objects that are cached, or are going to be when they are indexed."""
+        return {*self._unindexed, *(() if self.cache is None else self.cache.objects)}
 
     def rewind(self) -> None:
         """Take the next list as it is, though it is older than what was seen: as after a start."""

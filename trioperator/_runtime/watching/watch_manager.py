@@ -23,8 +23,6 @@ from trioperator._runtime.watching.targets import Key, Requirements, name_of, se
 from trioperator._runtime.watching.view import RelatedKind
 from trioperator._runtime.watching.watch_set import PATIENCE, WatchSet
 
-__all__ = ["Related", "WatchManager", "Webhooks"]
-
 
 class Webhooks(Protocol):
     """What serves the webhooks of the operator, as far as watches are concerned."""

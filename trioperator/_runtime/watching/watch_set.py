@@ -19,20 +19,14 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
 from trioperator._runtime.cache import Kind, Memory, ObjectCache, ObjectState
+from trioperator._runtime.watching.deletion_checker import METADATA, DeletionChecker
 from trioperator._runtime.watching.index_gate import IndexGate
 from trioperator._runtime.watching.reflector import Callbacks, Observer, Reflector
 from trioperator._runtime.watching.targets import Key, Target
 from trioperator._runtime.watching.view import RelatedKind, Stage, View
 
-__all__ = ["StopsDaemons", "WatchSet"]
-
 # Seconds that one kind may take with its first list before the others go on without it.
 PATIENCE: Final = 5.0
-# What is enough for the records of children, and for mappers that look at nothing else.
-_METADATA: Final = (
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
-)
 
 _logger = get_logger("trioperator.runtime.watching")
 
@@ -44,13 +38,17 @@ class StopsDaemons(Protocol):
 
 
 class _Watch:
-    """One watch: a reflector, and the view of the objects that it brings."""
+    """One watch: a reflector, and the view of the objects that it brings; with a selector, a checker between them."""
 
-    __slots__ = ("gone", "reflector", "scope", "view")
+    __slots__ = ("checker", "gone", "parameters", "reflector", "scope", "view")
 
-    def __init__(self, view: View, reflector: Reflector) -> None:
+    def __init__(
+        self, view: View, reflector: Reflector, parameters: Mapping[str, str], checker: DeletionChecker | None
+    ) -> None:
         self.view = view
         self.reflector = reflector
+        self.parameters = parameters
+        self.checker = checker
         self.scope = trio.CancelScope()
         self.gone = False  # the kind or the namespace, and all objects with it
 
@@ -116,7 +114,7 @@ class WatchSet:
             for state in cache:
                 cache.predecessors.hand_over(state)
                 remembered[state.uid] = state.remember()
-            remembered |= cache.predecessors.remember()
+            remembered |= {**cache.leaving.remember(), **cache.predecessors.remember()}
         return remembered
 
     # -- starting and stopping
@@ -181,12 +179,17 @@ class WatchSet:
         """Let a watch be for what a target says now: a CRD that has changed may have other subresources."""
         if watch.view.cache is not None and target.kind is not None:
             watch.view.cache.update_kind(target.kind)
-        if watch.view.adjust(target.related):
-            watch.reflector.restart(self._select_client(target))
+        parameters = target.configured.parameters if watch.checker is None else target.parameters
+        if watch.view.adjust(target.related) or parameters != watch.parameters:
+            watch.parameters = parameters
+            watch.reflector.restart(self._select_client(target, parameters))
 
     async def _serve_watch(self, watch: _Watch) -> None:
         with watch.scope:
-            await watch.reflector.serve()
+            async with trio.open_nursery() as nursery:
+                if watch.checker is not None:
+                    nursery.start_soon(watch.checker.serve, watch.reflector.path, name="check deletions")
+                await watch.reflector.serve()
         watch.view.close(gone=watch.gone)
         cache = watch.view.cache
         if cache is None:
@@ -213,17 +216,20 @@ class WatchSet:
         cache = None if target.kind is None else self._make_object_cache(key, target.kind, served)
         view = View(key.namespace, self._stage, cache=cache)
         view.adjust(target.related)
+        checker = None
+        if target.inferred:
+            checker = DeletionChecker(self._client, key.resource, view, target.configured, active=self.gate.active)
         path = key.resource.get_path(namespace=key.namespace)
         callbacks = Callbacks(view.rewind, functools.partial(self._distrust, path), self._announce)
-        client = self._select_client(target)
-        reflector = Reflector(client, path, view, consequence=key.consequence, callbacks=callbacks)
-        return _Watch(view, reflector)
+        client = self._select_client(target, target.parameters)
+        reflector = Reflector(client, path, checker or view, consequence=key.consequence, callbacks=callbacks)
+        return _Watch(view, reflector, target.parameters, checker)
 
-    def _select_client(self, target: Target[RelatedKind]) -> ApiClient:
+    def _select_client(self, target: Target[RelatedKind], parameters: Mapping[str, str]) -> ApiClient:
         """Return a client whose lists and watches are of what is read: only the metadata, if nobody reads more."""
-        if target.needs_bodies and not target.parameters:
+        if target.needs_bodies and not parameters:
             return self._client
-        return self._client.selecting(target.parameters, forms=(None, None) if target.needs_bodies else _METADATA)
+        return self._client.selecting(parameters, forms=(None, None) if target.needs_bodies else METADATA)
 
     def _make_object_cache(self, key: Key, kind: Kind, served: Collection[Resource]) -> ObjectCache:
         cache = self._make_cache(kind)

@@ -12,6 +12,7 @@ from trioperator._tooling.checking.kopf_names import find_kopf_annotations, find
 from trioperator._tooling.checking.listing import HandlerSummary, list_handlers
 from trioperator._tooling.checking.problems import Problem, problem_of
 from trioperator._tooling.checking.reconciling import find_reconcile_problems
+from trioperator._tooling.checking.selectors import list_selectors
 from trioperator._tooling.checking.sources import Source
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "find_misspelled_kinds",
     "find_reconcile_problems",
     "list_handlers",
+    "list_selectors",
     "problem_of",
 ]

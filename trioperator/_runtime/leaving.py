@@ -1,0 +1,65 @@
+"""Objects that leave the selector of their watch: they exist, but their watch shows them no more.
+
+Such an object is reconciled once more, in the state that the server has: handlers' filters do not match it any more, so
+its daemons are stopped, and its finalizer is removed. Then it is forgotten, but for what is remembered of objects
+during a pause, too: it may come back.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from trioperator._runtime.kind import Memory
+
+#: The types of events that watches do not have: an object has left the selector; one that is older than the operator
+#: has entered it.
+LEFT: Final = "LEFT"
+ENTERED: Final = "ENTERED"
+
+# How many objects are remembered. Whether one of them still exists is not known.
+_MAX_REMEMBERED: Final = 10_000
+
+
+class _State(Protocol):
+    """The cached state of an object."""
+
+    @property
+    def uid(self) -> str: ...
+    def remember(self) -> Memory: ...
+
+
+class Leaving:
+    """The objects of a cache that have left its selector and are not forgotten yet, and memories of earlier ones."""
+
+    def __init__(self) -> None:
+        self._states: set[_State] = set()
+        self._memories: dict[str, Memory] = {}
+
+    def __contains__(self, state: _State) -> bool:
+        return state in self._states
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def update(self, state: _State, *, has_left: bool) -> bool:
+        """Take whether an object has left, or has been seen since: it has come back, or is gone. Returns *has_left*."""
+        if has_left:
+            self._states.add(state)
+        elif self._states:
+            self._states.discard(state)
+        return has_left
+
+    def forget(self, state: _State) -> None:
+        """Forget an object for which nothing is left to do, and remember what matters if it comes back."""
+        self._states.discard(state)
+        self._memories[state.uid] = state.remember()
+        if len(self._memories) > _MAX_REMEMBERED:
+            del self._memories[next(iter(self._memories))]
+
+    def take(self, uid: str) -> Memory | None:
+        """Return what is remembered of an object that has come back, if it had left."""
+        return self._memories.pop(uid, None)
+
+    def remember(self) -> dict[str, Memory]:
+        """Return what is remembered of objects that have left."""
+        return dict(self._memories)

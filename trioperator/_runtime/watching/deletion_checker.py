@@ -1,0 +1,228 @@
+"""The deletion checker: tells objects that are gone from those that have only left the selector of their watch.
+
+A watch with a selector shows either as a deletion, and a list shows neither. So the server is asked, by a list of the
+one name: with the selectors of the settings, but without what was inferred from handlers' filters. What it has is
+passed on in the state that it is in. To all who read the watch, that is a change like any other, by which the object
+stops to match their filters. Only what is gone is passed on as deleted.
+
+Objects may also leave while nobody watches, and keep the finalizer, which nobody else would remove. They are looked for
+once when objects begin to be handled, by a list of the metadata of all.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import math
+import re
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+import msgspec
+import trio
+
+from trioperator._concurrency.backoff import Backoff
+from trioperator._concurrency.clock import wall_now
+from trioperator._kube.api_client import ApiClient
+from trioperator._kube.objects import RawObject
+from trioperator._logs import get_logger
+from trioperator._model.resource import Resource
+from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.leaving import ENTERED, LEFT
+from trioperator._runtime.watching.object_selector import ObjectSelector
+from trioperator._runtime.watching.paging import Pager
+from trioperator._runtime.watching.view import View
+from trioperator.errors import ApiError, TrioperatorError
+
+#: The forms of lists and watches with nothing but the metadata of objects.
+METADATA: Final = (
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+)
+
+_logger = get_logger("trioperator.runtime.watching")
+
+# Requests at the same time.
+_AT_ONCE: Final = 4
+_BACKOFF: Final = Backoff(initial=0.5, maximum=30.0, jitter=0.25)
+# Of servers that do not select by names: what their watches show is believed.
+_UNSUPPORTED: Final = frozenset({400, 405, 422})
+# What has a meaning in selectors of fields.
+_SPECIAL: Final = re.compile(r"[\\,=]")
+# Seconds by which clocks may differ: an object that is created at such a time before the start may be a new one.
+_SKEW: Final = datetime.timedelta(seconds=60)
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    created: datetime.datetime | None = msgspec.field(name="creationTimestamp", default=None)
+    finalizers: list[str] | None = None
+
+
+class _Head(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+
+
+class _Suspect(NamedTuple):
+    """An object to ask for. It was shown as deleted by an *event*, is missing in a list, or has the finalizer."""
+
+    key: str
+    namespace: str
+    name: str
+    event: RawObject | None = None
+    is_missing: bool = False
+
+
+class DeletionChecker:
+    """An observer between the reflector of a watch of *resource* with an inferred selector, and its *view*.
+
+    Requests are made with the *configured* selector only. ``active`` is set when objects begin to be handled: what has
+    left before that was left to others.
+    """
+
+    def __init__(
+        self, client: ApiClient, resource: Resource, view: View, configured: ObjectSelector, *, active: trio.Event
+    ) -> None:
+        assert view.cache is not None
+        self._client = client
+        self._resource = resource
+        self._view = view
+        self._cache: ObjectCache = view.cache
+        self._configured = configured
+        self._active = active
+        self._began = wall_now()
+        self._suspects: dict[str, _Suspect] = {}
+        self._unasked: set[str] = set()  # of these, the ones that are missing in a list, and were not asked for yet
+        self._gone: set[str] = set()  # what was missing in a list, and is gone
+        self._queue = trio.open_memory_channel[_Suspect](math.inf)
+
+    def observe(self, type: str | None, obj: RawObject) -> str:
+        """Take a watch event, or with type None an object of a list. Returns the object's key."""
+        key = obj.key
+        if type == "DELETED" and self._is_doubtful(key):
+            self._suspect(_Suspect(key, obj.namespace, obj.name, obj))
+            return key
+        if self._suspects:
+            self._clear(key)
+        has_entered = type == "ADDED" and key not in self._cache.objects and self._is_old(obj)
+        return self._view.observe(ENTERED if has_entered else type, obj)
+
+    def replace(self, listed: Collection[str]) -> None:
+        """Take the keys of a complete list. What is cached and not listed is gone, or has left."""
+        missing = {key for key in self._cache.objects if key not in listed and self._is_doubtful(key)}
+        self._view.replace({*listed, *missing})
+        for key in missing - self._suspects.keys():
+            state = self._cache.objects[key]
+            if state not in self._cache.leaving:
+                self._unasked.add(key)
+                self._suspect(_Suspect(key, state.namespace or "", state.name, is_missing=True))
+
+    async def serve(self, path: str) -> None:
+        """Ask for what was shown as deleted, until cancelled; once, look for finalizers of what left unseen."""
+        async with trio.open_nursery() as nursery:
+            for number in range(_AT_ONCE):
+                nursery.start_soon(self._work, name=f"check deletions {number + 1}")
+            await self._active.wait()
+            await self._cache.listed.wait()
+            if self._cache.kind.handlers.needs_state:
+                await self._find_finalized(path)
+
+    def _is_doubtful(self, key: str) -> bool:
+        """Check whether it matters if an object is gone, or has left: not if it is only indexed or others handle it."""
+        state, handlers = self._cache.objects.get(key), self._cache.kind.handlers
+        if handlers.is_index_only or not self._cache.handles(key):
+            return False
+        return bool(handlers.events) if state is None else not state.deletion_handled
+
+    def _is_old(self, obj: RawObject) -> bool:
+        """Check whether an object that is new to the watch existed before it: then it has entered the selector."""
+        try:
+            created = _decode_head(obj.raw).metadata.created
+        except msgspec.MsgspecError:
+            return False
+        return created is not None and created < self._began - _SKEW
+
+    def _suspect(self, suspect: _Suspect) -> None:
+        self._suspects[suspect.key] = suspect
+        self._queue[0].send_nowait(suspect)
+
+    def _clear(self, key: str) -> None:
+        """Clear an object of a suspicion: it was seen again, or was asked for."""
+        if self._suspects.pop(key, None) is not None:
+            self._unasked.discard(key)
+            self._remove_gone()
+
+    async def _work(self) -> None:
+        async for suspect in self._queue[1]:
+            await self._check(suspect)
+
+    async def _check(self, suspect: _Suspect) -> None:
+        """Ask for an object until there is an answer, or it is seen again, and pass on what has become of it."""
+        for attempt in itertools.count(1):
+            if self._suspects.get(suspect.key) is not suspect:
+                return
+            try:
+                found = await self._find(suspect)
+            except TrioperatorError as error:
+                if not (isinstance(error, ApiError) and error.status in _UNSUPPORTED):
+                    _logger.debug("Whether %s is deleted has to be asked again: %s", suspect.name, error)
+                    self._unasked.discard(suspect.key)
+                    self._remove_gone()
+                    await trio.sleep(_BACKOFF.delay(attempt))
+                    continue
+                found = None
+            if self._suspects.get(suspect.key) is suspect:
+                self._judge(suspect, found)
+            return
+
+    async def _find(self, suspect: _Suspect) -> RawObject | None:
+        """Return an object as the server has it; None if it is gone, or is another one of the same name."""
+        name = _SPECIAL.sub(r"\\\g<0>", suspect.name)
+        named = self._configured.join(ObjectSelector(fields=(f"metadata.name={name}",)))
+        path = self._resource.get_path(suspect.namespace or None)
+        page = await self._client.list_page(path, params=named.parameters, backoffs=())
+        unreadable = (broken.identity for broken in page.broken if broken.identity is not None)
+        return next((obj for obj in (*page.items, *unreadable) if obj.key == suspect.key), None)
+
+    def _judge(self, suspect: _Suspect, found: RawObject | None) -> None:
+        """Pass on what has become of an object."""
+        if suspect.is_missing and found is None:
+            self._gone.add(suspect.key)
+        self._clear(suspect.key)
+        if found is not None:
+            self._view.observe(LEFT, found)
+        elif suspect.event is not None:
+            self._view.observe("DELETED", suspect.event)
+
+    def _remove_gone(self) -> None:
+        """Remove what is gone, when everything was asked for: each time all keys are gone through."""
+        if self._gone and not self._unasked:
+            gone, self._gone = self._gone, set()
+            self._view.replace(self._view.list_keys() - gone)
+
+    async def _find_finalized(self, path: str) -> None:
+        """Look for objects that are not selected, and have the finalizer."""
+        for attempt in itertools.count(1):
+            try:
+                await self._list_finalized(path)
+            except TrioperatorError as error:
+                _logger.debug("Finalizers of objects at %s will be looked for again: %s", path, error)
+                await trio.sleep(_BACKOFF.delay(attempt))
+            else:
+                return
+
+    async def _list_finalized(self, path: str) -> None:
+        settings, token = self._client.settings, ""
+        client = self._client.selecting(self._configured.parameters, forms=METADATA)
+        pager = Pager(client, path, settings=settings)
+        while True:
+            page = await pager.get(token)
+            for obj in page.items:
+                finalizers = _decode_head(obj.raw).metadata.finalizers or ()
+                if settings.persistence.finalizer in finalizers and obj.key not in self._cache.objects:
+                    self._suspect(_Suspect(obj.key, obj.namespace, obj.name))
+            token = page.next
+            if not token:
+                return

@@ -1,0 +1,152 @@
+"""Object selectors: which objects of a kind all who read it require, in terms that the API server can evaluate. Pure.
+
+One that is inferred is never narrower than what is required: the filters of handlers are evaluated in any case, too.
+It can be wider, as a label selector is one conjunction: of handlers with different labels it has those that all of them
+name. Callbacks, annotations and most fields cannot be evaluated by the server at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from trioperator._handling.handlers.filters import ABSENT, PRESENT
+from trioperator._handling.handlers.handler import ChangeHandler, ResourceHandler
+
+# More values of a label than that make URLs too long.
+_MAX_VALUES: Final = 50
+# What API servers accept as names and values of labels, and as values of fields: anything else would be an error.
+_PART: Final = r"[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?"
+_KEY: Final = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_PART}", re.ASCII)
+_VALUE: Final = re.compile(rf"(?:{_PART})?", re.ASCII)
+_FIELD_VALUE: Final = re.compile(r"[^,=!\\]+")
+# Fields that can be selected by of all kinds.
+_COMMON: Final = frozenset({"metadata.name", "metadata.namespace"})
+
+
+class _Any(msgspec.Struct, frozen=True):
+    """A label that is there, with any value."""
+
+
+class _Absent(msgspec.Struct, frozen=True):
+    """A label that is not there."""
+
+
+class _OneOf(msgspec.Struct, frozen=True):
+    """A label with one of some values."""
+
+    values: frozenset[str]
+
+
+_Condition = _Any | _Absent | _OneOf
+
+
+class ObjectSelector(msgspec.Struct, frozen=True):
+    """What the API server selects of a kind: the ``labels`` and ``fields`` of its selectors. Empty, it is all of it."""
+
+    labels: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.labels or self.fields)
+
+    def __str__(self) -> str:
+        return ",".join((*self.labels, *self.fields))
+
+    def join(self, other: ObjectSelector) -> ObjectSelector:
+        """Return the selection of what is in both."""
+        return ObjectSelector((*self.labels, *other.labels), (*self.fields, *other.fields))
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The parameters of lists and watches."""
+        texts = {"labelSelector": self.labels, "fieldSelector": self.fields}
+        return {name: ",".join(selectors) for name, selectors in texts.items() if selectors}
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """What one reader requires of objects: conditions of labels, and values of fields. Empty, it reads all of them."""
+
+    labels: Mapping[str, _Condition] = {}
+    fields: Mapping[str, str] = {}
+
+
+#: That of a reader of all objects.
+EVERYTHING: Final = Requirement()
+
+
+def require_labels(labels: Iterable[tuple[str, str]]) -> Requirement:
+    """Return the requirement of a reader of objects with these labels."""
+    return Requirement(dict(_read_labels(dict(labels))))
+
+
+def require(handler: ResourceHandler, selectable: Iterable[str] = ()) -> Requirement:
+    """Return what a handler requires of an object to be called for it, as far as the server can evaluate that."""
+    return Requirement(dict(_read_labels(handler.labels or {})), dict(_read_field(handler, selectable)))
+
+
+def infer_selector(requirements: Iterable[Requirement]) -> ObjectSelector:
+    """Return the narrowest selection with all that any of the readers requires. Without readers, it is empty."""
+    first, *others = (*requirements,) or (EVERYTHING,)
+    labels, fields = dict(first.labels), dict(first.fields)
+    for other in others:
+        joined = ((key, _join(labels[key], other.labels[key])) for key in labels.keys() & other.labels.keys())
+        labels = {key: condition for key, condition in joined if condition is not None}
+        fields = {key: value for key, value in fields.items() if other.fields.get(key) == value}
+    texts = (_write(key, condition) for key, condition in sorted(labels.items()))
+    return ObjectSelector(tuple(texts), tuple(f"{key}={value}" for key, value in sorted(fields.items())))
+
+
+def _read_labels(labels: Mapping[str, Any]) -> Iterator[tuple[str, _Condition]]:
+    for key, wanted in labels.items():
+        if not (isinstance(key, str) and _KEY.fullmatch(key)):
+            continue
+        if wanted is PRESENT:
+            yield key, _Any()
+        elif wanted is ABSENT or wanted is None:
+            yield key, _Absent()
+        elif isinstance(wanted, str) and _VALUE.fullmatch(wanted):
+            yield key, _OneOf(frozenset({wanted}))
+
+
+def _read_field(handler: ResourceHandler, selectable: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the field that a handler requires to have a value.
+
+    What a handler of changes requires may be true of the object before a change, or of what is stored of it.
+    """
+    field, wanted = ".".join(handler.field or ()), handler.value
+    if not isinstance(wanted, str) or not _FIELD_VALUE.fullmatch(wanted):
+        return
+    if isinstance(handler, ChangeHandler):
+        if not handler.needs_change and field in selectable and field.startswith("spec."):
+            yield field, wanted
+    elif field in _COMMON or field in selectable:
+        yield field, wanted
+
+
+def _join(one: _Condition, other: _Condition) -> _Condition | None:
+    """Return the condition for what meets either of two; None if no selector can say that."""
+    match one, other:
+        case _OneOf(), _OneOf():
+            values = one.values | other.values
+            return _OneOf(values) if len(values) <= _MAX_VALUES else _Any()
+        case _Absent(), _Absent():
+            return one
+        case (_Absent(), _) | (_, _Absent()):
+            return None
+        case _:
+            return _Any()
+
+
+def _write(key: str, condition: _Condition) -> str:
+    match condition:
+        case _Any():
+            return key
+        case _Absent():
+            return f"!{key}"
+        case _OneOf(values):
+            first, *others = sorted(values)
+            return f"{key} in ({','.join((first, *others))})" if others else f"{key}={first}"
