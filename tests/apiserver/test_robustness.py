@@ -249,7 +249,7 @@ def test_no_request_crashes_the_server(authorization: str, sent: list[Request]) 
         st.binary(max_size=40)
         | st.builds(
             lambda request, length: (
-                b"%b %b HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b"
+                b"%b %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
                 % (request.method.encode(), request.path.encode(), length or len(request.body), request.body)
             ),
             requests,
@@ -257,7 +257,7 @@ def test_no_request_crashes_the_server(authorization: str, sent: list[Request]) 
         )
         | st.builds(
             lambda request, trailer: (
-                b"POST %b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n%b\r\n\r\n"
+                b"POST %b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n%b\r\n\r\n"
                 % (request.path.encode(), len(request.body), request.body, trailer)
             ),
             requests.filter(lambda request: bool(request.body)),

@@ -213,7 +213,7 @@ def _requests(rng: random.Random, count: int) -> Iterator[bytes]:
         path = rng.choice(KINDS) + rng.choice(("", "/a", "/a", "/shapes.conformance.dev", "/a/status", "/a/scale"))
         kind = rng.choice(_TYPES[3:]) if method == "PATCH" else rng.choice(_TYPES)
         body = b"" if method == "GET" else _body(rng, kind)
-        head = f"{method} {path}{rng.choice(_QUERIES)} HTTP/1.1\r\nContent-Type: {kind}\r\n"
+        head = f"{method} {path}{rng.choice(_QUERIES)} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\n"
         head += f"Accept: {rng.choice(_ACCEPTS)}\r\n"
         if rng.random() < 0.1:
             trailer = b"0\r\nImpersonate-User: nobody\r\nAuthorization: Bearer x\r\n\r\n"

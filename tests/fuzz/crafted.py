@@ -40,7 +40,9 @@ class Sent:
 
     def as_bytes(self) -> bytes:
         """Return the request as it is sent."""
-        head = f"{self.method} {self.path} HTTP/1.1\r\nContent-Type: {self.type}\r\n{self.head}".encode("latin-1")
+        head = f"{self.method} {self.path} HTTP/1.1\r\nHost: x\r\nContent-Type: {self.type}\r\n{self.head}".encode(
+            "latin-1"
+        )
         return head + b"Content-Length: %d\r\n\r\n" % len(self.body) + self.body
 
 

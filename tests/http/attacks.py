@@ -1,11 +1,14 @@
-"""Bytes that no web server may be ended by: what was found by attacks, and a generator of more."""
+"""Bytes that no web server may be ended by: what was found by attacks, and a generator of more.
+
+``SMUGGLED`` are requests that two servers behind each other may understand in different ways.
+"""
 
 from __future__ import annotations
 
 import random
 from typing import Final
 
-__all__ = ["ATTACKS", "CONNECT_H2", "mutate"]
+__all__ = ["ATTACKS", "CONNECT_H2", "SMUGGLED", "mutate"]
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HOST: Final = b"Host: x\r\n"
@@ -63,6 +66,60 @@ ATTACKS: Final = {
     "zeros": bytes(100_000),
     "empty lines": b"\r\n" * 10_000,
     "nothing": b"",
+}
+
+_POST: Final = b"POST / HTTP/1.1\r\n" + _HOST
+_CHUNKED: Final = _POST + b"Transfer-Encoding: chunked\r\n\r\n"
+
+SMUGGLED: Final = {
+    "a length and chunks": _POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunks and a length": _POST + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+    "the same length twice": _POST + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+    "two lengths": _POST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+    "a list of lengths": _POST + b"Content-Length: 1, 1\r\n\r\nx",
+    "a length with a sign": _POST + b"Content-Length: +1\r\n\r\nx",
+    "a negative length": _POST + b"Content-Length: -1\r\n\r\nx",
+    "a hexadecimal length": _POST + b"Content-Length: 0x1\r\n\r\nx",
+    "no length at all": _POST + b"Content-Length:\r\n\r\n",
+    "a length of too many digits": _POST + b"Content-Length: 18446744073709551617\r\n\r\nx",
+    "a space before the colon": _POST + b"Content-Length : 1\r\n\r\nx",
+    "an unknown encoding": _POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "the encoding identity": _POST + b"Transfer-Encoding: identity\r\n\r\n",
+    "chunked, but not last": _POST + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "an encoding before chunked": _POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "chunked twice": _POST + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    "two encodings": _POST + b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a vertical tab before chunked": _POST + b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    "an encoding on a line of its own": _POST + b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+    "an empty encoding": _POST + b"Transfer-Encoding:\r\n\r\n",
+    "chunks in HTTP/1.0": b"POST / HTTP/1.0\r\n" + _HOST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a header on two lines": _POST + b"X: a\r\n b\r\n\r\n",
+    "a header that begins with a space": b"POST / HTTP/1.1\r\n X: a\r\n" + _HOST + b"\r\n",
+    "lines that end with LF": b"POST / HTTP/1.1\nHost: x\n\n",
+    "a header that ends with LF": _POST + b"X: y\nY: z\r\n\r\n",
+    "a header that ends with CR": _POST + b"X: y\rY: z\r\n\r\n",
+    "a null byte in a header": _POST + b"X: a\0b\r\n\r\n",
+    "a name that is none": _POST + b"X(y: a\r\n\r\n",
+    "a header without a colon": _POST + b"X\r\n\r\n",
+    "a header without a name": _POST + b": a\r\n\r\n",
+    "no host": b"POST / HTTP/1.1\r\n\r\n",
+    "two hosts": _POST + _HOST + b"\r\n",
+    "a negative chunk": _CHUNKED + b"-1\r\n",
+    "a chunk with a prefix": _CHUNKED + b"0x1\r\nx\r\n0\r\n\r\n",
+    "a chunk with a space": _CHUNKED + b"1 \r\nx\r\n0\r\n\r\n",
+    "a chunk that ends with LF": _CHUNKED + b"1\nx\n0\n\n",
+    "a chunk that is longer": _CHUNKED + b"1\r\nxyz\r\n0\r\n\r\n",
+    "an extension that ends with LF": _CHUNKED + b"1;a\nx\r\n0\r\n\r\n",
+    "an extension that ends with CR": _CHUNKED + b"1;a\rb\r\nx\r\n0\r\n\r\n",
+    "a chunk that overflows": _CHUNKED + b"10000000000000001\r\nx\r\n0\r\n\r\n",
+    "a length in the trailer": _CHUNKED + b"0\r\nContent-Length: 5\r\n\r\n",
+    "a target with a space": b"POST /a b HTTP/1.1\r\n" + _HOST + b"\r\n",
+    "a target with other bytes than ASCII": b"POST /\xff HTTP/1.1\r\n" + _HOST + b"\r\n",
+    "a target with control characters": b"POST /\x01 HTTP/1.1\r\n" + _HOST + b"\r\n",
+    "a target that is a URL": b"POST http://y/ HTTP/1.1\r\n" + _HOST + b"\r\n",
+    "another version": b"POST / HTTP/1.2\r\n" + _HOST + b"\r\n",
+    "a version before 1.0": b"GET / HTTP/0.9\r\n" + _HOST + b"\r\n",
+    "no version": b"GET /\r\n\r\n",
 }
 
 _TOKENS: Final = (

@@ -84,7 +84,12 @@ async def test_requests_may_be_fragmented_and_pipelined(cluster_url: str) -> Non
     ("sent", "code"),
     [
         (b"\x16\x03\x01 hello\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: %b\r\n" % (at, b"x" * 1000) for at in range(100)) + b"\r\n", 431),
+        (
+            b"GET / HTTP/1.1\r\nHost: x\r\n"
+            + b"".join(b"X-%d: %b\r\n" % (at, b"x" * 1000) for at in range(100))
+            + b"\r\n",
+            431,
+        ),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 1_000_000, 413),
     ],
 )
@@ -211,7 +216,8 @@ async def client(cluster: Cluster, nursery: trio.Nursery) -> Client:
 
 class TestTime:
     @pytest.mark.parametrize(
-        "sent", [b"G", b"GET / HTTP/1.1\r\nA: b\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
+        "sent",
+        [b"G", b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"],
     )
     async def test_an_incomplete_request_times_out_after_a_minute(
         self, autojump_clock: object, client: Client, sent: bytes
@@ -231,7 +237,7 @@ class TestTime:
                     await client.stream.send_all(b"x")
                     await trio.sleep(7)
 
-        await client.stream.send_all(b"GET / HTTP/1.1\r\nA: ")
+        await client.stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\nA: ")
         nursery.start_soon(drip)
         assert (await client.read_to_the_end()).startswith(b"HTTP/1.1 408 ")
         assert trio.current_time() < 62
@@ -239,7 +245,7 @@ class TestTime:
     async def test_the_timeout_restarts_with_each_request(self, autojump_clock: object, client: Client) -> None:
         for _ in range(5):
             await trio.sleep(50)
-            await client.stream.send_all(b"GET /healthz HTTP/1.1\r\n")
+            await client.stream.send_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
             await trio.sleep(50)
             await client.stream.send_all(b"\r\n")
             assert (await client.read_until(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 OK")
@@ -249,7 +255,9 @@ class TestTime:
         assert trio.current_time() == 600
 
     async def test_a_silent_watch_is_not_idle(self, autojump_clock: object, client: Client, cluster: Cluster) -> None:
-        await client.stream.send_all(f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=3000 HTTP/1.1\r\n\r\n".encode())
+        await client.stream.send_all(
+            f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=3000 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        )
         await client.read_until(b"\r\n\r\n")
         await trio.sleep(2000)
         await cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}})
@@ -260,17 +268,19 @@ class TestTime:
     async def test_a_request_pipelined_after_a_watch_is_answered_after_it(
         self, autojump_clock: object, client: Client
     ) -> None:
-        await client.stream.send_all(f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=100 HTTP/1.1\r\n\r\n".encode())
+        await client.stream.send_all(
+            f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=100 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        )
         await client.read_until(b"\r\n\r\n")
-        await client.stream.send_all(b"GET /healthz HTTP/1.1\r\n\r\n")
+        await client.stream.send_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert (await client.read_until(b"ok")).startswith(b"0\r\n\r\nHTTP/1.1 200 OK")
         assert trio.current_time() == 100
 
     async def test_a_client_that_reads_nothing_is_disconnected(self, autojump_clock: object, client: Client) -> None:
-        await client.stream.send_all(b"GET /openapi/v2 HTTP/1.1\r\n\r\n")
+        await client.stream.send_all(b"GET /openapi/v2 HTTP/1.1\r\nHost: x\r\n\r\n")
         await trio.sleep(61)
         with pytest.raises((trio.BrokenResourceError, trio.ClosedResourceError)):
-            await client.stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
+            await client.stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 
     async def test_a_client_that_reads_slowly_is_not_disconnected(
         self, autojump_clock: object, client: Client, cluster: Cluster
@@ -280,7 +290,7 @@ class TestTime:
             await cluster.apply(
                 {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"n{number}"}, "data": content}
             )
-        await client.stream.send_all(f"GET {CONFIG_MAPS} HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
+        await client.stream.send_all(f"GET {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         while data := bytes(await client.stream.receive_some(65_536)):
             client.received += data
             await trio.sleep(10)
@@ -293,7 +303,7 @@ async def test_a_slow_watcher_gets_410_and_blocks_nobody(autojump_clock: object,
     ours, theirs = trio.testing.lockstep_stream_pair()
     nursery.start_soon(partial(serve_stream, cluster.api, theirs))
     client = Client(ours)
-    await ours.send_all(f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\n\r\n".encode())
+    await ours.send_all(f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     await client.read_until(b"\r\n\r\n")
     await cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
     for number in range(200):

@@ -1,4 +1,4 @@
-"""A lean HTTP/1.1 server for the API, on Trio streams, with httptools as the parser.
+"""A lean HTTP/1.1 server for the API, on Trio streams, with the operator's request parser.
 
 It serves one API and nothing else: an ASGI server was measured to take several times the CPU per request. Each
 connection has one task, which answers its requests in order; a watch occupies its connection until it ends. Requests
@@ -23,7 +23,7 @@ from ..model.errors import render_status, request_timeout
 from ..model.messages import Handler, Request, Response, Stream
 from ..model.user import ANONYMOUS, User
 from .certificates import user_of_certificate
-from .request_parser import RequestParser
+from .requests import RequestReader
 
 _READ_SIZE: Final = 65_536
 _SEND_SIZE: Final = 262_144  # bytes
@@ -92,18 +92,18 @@ async def serve_stream(
 
     ``user`` is the user that the connection itself authenticates.
     """
-    parser = RequestParser(body_limit=handler.body_limit, user=user, local_only=local_only)
+    reader = RequestReader(body_limit=handler.body_limit, user=user, local_only=local_only)
     with contextlib.suppress(*_DISCONNECTED):
-        await _Connection(handler, stream, parser).serve()
+        await _Connection(handler, stream, reader).serve()
 
 
 class _Connection:
     """One connection. Its requests are answered in order, and must arrive within a time limit."""
 
-    def __init__(self, handler: Handler, stream: trio.abc.Stream, parser: RequestParser) -> None:
+    def __init__(self, handler: Handler, stream: trio.abc.Stream, reader: RequestReader) -> None:
         self._handler = handler
         self._stream = stream
-        self._parser = parser
+        self._reader = reader
         self._deadline = trio.current_time() + _IDLE_TIMEOUT
         self._stall_scope = trio.CancelScope()
 
@@ -113,36 +113,35 @@ class _Connection:
             await self._serve()
 
     async def _serve(self) -> None:
-        parser = self._parser
+        reader = self._reader
         while True:
-            while parser.requests:
-                request, keep = parser.requests.popleft()
-                if not await self._respond(request, keep and not parser.is_upgrade):
+            while reader.requests:
+                request, keep = reader.requests.popleft()
+                if not await self._respond(request, keep):
                     return
-                self._deadline = trio.current_time() + (_REQUEST_TIMEOUT if parser.is_mid_request else _IDLE_TIMEOUT)
-            if parser.error is not None:
-                await self._send_error(parser.error)
+                self._deadline = trio.current_time() + (_REQUEST_TIMEOUT if reader.is_mid_request else _IDLE_TIMEOUT)
+            if reader.error is not None:
+                await self._send_error(reader.error)
                 return
             if not await self._read():
                 return
 
     async def _read(self) -> bool:
         """Receive and parse data. Returns False at the end of the stream."""
-        parser = self._parser
+        reader = self._reader
         data: bytes | bytearray = b""
         with trio.move_on_at(self._deadline) as scope:
             data = await self._stream.receive_some(_READ_SIZE)
-        if scope.cancelled_caught and parser.is_mid_request:
-            parser.error = request_timeout(_REQUEST_TIMEOUT)
+        if scope.cancelled_caught and reader.is_mid_request:
+            reader.error = request_timeout(_REQUEST_TIMEOUT)
             return True
         if not data:
             return False
-        started = parser.started
-        parser.feed(bytes(data))
-        if parser.started > started:
+        started = reader.started
+        reader.feed(bytes(data))
+        if reader.started > started:
             self._deadline = trio.current_time() + _REQUEST_TIMEOUT
-        if parser.expects_continue and parser.error is None:
-            parser.expects_continue = False
+        if reader.take_expectation():
             await self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
         return True
 
@@ -199,13 +198,13 @@ class _Connection:
 
     async def _wait_for_disconnect(self, scope: trio.CancelScope) -> None:
         """Cancel the scope when the client disconnects. A pipelined request is kept, and stops the reading."""
-        parser = self._parser
+        reader = self._reader
         with contextlib.suppress(*_DISCONNECTED):
-            while not (parser.requests or parser.error or parser.is_upgrade):
+            while not (reader.requests or reader.error):
                 data = await self._stream.receive_some(_READ_SIZE)
                 if not data:
                     break
-                parser.feed(bytes(data))
+                reader.feed(bytes(data))
             else:
                 await trio.sleep_forever()
         scope.cancel(reason="the client disconnected")

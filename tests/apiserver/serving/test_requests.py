@@ -1,4 +1,4 @@
-"""Parsing of requests: in any fragments, malformed, and of any size."""
+"""Reading of requests: in any fragments, malformed, and of any size."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trioperator._http.request_parser import HEAD_LIMIT
 from trioperator.apiserver.model.messages import Request
-from trioperator.apiserver.serving.request_parser import HEAD_LIMIT, RequestParser
+from trioperator.apiserver.serving.requests import RequestReader
 
 GET = b"GET /a%20b?x=1&y= HTTP/1.1\r\nHost: x\r\nAccept: a\r\nImpersonate-User: u\r\n\r\n"
-POST = b"POST /c HTTP/1.1\r\nContent-Length: 2\r\nContent-Type: j\r\n\r\n{}"
-CHUNKED = b"PUT /d HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
-LAST = b"DELETE /e HTTP/1.1\r\nConnection: close\r\n\r\n"
+POST = b"POST /c HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Type: j\r\n\r\n{}"
+CHUNKED = b"PUT /d HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+LAST = b"DELETE /e HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
-def parser() -> RequestParser:
-    return RequestParser(body_limit=1000)
+def reader() -> RequestReader:
+    return RequestReader(body_limit=1000)
 
 
 def parse(*pieces: bytes) -> tuple[list[tuple[Request, bool]], int]:
-    found = parser()
+    found = reader()
     for piece in pieces:
         found.feed(piece)
     return list(found.requests), found.error.status if found.error else 0
@@ -74,42 +75,43 @@ def test_a_head_that_is_too_long_is_rejected_and_not_buffered(pieces: list[bytes
 
 
 def test_a_head_within_the_limit_is_accepted() -> None:
-    head = b"GET / HTTP/1.1\r\nX: %b\r\n\r\n" % (b"x" * (HEAD_LIMIT - 2))
+    sizes = len(b"/" + b"X") + len(b"Host" + b"x") + 2 * 32
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nX: %b\r\n\r\n" % (b"x" * (HEAD_LIMIT - sizes))
     assert parse(head)[1] == 0
     assert len(parse(head, head, head)[0]) == 3
 
 
 def test_a_content_length_over_the_limit_is_rejected_before_the_body() -> None:
-    assert parse(b"POST / HTTP/1.1\r\nContent-Length: 1001\r\n\r\n") == ([], 413)
-    assert parse(b"POST / HTTP/1.1\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n") == ([], 413)
+    assert parse(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n") == ([], 413)
+    assert parse(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\nExpect: 100-continue\r\n\r\n") == ([], 413)
 
 
 def test_a_chunked_body_over_the_limit_is_rejected() -> None:
-    assert parse(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"1f4\r\n%b\r\n" % (b"x" * 500) * 3) == (
-        [],
-        413,
-    )
-    request = b"POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert parse(head, b"1f4\r\n%b\r\n" % (b"x" * 500) * 3) == ([], 413)
+    request = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000
     assert len(parse(request, request)[0]) == 2
 
 
-def test_100_continue_is_expected_until_the_body_arrives() -> None:
-    found = parser()
-    found.feed(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
-    assert found.expects_continue
-    found.feed(b"{}")
-    assert not found.expects_continue
+def test_100_continue_is_expected_once_and_not_of_a_body_that_arrives() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    found = reader()
+    found.feed(head)
+    assert [found.take_expectation(), found.take_expectation()] == [True, False]
+    found.feed(b"{}" + head + b"{}")
+    assert not found.take_expectation()
+    assert len(found.requests) == 2
 
 
 def test_a_protocol_upgrade_is_not_started() -> None:
-    found = parser()
-    found.feed(b"POST /exec HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n\x80\x03")
-    assert (len(found.requests), found.is_upgrade, found.error) == (1, True, None)
+    found = reader()
+    found.feed(GET + b"POST /exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n\x80\x03")
+    assert ([keep for _, keep in found.requests], found.error) == ([True, False], None)
     found.feed(GET)
-    assert len(found.requests) == 1
+    assert len(found.requests) == 2
 
 
-CHUNKS = b"PUT /d HTTP/1.1\r\nTransfer-Encoding: chunked\r\nAccept: a\r\n\r\n2\r\n{}\r\n0\r\n"
+CHUNKS = b"PUT /d HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nAccept: a\r\n\r\n2\r\n{}\r\n0\r\n"
 
 
 def test_trailers_are_ignored() -> None:
@@ -137,7 +139,7 @@ def test_an_extension_of_a_chunk_that_does_not_end_is_rejected() -> None:
 
 
 def test_the_first_of_several_equal_headers_counts() -> None:
-    [[request, _]], _ = parse(b"GET / HTTP/1.1\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n")
+    [[request, _]], _ = parse(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nAuthorization: b\r\n\r\n")
     assert request.authorization == "a"
 
 
@@ -149,7 +151,8 @@ def test_the_first_of_several_equal_headers_counts() -> None:
     ],
 )
 def test_requests_that_a_web_page_may_have_sent_are_refused_where_everybody_is_welcome(header: str) -> None:
-    found = RequestParser(body_limit=1000, local_only=True)
+    found = RequestReader(body_limit=1000, local_only=True)
+    header = header if header.startswith("Host") else f"Host: localhost\r\n{header}"
     found.feed(f"POST /c HTTP/1.1\r\nContent-Length: 2\r\n{header}\r\n\r\n{{}}".encode())
     assert found.error is not None
     assert found.error.status == 400
@@ -159,6 +162,6 @@ def test_requests_that_a_web_page_may_have_sent_are_refused_where_everybody_is_w
 
 @pytest.mark.parametrize("header", ["Host: localhost:80", "Host: 127.0.0.1", "Host: [::1]:80", "Accept: x"])
 def test_requests_of_this_machine_are_not_those_of_a_web_page(header: str) -> None:
-    found = RequestParser(body_limit=1000, local_only=True)
-    found.feed(f"GET / HTTP/1.1\r\n{header}\r\n\r\n".encode())
+    found = RequestReader(body_limit=1000, local_only=True)
+    found.feed(f"GET / HTTP/{'1.1' if header.startswith('Host') else '1.0'}\r\n{header}\r\n\r\n".encode())
     assert len(found.requests) == 1
