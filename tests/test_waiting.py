@@ -16,7 +16,6 @@ SHIELDS: Final = {
     "trioperator._http.server": (
         "`stop` sets the deadline of the connections, and is called when the server is cancelled"
     ),
-    "trioperator._http.webhook_listener": "the same",
     "trioperator._concurrency.threads.run_in_nursery_thread": (
         "cancelling the nursery abandons the thread, which ends the wait"
     ),
@@ -74,7 +73,7 @@ SLEEPS: Final = {
     ),
     "trioperator._endpoints.health.serve_health": "for its cancellation",
     "trioperator._http.listener.accept_connections": "backoff after the server has failed",
-    "trioperator._http.server._close_when_cancelled": "for its cancellation",
+    "trioperator._http.server_connection.Connection.wait_for_disconnect": "for the end of the response",
     "trioperator._webhooks.webhooks_app.WebhooksApp.serve": "for its cancellation",
 }
 

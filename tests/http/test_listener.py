@@ -6,8 +6,6 @@ import contextlib
 import errno
 import logging
 import resource
-import subprocess
-import sys
 
 import pytest
 import trio
@@ -42,15 +40,6 @@ async def test_a_server_that_fails_is_restarted_at_the_same_port(
     assert [record.message.split(" at ")[0] for record in caplog.records if record.levelno >= logging.WARNING] == [
         "The web server"
     ] * 3
-
-
-def test_webhooks_are_served_without_the_web_server_of_the_other_endpoints() -> None:
-    code = (
-        "import sys, trioperator._http.webhook_listener, trioperator._webhooks.app;"
-        "print([name for name in sys.modules if name.partition('.')[0] in ('hypercorn', 'h11', 'h2', 'wsproto')])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 def test_servers_leave_files_for_all_else() -> None:

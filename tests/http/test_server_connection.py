@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import trio
@@ -12,30 +13,42 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.http.attacks import ATTACKS
-from trioperator._http.server_connection import Budget, Connection, Limits, Request, Response
+from tests.http.attacks import ATTACKS, SMUGGLED
+from trioperator._http.asgi import AsgiApp, Message, Receive, Send
+from trioperator._http.hypercorn_stream import Caller, Peers
+from trioperator._http.server_connection import Connection, Limits
 from trioperator._http.tls_connection import TlsConnection
 
-LIMIT = 1000
-LIMITS = Limits(idle=60.0, body=lambda path: None if path == "/nothing" else LIMIT, budget=Budget(100_000))
+LIMITS = Limits(idle=60.0, answering=100.0)
+PEERS = Peers(client=("127.0.0.1", 1), server=("127.0.0.1", 2), is_tls=False)
 HEAD = b"POST /a%20b?x=y HTTP/1.1\r\nHost: x\r\nuser-agent: me\r\n"
 GOOD = HEAD + b"Content-Length: 3\r\n\r\nabc"
+JSON = [(b"content-type", b"application/json")]
 
 
 class Bench:
-    """A connection, its client, and the requests so far."""
+    """A connection, its client, and an application with the requests so far, which it answers after a while."""
 
-    def __init__(self, client: trio.SocketStream, transport: TlsConnection) -> None:
+    def __init__(self, client: trio.SocketStream, transport: TlsConnection, app: AsgiApp | None) -> None:
         self.client = client
-        self.requests: list[Request] = []
+        self.scopes: list[Message] = []
+        self.bodies: list[bytes] = []
         self.seconds = 0.0
-        self.connection = Connection(transport, self.answer, LIMITS)
+        self.reads = True
+        self.is_draining = False
+        call = Caller(app or self.answer)
+        self.connection = Connection(transport, call, PEERS, LIMITS, is_draining=lambda: self.is_draining)
         self.ended = trio.Event()
 
-    async def answer(self, request: Request) -> Response:
-        self.requests.append(request)
+    async def answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        self.scopes.append(scope)
+        body, more = b"", self.reads
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        self.bodies.append(body)
         await trio.sleep(self.seconds)
-        return Response(200, b"[]")
+        await respond(send)
 
     async def send(self, *chunks: bytes, pause: float = 0.0) -> None:
         for number, chunk in enumerate(chunks):
@@ -59,13 +72,20 @@ class Bench:
         return received
 
 
+async def respond(send: Send, body: bytes = b"[]", *, status: int = 200, headers: Any = None) -> None:
+    if headers is None:
+        headers = [*JSON, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 @contextlib.asynccontextmanager
-async def connected() -> AsyncIterator[Bench]:
+async def connected(app: AsgiApp | None = None) -> AsyncIterator[Bench]:
     one, other = socket.socketpair()
     one.setblocking(False)
     client = trio.SocketStream(trio.socket.from_stdlib_socket(other))
     transport = TlsConnection(one, None)
-    bench = Bench(client, transport)
+    bench = Bench(client, transport, app)
 
     async def serve() -> None:
         try:
@@ -91,10 +111,12 @@ async def test_a_request_is_passed_on_and_answered(autojump_clock: MockClock) ->
         await bench.send(GOOD)
         expected = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n[]"
         assert await bench.receive() == expected
-    (request,) = bench.requests
-    assert (request.method, request.path, request.query, request.body) == ("POST", "/a b", "x=y", b"abc")
-    assert request.headers == {"Host": "x", "User-Agent": "me", "Content-Length": "3"}
-    assert request.peer is None
+    (scope,) = bench.scopes
+    assert (scope["method"], scope["path"], scope["query_string"]) == ("POST", "/a b", b"x=y")
+    assert (scope["client"], scope["server"], scope["scheme"]) == (PEERS.client, PEERS.server, "http")
+    assert scope["headers"] == [(b"host", b"x"), (b"user-agent", b"me"), (b"content-length", b"3")]
+    assert scope["extensions"] == {"trioperator.sslpeer": None}
+    assert bench.bodies == [b"abc"]
 
 
 @pytest.mark.parametrize("size", [1, 7, 50])
@@ -103,7 +125,7 @@ async def test_requests_may_come_in_pieces_and_together(size: int, autojump_cloc
     async with connected() as bench:
         await bench.send(*(data[at : at + size] for at in range(0, len(data), size)))
         assert statuses(await bench.receive()) == [200, 200, 200]
-    assert [request.body for request in bench.requests] == [b"abc"] * 3
+    assert bench.bodies == [b"abc"] * 3
 
 
 async def test_chunked_bodies_are_joined_without_trailers(autojump_clock: MockClock) -> None:
@@ -111,7 +133,8 @@ async def test_chunked_bodies_are_joined_without_trailers(autojump_clock: MockCl
         chunked = b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\nUser-Agent: evil\r\n\r\n"
         await bench.send(HEAD + chunked)
         assert statuses(await bench.receive()) == [200]
-    assert (bench.requests[0].body, bench.requests[0].headers["User-Agent"]) == (b"abc", "me")
+    assert bench.bodies == [b"abc"]
+    assert (b"user-agent", b"evil") not in bench.scopes[0]["headers"]
 
 
 @pytest.mark.parametrize(
@@ -122,10 +145,8 @@ async def test_chunked_bodies_are_joined_without_trailers(autojump_clock: MockCl
         (b"POST http://x/ HTTP/1.1\r\nHost: x\r\n\r\n", [400]),
         (b"POST / HTTP/2.0\r\nHost: x\r\n\r\n", [505]),
         (HEAD + b"X: " + b"x" * 200_000 + b"\r\n\r\n", [431]),
-        (HEAD + b"Content-Length: 1001\r\n\r\n" + b"x" * 1001, [413]),
-        (HEAD + b"Content-Length: 1001\r\nExpect: 100-continue\r\n\r\n", [413]),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1001 + b"0\r\n\r\n", [413]),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + GOOD, [200]),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\nzz\r\n", [400]),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + b"A: b\r\n" * 30_000, [431]),
         (b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" + GOOD, [200]),
         (HEAD + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n" + GOOD, [200]),
     ],
@@ -166,12 +187,14 @@ async def test_an_idle_connection_is_closed_without_a_word(autojump_clock: MockC
         assert 110 <= trio.current_time() <= 111
 
 
-async def test_a_long_request_is_not_limited_here(autojump_clock: MockClock) -> None:
+async def test_an_answer_may_take_its_time(autojump_clock: MockClock) -> None:
     async with connected() as bench:
-        bench.seconds = 1000
+        bench.seconds = 99
         await bench.send(GOOD)
-        await trio.sleep(999)
-        assert statuses(await bench.read()) == [200]
+        await trio.sleep(98)
+        assert statuses(await bench.receive()) == []
+        await trio.sleep(1)
+        assert statuses(await bench.receive()) == [200]
 
 
 async def test_closing_lets_the_request_in_progress_finish(autojump_clock: MockClock) -> None:
@@ -195,7 +218,7 @@ async def test_closing_an_idle_connection_is_immediate(autojump_clock: MockClock
 
 async def test_an_abandoned_request_gets_an_error(autojump_clock: MockClock) -> None:
     async with connected() as bench:
-        bench.seconds = 1000
+        bench.seconds = 90
         await bench.send(GOOD)
         await trio.sleep(1)
         bench.connection.abandon()
@@ -242,48 +265,186 @@ def test_junk_never_raises(data: bytes, at: int) -> None:
     trio.run(attack, clock=MockClock(autojump_threshold=0))
 
 
-async def test_a_body_for_a_path_with_nothing_is_not_read(autojump_clock: MockClock) -> None:
-    async with connected() as bench:
-        await bench.send(b"POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n")
-        assert statuses(await bench.read()) == [404]
-        assert bench.requests == []
-
-
-async def test_large_bodies_share_a_budget_and_small_ones_need_none(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", SMUGGLED)
+async def test_requests_that_may_be_smuggled_are_refused_with_all_that_follows(
+    name: str, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr("trioperator._http.server_connection._FREE", 10)
-    limits = Limits(idle=60.0, body=lambda path: LIMIT, budget=Budget(500))
-    monkeypatch.setitem(globals(), "LIMITS", limits)
-
-    def request(size: int) -> bytes:
-        return HEAD + b"Content-Length: %d\r\n\r\n" % size + b"x" * size
-
-    async with connected() as one, connected() as two, connected() as three:
-        await one.send(request(400)[:-1])
-        await wait_all_tasks_blocked()
-        assert limits.budget.left == 500 - 389
-        await two.send(request(10), request(200))
-        assert statuses(await two.read()) == [200, 503]
-        await one.send(b"x")
-        assert statuses(await one.receive()) == [200]
-        assert limits.budget.left == 500
-        await three.send(request(400)[:-1])
-        await wait_all_tasks_blocked()
-        await three.client.aclose()
-        await three.ended.wait()
-    assert limits.budget.left == 500
-
-
-async def test_trailers_are_limited(autojump_clock: MockClock) -> None:
     async with connected() as bench:
-        await bench.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n", b"A: b\r\n" * 60_000)
-        assert statuses(await bench.read()) == [431]
-        assert bench.requests == []
+        await bench.send(GOOD + SMUGGLED[name] + GOOD)
+        received = await bench.read()
+    assert statuses(received)[0] == 200
+    assert statuses(received)[1:] in ([400], [501], [505])
+    assert received.count(b"connection: close") == 1
+    assert bench.bodies == [b"abc"]
 
 
-async def test_a_body_in_tiny_chunks_takes_no_more_than_its_size(autojump_clock: MockClock) -> None:
+async def test_a_body_that_the_application_does_not_want_is_not_read(autojump_clock: MockClock) -> None:
     async with connected() as bench:
-        await bench.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"2\r\nxy\r\n" * 500 + b"0\r\n\r\n")
+        bench.reads = False
+        await bench.send(HEAD + b"Content-Length: 900\r\nExpect: 100-continue\r\n\r\n")
+        received = await bench.read()
+        assert statuses(received) == [200], "it need not go on"
+        assert b"connection: close" in received
+        await bench.send(b"x" * 900)  # which may be on its way: it is read, and dropped
+        await bench.ended.wait()
+
+
+async def test_a_body_is_received_when_the_application_asks_for_it(autojump_clock: MockClock) -> None:
+    parts: list[bytes] = []
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            parts.append(message["body"])
+            if not message["more_body"]:
+                break
+            await trio.sleep(1)
+        await respond(send)
+
+    async with connected(app) as bench:
+        await bench.send(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"2\r\nxy\r\n" * 300_000 + b"0\r\n\r\n")
+        assert statuses(await bench.receive()) == []
+        await trio.sleep(100)
         assert statuses(await bench.receive()) == [200]
-        assert bench.requests[0].body == b"xy" * 500
+    assert b"".join(parts) == b"xy" * 300_000
+    assert max(map(len, parts)) <= 65_536
+
+
+async def test_a_stream_is_sent_as_it_comes_and_its_application_learns_when_the_client_is_gone(
+    autojump_clock: MockClock,
+) -> None:
+    kinds: list[str] = []
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        async def stream() -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            while True:
+                await send({"type": "http.response.body", "body": b"tick", "more_body": True})
+                await trio.sleep(50)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream)
+            while (message := await receive())["type"] != "http.disconnect":
+                kinds.append(message["type"])
+            kinds.append(message["type"])
+            nursery.cancel_scope.cancel(reason="the client is gone")
+
+    async with connected(app) as bench:
+        await bench.send(GOOD)
+        await trio.sleep(500)
+        received = await bench.receive()
+        assert b"transfer-encoding: chunked\r\n\r\n4\r\ntick\r\n4\r\ntick\r\n" in received
+        assert kinds == ["http.request"]
+        await bench.client.aclose()
+        await bench.ended.wait()
+    assert kinds == ["http.request", "http.disconnect"]
+
+
+async def test_an_application_whose_client_does_not_read_is_cancelled(autojump_clock: MockClock) -> None:
+    cancelled = trio.Event()
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            while True:
+                await send({"type": "http.response.body", "body": bytes(65_536), "more_body": True})
+        finally:
+            cancelled.set()
+
+    async with connected(app) as bench:
+        await bench.send(GOOD)
+        await cancelled.wait()
+        await bench.ended.wait()
+        assert 10 <= trio.current_time() <= 11
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status", "headers", "expected"),
+    [
+        (b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n", 200, [(b"content-length", b"2")], b"content-length: 2\r\n\r\n"),
+        (b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n", 200, [], b"HTTP/1.1 200 OK\r\n\r\n"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 204, [], b"HTTP/1.1 204 No Content\r\n\r\n"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 200, [], b"chunked\r\n\r\n2\r\n[]\r\n0\r\n\r\n"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 299, [(b"transfer-encoding", b"gzip")], b"2\r\n[]\r\n0\r\n\r\n"),
+        (b"GET / HTTP/1.0\r\n\r\n", 200, [], b"connection: close\r\n\r\n[]"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 200, [(b"connection", b"close")], b"2\r\n[]\r\n0\r\n\r\n"),
+    ],
+)
+async def test_a_response_has_the_body_and_the_end_that_its_client_expects(
+    request_head: bytes, status: int, headers: Any, expected: bytes, autojump_clock: MockClock
+) -> None:
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        await respond(send, status=status, headers=headers)
+
+    async with connected(app) as bench:
+        await bench.send(request_head)
+        received = await bench.receive()
+        assert received.endswith(expected)
+        assert statuses(received) == [status]
+        is_closed = headers == [(b"connection", b"close")] or request_head.startswith(b"GET / HTTP/1.0")
+        assert (b"connection: close" in received) is is_closed
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"[]", [(b"content-length", b"1")]),
+        (b"[]", [(b"content-length", b"3")]),
+        (b"[]", [(b"content-length", b"x")]),
+        (b"[]", [(b"location", b"/x\r\nset-cookie: y")]),
+        (b"[]", [(b"location", b"/x\ny")]),
+    ],
+)
+async def test_a_response_that_its_client_would_misunderstand_ends_the_connection(
+    body: bytes, headers: Any, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        await respond(send, body, headers=headers)
+
+    async with connected(app) as bench:
+        await bench.send(GOOD + GOOD)
+        received = await bench.read()
+    assert len(statuses(received)) <= 1
+    assert b"set-cookie" not in received
+    assert caplog.messages == ["Error in ASGI Framework"]
+
+
+async def test_an_application_that_does_not_answer_is_an_error(autojump_clock: MockClock) -> None:
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/half":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async with connected(app) as bench:
+        await bench.send(GOOD)
+        assert statuses(await bench.read()) == [500]
+    async with connected(app) as bench:
+        await bench.send(b"GET /half HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert statuses(await bench.read()) == [500]
+
+
+async def test_an_application_that_says_nothing_for_long_is_given_up(autojump_clock: MockClock) -> None:
+    async with connected() as bench:
+        bench.seconds = 1000
+        await bench.send(GOOD)
+        assert statuses(await bench.read()) == [500]
+        assert 100 <= trio.current_time() <= 101
+
+
+async def test_a_draining_server_says_that_a_response_is_the_last_one(autojump_clock: MockClock) -> None:
+    async with connected() as bench:
+        await bench.send(GOOD)
+        assert b"connection: close" not in await bench.receive()
+        bench.is_draining = True
+        await trio.sleep(10)
+        await bench.send(GOOD)
+        assert b"connection: close" in await bench.read()
+
+
+async def test_the_last_response_is_seen_although_the_client_is_still_sending(autojump_clock: MockClock) -> None:
+    async with connected() as bench:
+        bench.reads = False
+        await bench.send(HEAD + b"Content-Length: 1000000\r\n\r\n")
+        await wait_all_tasks_blocked()
+        for _ in range(10):
+            await bench.send(b"x" * 65_536)
+        assert statuses(await bench.read()) == [200]

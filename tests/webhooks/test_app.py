@@ -9,11 +9,13 @@ import msgspec
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from tests.http.test_server import CLOSE, GET, serving, talk
 from tests.webhooks.admission import make_review
-from trioperator._http.server_connection import Request
-from trioperator._webhooks.app import MAX_BODY, MAX_CONVERSION, AdmissionApp
+from trioperator._http.asgi import SSL_PEER, Message
+from trioperator._webhooks import app as webhooks
+from trioperator._webhooks.app import MAX_BODY, MAX_CONVERSION, AdmissionApp, Budget, Request
 from trioperator.errors import ReviewError
 
 REVIEW = msgspec.json.encode(make_review())
@@ -40,8 +42,8 @@ async def ask(
 ) -> tuple[int, Any]:
     """Send a request; return the status and the content of the response."""
     request = Request(method, path, query, {"User-Agent": "x"}, body, {"version": 3})
-    response = await AdmissionApp(fn, "hooks/")(request)
-    return response.status, msgspec.json.decode(response.body)
+    status, content = await AdmissionApp(fn, "hooks/").answer(request)
+    return status, msgspec.json.decode(content)
 
 
 async def test_a_review_is_passed_on_with_its_hints() -> None:
@@ -124,7 +126,7 @@ async def test_large_reviews_take_turns_and_small_ones_do_not_wait_for_them() ->
         async with trio.open_nursery() as nursery:
             for size in (1_000_000,) * 5 + (1,) * 5:
                 body = msgspec.json.encode({"size": size, "text": "x" * size})
-                nursery.start_soon(app, Request("POST", "/", "", {}, body))
+                nursery.start_soon(app.answer, Request("POST", "/", "", {}, body))
             await is_full.wait()
             assert sorted(busy) == [1] * 5 + [1_000_000] * 2
             release.set()
@@ -139,7 +141,7 @@ async def test_a_probe_is_answered_while_a_large_conversion_is_decoded() -> None
     assert len(body) > 10 * 2**20
     with trio.fail_after(60):
         async with serving() as endpoint, trio.open_nursery() as nursery:
-            nursery.start_soon(app, Request("POST", "/hooks/convert", "", {}, body))
+            nursery.start_soon(app.answer, Request("POST", "/hooks/convert", "", {}, body))
             await trio.testing.wait_all_tasks_blocked()
             assert (await talk(endpoint, GET + CLOSE)).startswith(b"HTTP/1.1 200")
             assert fn.calls == []
@@ -152,7 +154,7 @@ async def test_a_large_review_that_is_given_up_leaves_its_thread_behind() -> Non
     body = msgspec.json.encode({"request": {"objects": [{"values": ["ab"] * 10_000}] * 100}})
     with trio.fail_after(60):
         request = Request("POST", "/hooks/convert", "timeout=0.000001s", {}, body)
-        assert (await app(request)).status == 504
+        assert (await app.answer(request))[0] == 504
     assert fn.calls == []
 
 
@@ -175,3 +177,121 @@ async def test_a_hanging_function_is_given_up_before_the_client_does(
     status, _ = await ask(Fn(seconds=1000), query=query)
     assert status == (200 if limit == math.inf else 504)
     assert trio.current_time() < limit
+
+
+# Bodies.
+
+
+class Asked:
+    """A request to an application whose reviews are answered when *release* is set."""
+
+    def __init__(self, *chunks: bytes, path: str = "/check", headers: Any = ()) -> None:
+        self.chunks = list(chunks)
+        self.received = 0
+        self.sent: list[Message] = []
+        self.scope: Message = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "headers": list(headers),
+            "query_string": b"",
+        }
+
+    async def receive(self) -> Message:
+        self.received += 1
+        if not self.chunks:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": self.chunks.pop(0), "more_body": bool(self.chunks)}
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    @property
+    def status(self) -> int:
+        return int(self.sent[0]["status"])
+
+
+class Reviews:
+    """An application, and the reviews that it has passed on."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.release = trio.Event()
+        self.release.set()
+        self.app = AdmissionApp(self, "")
+
+    def handles(self, webhook: str | None) -> bool:
+        return webhook == "check"
+
+    async def __call__(self, request: Any, **hints: Any) -> Any:
+        self.calls.append({"request": request, **hints})
+        await self.release.wait()
+        return {}
+
+    async def ask(self, *chunks: bytes, **options: Any) -> Asked:
+        asked = Asked(*chunks, **options)
+        await self.app(asked.scope, asked.receive, asked.send)
+        return asked
+
+
+async def test_a_review_has_its_headers_and_the_certificate_of_its_client() -> None:
+    reviews = Reviews()
+    asked = Asked(b'{"a"', b":1", b"}", headers=[(b"user-agent", b"me")])
+    asked.scope["extensions"] = {SSL_PEER: {"version": 3}}
+    await reviews.app(asked.scope, asked.receive, asked.send)
+    assert asked.status == 200
+    assert dict(asked.sent[0]["headers"])[b"content-length"] == b"2"
+    hints = {"webhook": "check", "headers": {"User-Agent": "me"}, "sslpeer": {"version": 3}}
+    assert reviews.calls == [{"request": {"a": 1}, **hints}]
+
+
+async def test_what_is_refused_for_its_head_is_not_received() -> None:
+    reviews = Reviews()
+    large = await reviews.ask(b"{}", headers=[(b"content-length", b"%d" % (MAX_BODY + 1))])
+    assert (large.status, large.received) == (413, 0)
+    huge = await reviews.ask(b"{}", headers=[(b"content-length", b"9" * 9999)])
+    assert (huge.status, huge.received) == (413, 0)
+    nothing = await reviews.ask(b"{}", path="/other")
+    assert (nothing.status, nothing.received) == (404, 0)
+    assert reviews.calls == []
+
+
+async def test_a_body_that_is_too_large_or_ends_too_early_is_no_review() -> None:
+    reviews = Reviews()
+    assert (await reviews.ask(b"x" * MAX_BODY, b"x")).status == 413
+    assert (await reviews.ask()).status == 400
+    assert reviews.calls == []
+
+
+async def test_large_bodies_share_a_budget_and_small_ones_need_none(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "_FREE", 10)
+    reviews = Reviews()
+    budget = reviews.app._budget = Budget(500)
+    reviews.release = trio.Event()
+
+    def body(size: int) -> bytes:
+        return msgspec.json.encode("x" * (size - 2))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reviews.ask, body(400))
+        await trio.testing.wait_all_tasks_blocked()
+        assert budget.left == 500 - 390
+        assert (await reviews.ask(body(100), body(101))).status == 503
+        nursery.start_soon(reviews.ask, body(10))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(reviews.calls) == 2
+        reviews.release.set()
+    assert budget.left == 500
+    reviews.release = trio.Event()
+    with trio.move_on_after(1):
+        await reviews.ask(body(400))
+    assert budget.left == 500, "a review that is given up makes room"
+
+
+async def test_a_body_that_does_not_arrive_in_time_is_given_up(autojump_clock: MockClock) -> None:
+    reviews = Reviews()
+    asked = Asked()
+    await reviews.app(asked.scope, trio.sleep_forever, asked.send)
+    assert (asked.status, trio.current_time()) == (408, 10)

@@ -13,7 +13,6 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.webhooks.admission import MANAGED, make_review, operating, widget
-from trioperator._http.server_connection import Budget
 from trioperator._webhooks.app import MAX_BODY
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError
@@ -69,15 +68,12 @@ async def test_a_review_is_answered_wherever_the_application_is_mounted(root: st
         assert (await ask(app, chunks=[REVIEW[:10], REVIEW[10:]]))[0] == 200
 
 
-async def test_what_is_no_review_is_refused(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_no_review_is_refused(autojump_clock: MockClock) -> None:
     async with served(answer) as app:
         assert (await ask(app, method="GET"))[0] == 405
         assert (await ask(app, chunks=[b"no json"]))[0] == 400
         assert (await ask(app, chunks=[b"x" * MAX_BODY, b"x"]))[0] == 413
         assert (await ask(app, chunks=[REVIEW[:5]] * 5, wait=3))[0] == 408
-        monkeypatch.setattr(app, "_budget", Budget(100))
-        assert (await ask(app))[0] == 503
-        assert app._budget.left == 100, "the budget is whole again"
 
 
 async def test_before_and_after_the_operator_reviews_are_unavailable() -> None:

@@ -1,17 +1,17 @@
-"""A small ASGI application: paths, and functions that answer them. Bodies of requests, and their time, are limited.
+"""A small ASGI application: paths, and functions that answer them. Bodies of requests are limited.
 
 It is for endpoints of the operator itself. A framework would cost them more memory than all their answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeAlias
 from urllib.parse import parse_qsl
 
 import msgspec
-import trio
 
+from trioperator._http.asgi import Message, Receive, Send, respond
 from trioperator._logs import get_logger
 
 __all__ = ["MAX_BODY", "PLAIN", "Answer", "PlainApp", "Request"]
@@ -19,12 +19,6 @@ __all__ = ["MAX_BODY", "PLAIN", "Answer", "PlainApp", "Request"]
 PLAIN: Final = "text/plain; charset=utf-8"
 #: Bytes that are read of the body of a request. None has a meaning: a small one is ignored, a larger one rejected.
 MAX_BODY: Final = 1024
-# Seconds for receiving a body.
-_BODY_TIMEOUT: Final = 10.0
-
-_Message: TypeAlias = MutableMapping[str, Any]
-_Receive: TypeAlias = Callable[[], Awaitable[_Message]]
-_Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -58,21 +52,19 @@ class PlainApp:
         self._methods = {path.rstrip("/"): method for path, method in (methods or {}).items()}
         self._logger = get_logger("trioperator.endpoints.plain_app")
 
-    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
         refused = await _drop_body(receive)
         answer = refused or await self._answer(scope)
         headers = [
             (b"content-type", answer.type.encode()),
-            (b"content-length", str(len(answer.content)).encode()),
             (b"cache-control", b"no-store"),
             (b"x-content-type-options", b"nosniff"),
             *answer.headers,
         ]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.content})
+        await respond(send, answer.status, answer.content, headers)
 
-    async def _answer(self, scope: _Message) -> Answer:
+    async def _answer(self, scope: Message) -> Answer:
         path = scope["path"].rstrip("/")
         handle = self._routes.get(path)
         if handle is None:
@@ -90,15 +82,11 @@ class PlainApp:
             return Answer(b"internal error\n", 500)
 
 
-async def _drop_body(receive: _Receive) -> Answer | None:
-    """Read the body of a request to its end, as nobody needs it. Return the answer if it is too large or too slow."""
-    size = 0
-    with trio.move_on_after(_BODY_TIMEOUT):
-        while True:
-            message = await receive()
-            size += len(message.get("body", b""))
-            if message["type"] == "http.disconnect" or not message.get("more_body"):
-                return None if size <= MAX_BODY else Answer(b"the body is too large\n", 413)
-            if size > MAX_BODY:
-                return Answer(b"the body is too large\n", 413)
-    return Answer(b"the body is not complete in time\n", 408)
+async def _drop_body(receive: Receive) -> Answer | None:
+    """Read the body of a request to its end, as nobody needs it. Return the answer if it is too large."""
+    size, more = 0, True
+    while more and size <= MAX_BODY:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    return None if size <= MAX_BODY else Answer(b"the body is too large\n", 413)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, Final, TypeAlias
 
-__all__ = ["Message", "Receive", "Send", "accept_lifespan"]
+__all__ = ["SSL_PEER", "AsgiApp", "Headers", "Message", "Receive", "Send", "accept_lifespan", "respond"]
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+AsgiApp: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+
+#: The extension of a scope with the client's verified certificate, as from ``getpeercert()``; None without one.
+SSL_PEER: Final = "trioperator.sslpeer"
 
 
 async def accept_lifespan(receive: Receive, send: Send) -> None:
@@ -19,3 +24,10 @@ async def accept_lifespan(receive: Receive, send: Send) -> None:
         await send({"type": f"{kind}.complete"})
         if kind == "lifespan.shutdown":
             return
+
+
+async def respond(send: Send, status: int, body: bytes, headers: Headers) -> None:
+    """Send a response, with the length of its body. Servers leave out the body for HEAD requests."""
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Final
 
 import httptools
+import msgspec
 
 __all__ = ["HEAD_LIMIT", "Message", "RequestParser"]
 
@@ -20,22 +21,21 @@ _HEADER_OVERHEAD: Final = 32
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 
 
-class Message:
+class Message(msgspec.Struct):
     """One request, whose ``body`` is what has arrived of it and was not taken out yet.
 
-    ``headers`` are in their order, with names in lower case.
+    ``headers`` are in their order, with names in lower case. ``keep_alive`` is known when it is complete, and
+    ``expects_continue`` says that the client waits for "100 Continue" before it sends the body.
     """
 
-    __slots__ = ("body", "expects_continue", "headers", "is_complete", "keep_alive", "method", "target", "version")
-
-    def __init__(self, headers: list[tuple[bytes, bytes]]) -> None:
-        self.headers = headers
-        self.method = self.version = ""
-        self.target = b""
-        self.body = bytearray()
-        self.is_complete = False
-        self.keep_alive = False  # known when it is complete
-        self.expects_continue = False  # whether the client waits for "100 Continue" before it sends the body
+    headers: list[tuple[bytes, bytes]]
+    method: str = ""
+    target: bytes = b""
+    version: str = ""
+    body: bytearray = msgspec.field(default_factory=bytearray)
+    is_complete: bool = False
+    keep_alive: bool = False
+    expects_continue: bool = False
 
     def find(self, name: bytes) -> bytes | None:
         """Return the first header with a name, if there is one."""
@@ -57,8 +57,8 @@ class RequestParser:
         self.is_mid_request = False
         self.started = 0
         self._parser = httptools.HttpRequestParser(self)
-        self._message = Message([])
-        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._message = Message(self._headers)
         self._in_head = False
         self._head_size = 0
         self._unused = 0  # bytes since the request has started, or since the last part of its body
@@ -82,34 +82,32 @@ class RequestParser:
 
     def on_message_begin(self) -> None:
         """Start a request."""
-        self._message = Message([])
-        self._url = b""
+        self._headers = []
+        self._message = Message(self._headers)
         self._head_size = self._unused = 0
         self._in_head = self.is_mid_request = True
         self.started += 1
 
     def on_url(self, url: bytes) -> None:
         """Append to the URL."""
-        self._url += url
-        self._count(len(url))
+        self._message.target += url
+        self._head_size += len(url)
+        if self._head_size > HEAD_LIMIT:
+            self._fail(431)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header. Fields in the trailer of a chunked body are ignored: they must not change the request."""
-        self._count(len(name) + len(value) + _HEADER_OVERHEAD)
-        if self._in_head:
-            self._message.headers.append((name.lower(), value.rstrip(b" \t")))
-
-    def _count(self, size: int) -> None:
-        self._head_size += size
+        self._head_size += len(name) + len(value) + _HEADER_OVERHEAD
         if self._head_size > HEAD_LIMIT:
             self._fail(431)
+        if self._in_head:
+            self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """Check the head, and queue the request."""
         self._in_head, self._unused = False, 0
         message = self._message
         message.method = self._parser.get_method().decode("ascii")
-        message.target = self._url
         message.version = self._parser.get_http_version()
         if message.version not in _VERSIONS:
             self._fail(505)

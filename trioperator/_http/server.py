@@ -1,86 +1,63 @@
-"""ASGI applications on Hypercorn, as a service in the nursery tree.
+"""The web server of an operator: it serves ASGI applications in the nursery tree, each at an endpoint of its own.
 
-Connections are accepted here, and each one is served by Hypercorn in a guard of its own: whatever goes wrong with a
-connection ends that connection. HTTP/1 only: no HTTP/2, no WebSockets. A server ends only by cancellation, within
-seconds, and closes all connections.
-Hypercorn handles no signals here, and logs through the process's own handlers: warnings and errors only, unless more is
-enabled.
+Connections are accepted, counted, secured by TLS, and ended here; :mod:`~trioperator._http.server_connection` serves
+each of them in a guard: whatever goes wrong with a connection ends that connection. HTTP/1 only: no HTTP/2, no
+WebSockets. A server ends only by cancellation, within seconds, and answers all requests in progress.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import logging
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any, Final, NoReturn, TypeAlias
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Final
 
-import hypercorn
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.events import Closed, RawData, Updated
-from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.trio.task_group import TaskGroup
-from hypercorn.trio.tcp_server import TCPServer
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState
-from hypercorn.utils import parse_socket_addr
 
+from trioperator._concurrency.pulse import Pulse
+from trioperator._http.asgi import AsgiApp
 from trioperator._http.endpoint import Endpoint
+from trioperator._http.hypercorn_stream import Caller, Peers
 from trioperator._http.listener import accept_connections, limit_connections, listen
+from trioperator._http.server_connection import Connection, Limits, Phase
+from trioperator._http.tls_connection import TlsConnection
 from trioperator._logs import get_logger
 
-__all__ = ["AsgiApp", "serve_app"]
+__all__ = ["Limits", "serve_app"]
 
-_Message: TypeAlias = MutableMapping[str, Any]
-_Receive: TypeAlias = Callable[[], Awaitable[_Message]]
-_Send: TypeAlias = Callable[[_Message], Awaitable[None]]
-AsgiApp: TypeAlias = Callable[[_Message, _Receive, _Send], Awaitable[None]]
-
-# Seconds. At shutdown all requests in progress are answered at once, so only slow receivers need any time.
+# Seconds for a TLS handshake.
+_HANDSHAKE: Final = 10.0
+# Handshakes at a time: beyond that, the one that takes longest has failed.
+_MAX_HANDSHAKES: Final = 256
+# Seconds for answering the requests with an error that are still in progress when the server ends.
 _GRACE: Final = 1.0
-
-# Seconds from the first to the last byte of a connection, whatever it is used for. There is no shorter limit for single
-# reads: Hypercorn's also applies to clients that have sent their request and wait for the response.
-_LIFETIME: Final = 60.0
-
-# Seconds without a request, and until the head of the first one is complete.
-_IDLE: Final = 5.0
-
-# Seconds between the last byte to a client and the end of its connection. What it is still sending is read: otherwise
-# the kernel would reset the connection, and the client might never see the response.
-_LINGER: Final = 1.0
-_CHUNK: Final = 65_536
-
-_MAX_CONNECTIONS: Final = 200
-_SHARE: Final = 0.1
-
-# Bytes that are parsed before other connections have their turn: of a body in small chunks, a thousand chunks.
-_READ: Final = 4096
 
 
 async def serve_app(
     app: AsgiApp,
     endpoint: Endpoint,
     *,
-    lifetime: float = _LIFETIME,
+    limits: Limits | None = None,
+    make_context: Callable[[], ssl.SSLContext] | None = None,
     sockets: Sequence[socket.socket] = (),
+    is_draining: Callable[[], bool] = lambda: False,
     task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve *app* at *endpoint*; started once it is listening, with the actual port as the value.
+    """Serve *app* at *endpoint* until cancelled; started once it is listening, with the actual port as the value.
 
-    Each connection is closed after *lifetime* seconds. *sockets* that listen there already are used, and stay open.
-    Guarantees: no client and no error of *app* ends the server; it ends within two seconds of its cancellation;
-    requests in progress are answered with HTTP 500. The application gets no lifespan events. Raises ConfigError if it
-    cannot listen.
+    With *make_context*, which is called for each connection, connections use TLS. *sockets* that listen there already
+    are used, and stay open. While the server *is_draining*, each connection ends with its next response.
+    Guarantees: no client and no error of *app* ends the server; it ends within a second of its cancellation, after the
+    time in which *limits* let it drain; requests in progress get HTTP 500 then. The application gets no lifespan
+    events. Raises ConfigError if it cannot listen.
     """
     endpoint, opened = await listen(endpoint, sockets)
     with contextlib.ExitStack() as stack:
         for sock in opened:
             stack.enter_context(sock)
-        connections = _Connections(app, lifetime)
+        connections = _Connections(app, limits or Limits(), make_context, is_draining)
         async with trio.open_nursery() as nursery:
             try:
                 handlers: trio.Nursery = await nursery.start(connections.run, name="connections")
@@ -93,20 +70,28 @@ async def serve_app(
 
 
 class _Connections:
-    """All connections of a server: each in a guard and with a limited life, and a limited number of them."""
+    """All connections of a server: each in a guard, and a limited number of them."""
 
-    def __init__(self, app: AsgiApp, lifetime: float) -> None:
-        self._stopping = trio.Event()
-        wrapped: Any = _cancel_requests_when(self._stopping, app)  # Hypercorn's types of ASGI messages are more precise
-        self._app = ASGIWrapper(wrapped)
-        self._lifetime = lifetime
-        self._config = _build_config()
-        self._context = WorkerContext(None)
+    def __init__(
+        self,
+        app: AsgiApp,
+        limits: Limits,
+        make_context: Callable[[], ssl.SSLContext] | None,
+        is_draining: Callable[[], bool],
+    ) -> None:
+        self._call = Caller(app)
+        self._limits = limits
+        self._make_context = make_context
+        self._is_draining = is_draining
+        self._is_ending = False
         self._logger = get_logger("trioperator.http.server")
         # Requests in progress are to be answered when the server is cancelled.
         self._limit = trio.CancelScope()
-        self._max = limit_connections(_MAX_CONNECTIONS, share=_SHARE)
-        self._open: dict[trio.CancelScope, None] = {}  # oldest first
+        self._open: set[Connection] = set()
+        self._handshakes: dict[trio.CancelScope, None] = {}  # the one that has begun first, first
+        self._max = limit_connections(limits.connections, share=limits.share)
+        self._stopping = trio.Event()
+        self._drained = Pulse()
 
     async def run(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         """Open the nursery of the connections; return once the server is stopped and all connections are closed."""
@@ -120,173 +105,74 @@ class _Connections:
         self._limit.shield = True
 
     async def stop(self) -> None:
-        """Answer requests in progress, close idle connections, and cancel the others after a grace period."""
-        self._stopping.set()
+        """Answer requests in progress, close idle connections, and cancel the others after a grace period.
+
+        A connection in its handshake has a request to send: the first one is answered, too.
+        """
+        self._is_ending = True
+        for connection in list(self._open):
+            connection.close()
+        with trio.move_on_after(self._limits.drain, shield=True):
+            while self._open or self._handshakes:
+                await self._drained.wait()
+        for connection in list(self._open):
+            connection.abandon()
         self._limit.deadline = trio.current_time() + _GRACE
-        await self._context.terminated.set()
+        self._stopping.set()
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve a connection; its errors end here."""
-        if len(self._open) >= self._max:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.cancel(reason="there are too many connections")
-        with trio.move_on_after(self._lifetime) as scope:
-            self._open[scope] = None
-            try:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_close_when_cancelled, stream)
-                    transport: Any = _Connection(stream)  # Hypercorn's type is that of TLS streams
-                    await _Http1Server(self._app, self._config, self._context, ConnectionState({}), transport)
-                    nursery.cancel_scope.cancel(reason="the connection is closed")
-            except* Exception as errors:
-                self._logger.debug("A connection has failed.", exc_info=errors)
-            finally:
-                self._open.pop(scope, None)
-
-
-class _Connection:
-    """A stream as Hypercorn wants it: read in small pieces, so that others have a turn."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-        self.socket = stream.socket
-
-    async def send_all(self, data: bytes) -> None:
-        await self._stream.send_all(data)
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        return await self._stream.receive_some(min(max_bytes or _READ, _READ))
-
-    async def send_eof(self) -> None:
-        await self._stream.send_eof()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-class _UnsupportedRequestError(Exception):
-    """Raised to end a connection after a request of another version than HTTP/1, or without a path."""
-
-
-class _Http1Protocol(H11Protocol):
-    """Hypercorn's HTTP/1 without its ways to HTTP/2 and WebSockets. Requests for an upgrade get a usual response."""
-
-    async def _check_protocol(self, event: Any) -> None:
-        """Reject other versions (HTTP/2 may begin with a request of its own version), and targets that are no paths."""
-        if not event.http_version.startswith(b"1."):
-            await self._reject(505, event)
-        if not event.target.startswith(b"/"):  # full URLs, too: this is no proxy
-            await self._reject(400, event)
-
-    async def _reject(self, status: int, event: Any) -> NoReturn:
-        await self._send_error_response(status)
-        raise _UnsupportedRequestError(f"{event.target[:100]!r} HTTP/{event.http_version.decode()}")
-
-    async def _create_stream(self, request: Any) -> None:
-        """Pass a request on, as one without an upgrade."""
-        if any(name == b"upgrade" for name, _ in request.headers):
-            headers = [(name, value) for name, value in request.headers if name != b"upgrade"]
-            request = dataclasses.replace(request, headers=headers)
-        await super()._create_stream(request)
-
-
-class _Http1Server(TCPServer):
-    """Hypercorn's server of one connection, for HTTP/1 without TLS. It lingers before it closes the connection."""
-
-    async def run(self) -> None:
-        """Serve the connection to its end."""
-        stream: Any = self.stream  # Hypercorn's type is that of TLS streams
-        self._read_to_end = trio.Event()
-        try:
-            client = parse_socket_addr(stream.socket.family, stream.socket.getpeername())
-            server = parse_socket_addr(stream.socket.family, stream.socket.getsockname())
-            async with TaskGroup() as self._task_group:
-                protocol: Any = _Http1Protocol(
-                    self.app,
-                    self.config,
-                    self.context,
-                    self._task_group,
-                    ConnectionState(self.state),
-                    False,
-                    client,
-                    server,
-                    self.protocol_send,
-                )
-                self.protocol = protocol
-                await self.idle_task.restart(self._task_group, self._idle_timeout)
-                await self._read_data()
-                self._read_to_end.set()
-                await self.idle_task.stop()
-        except OSError:
-            pass
-        finally:
-            await self._close()
-
-    async def protocol_send(self, event: Any) -> None:
-        """Send an event of the protocol: data, the end of the connection, or whether it is idle."""
-        if isinstance(event, RawData):
-            await super().protocol_send(event)
+        if not self._make_room():
+            stream.socket.close()
             return
-        # Applications may be cancelled at their end, which may be in here: connections would be left open then.
-        with trio.move_on_after(_LINGER, shield=True):
-            if isinstance(event, Updated):
-                await super().protocol_send(event)
-            elif not self.context.terminated.is_set():
-                with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                    await self._linger()
-        if isinstance(event, Closed):
-            await super().protocol_send(event)
-
-    async def _linger(self) -> None:
-        """Send the end of file, and read until the client sends it, too."""
-        stream: Any = self.stream
-        async with self.send_lock:  # the application may still be sending, after an error in what the client sends
-            await stream.send_eof()
         try:
-            while await stream.receive_some(_CHUNK):
-                pass
-        except trio.BusyResourceError:  # the connection's own task is reading
-            await self._read_to_end.wait()
+            with contextlib.closing(socket.socket(fileno=stream.socket.detach())) as sock:
+                sock.setblocking(False)
+                context = None if self._make_context is None else self._make_context()
+                with contextlib.closing(TlsConnection(sock, context)) as transport:
+                    await self._shake_hands(transport)
+                    await self._serve_requests(sock, transport)
+        except* Exception as errors:
+            self._logger.debug("A connection has failed.", exc_info=errors)
 
-    async def _close(self) -> None:
-        """Close the connection. Hypercorn sends the end of file before, in conflict with an application that sends."""
-        await self.stream.aclose()
+    async def _serve_requests(self, sock: socket.socket, transport: TlsConnection) -> None:
+        peers = Peers(
+            client=sock.getpeername()[:2],
+            server=sock.getsockname()[:2],
+            is_tls=self._make_context is not None,
+            certificate=transport.peer,
+        )
+        draining = lambda: self._is_ending or self._is_draining()  # noqa: E731 -- short
+        connection = Connection(transport, self._call, peers, self._limits, is_draining=draining)
+        self._open.add(connection)
+        try:
+            await connection.serve()
+        finally:
+            self._open.discard(connection)
+            self._drained.set()
 
+    def _make_room(self) -> bool:
+        """Make room for a connection; return whether there is any. What is being answered is never given up for it."""
+        if len(self._handshakes) >= _MAX_HANDSHAKES:
+            slowest = next(iter(self._handshakes))
+            del self._handshakes[slowest]
+            slowest.cancel(reason="there are too many handshakes")
+        if len(self._open) + len(self._handshakes) < self._max:
+            return True
+        given_up = min(self._open, key=lambda each: (each.phase, each.since), default=None)
+        if given_up is None or given_up.phase is Phase.ANSWERING:
+            return False
+        self._open.discard(given_up)
+        given_up.drop()
+        return True
 
-async def _close_when_cancelled(stream: trio.SocketStream) -> None:
-    """Close the socket of a cancelled connection: Hypercorn shields its sending, which then fails."""
-    try:
-        await trio.sleep_forever()
-    finally:
-        stream.socket.close()
-
-
-def _build_config() -> hypercorn.Config:
-    config = hypercorn.Config()
-    config.h11_max_incomplete_size = 16 * 1024
-    config.keep_alive_timeout = _IDLE
-    config.include_server_header = False
-    # With loggers given, Hypercorn configures none of its own. Access logging costs a copy of the environment for each
-    # request, whether the record is emitted or not.
-    config.errorlog = logging.getLogger("hypercorn.error")
-    access = logging.getLogger("hypercorn.access")
-    config.accesslog = access if access.isEnabledFor(logging.INFO) else None
-    return config
-
-
-def _cancel_requests_when(stopping: trio.Event, app: AsgiApp) -> AsgiApp:
-    """Wrap an application so that its requests are cancelled when the server is stopping."""
-
-    async def run(scope: _Message, receive: _Receive, send: _Send) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_cancel_when, stopping, nursery.cancel_scope)
-            await app(scope, receive, send)
-            nursery.cancel_scope.cancel(reason="the request has been answered")
-
-    return run
-
-
-async def _cancel_when(stopping: trio.Event, scope: trio.CancelScope) -> None:
-    await stopping.wait()
-    scope.cancel(reason="the server is stopping")
+    async def _shake_hands(self, transport: TlsConnection) -> None:
+        with trio.fail_after(_HANDSHAKE) as scope:
+            self._handshakes[scope] = None
+            try:
+                await transport.handshake()
+            finally:
+                self._handshakes.pop(scope, None)
+                self._drained.set()
+        if scope.cancel_called:  # in favour of others, or too late
+            raise trio.TooSlowError

@@ -1,100 +1,76 @@
-"""HTTP/1.1 for webhooks: one connection of small requests, each of which is answered by one call.
+"""HTTP/1 for ASGI applications: one connection, which its task alone serves, with one cancel scope.
 
-Requests are parsed by httptools. Heads, bodies, trailers and times are limited, and so are the bodies of all
-connections together. There is one cancel scope for a connection, whose deadline moves on with what it is doing.
+The application is called in that task, and reads the connection itself when it asks for the body of a request, or
+whether the client is gone: so nothing is read that nobody wants. The deadline of the scope moves on with what the
+connection is at:
+
+=========  ==================================================  ====================================  ================
+phase      waits for                                           at most                               ends with
+=========  ==================================================  ====================================  ================
+IDLE       the first byte of a request                         ``Limits.idle``                       its end
+RECEIVING  the rest of a request                               10 seconds from its first byte on     HTTP 408
+SENDING    the client, to read a part of the response          10 seconds for each part              its end
+ANSWERING  the application                                     ``Limits.answering`` without a word   HTTP 500
+CLOSING    the client, to read the last response               1 second                              its end
+=========  ==================================================  ====================================  ================
+
+A server that needs room for others gives up whoever it waits for in this order; what the application is at stays.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import http
-import math
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
-from urllib.parse import unquote
+from collections.abc import Callable
+from typing import Final
 
-import httptools
 import msgspec
 import trio
 
+from trioperator._http.asgi import Message
+from trioperator._http.hypercorn_stream import Caller, Peers
+from trioperator._http.request_parser import Message as Request
+from trioperator._http.request_parser import RequestParser
 from trioperator._http.tls_connection import TlsConnection
 
-__all__ = ["Budget", "Connection", "Limits", "Request", "Response"]
+__all__ = ["Connection", "Limits", "Phase"]
 
-_CHUNK: Final = 65_536
-# Bytes of the line and the headers of a request, and of its trailers.
-_MAX_HEAD: Final = 65_536
-# Bytes of each body that do not count in the budget: small requests are answered whatever large ones occupy.
-_FREE: Final = 16_384
-# Seconds for receiving a request from its first byte on, and for sending a response.
+# Seconds for receiving a request from its first byte on, and for sending a part of a response.
 _RECEIVING: Final = 10.0
 _SENDING: Final = 10.0
-# Seconds in which a client may read the last response: what it is still sending is read and dropped.
+# Seconds between the last byte to a client and the end of its connection. What it is still sending is read: otherwise
+# the kernel would reset the connection, and the client might never see the response.
 _LINGER: Final = 1.0
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_WITHOUT_BODY: Final = frozenset({204, 304})
 
 
-class Request(msgspec.Struct, frozen=True):
-    """Request with its body; header names are as in ``User-Agent``, and *peer* is the client's certificate."""
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server allows its clients and its application; times are in seconds.
 
-    method: str
-    path: str
-    query: str
-    headers: Mapping[str, str]
-    body: bytes
-    peer: Mapping[str, Any] | None = None
-
-
-class Response(msgspec.Struct, frozen=True):
-    """Response in JSON."""
-
-    status: int
-    body: bytes
-
-
-class Budget:
-    """Bytes of large bodies that a server may hold at a time, over all its connections."""
-
-    def __init__(self, size: int) -> None:
-        self.left = size
-
-    def take(self, size: int) -> bool:
-        """Take bytes out of the budget; return whether they were left."""
-        if size > self.left:
-            return False
-        self.left -= size
-        return True
-
-    def give_back(self, size: int) -> None:
-        """Return bytes to the budget."""
-        self.left += size
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """Limits of a connection: *idle* seconds between requests, and what their bodies may occupy.
-
-    *body* returns the size of the body for the path of a request, None where there is nothing: then it is not read.
+    - *connections*: how many there may be, but no more than a *share* of the files that the process may open
+    - *idle*: time between two requests
+    - *answering*: time that the application may take before it sends something, or something more
+    - *drain*: time in which the requests in progress are answered when the server ends; the others get HTTP 500 then
     """
 
-    idle: float
-    body: Callable[[str], int | None]
-    budget: Budget
+    connections: int = 200
+    share: float = 0.1
+    idle: float = 5.0
+    answering: float = 60.0
+    drain: float = 0.0
 
 
-class _Phase(enum.Enum):
-    IDLE = enum.auto()
-    RECEIVING = enum.auto()
-    ANSWERING = enum.auto()
-    SENDING = enum.auto()
+class Phase(enum.IntEnum):
+    """What a connection is at. What a server gives up first to make room is first."""
 
-
-class _BadRequestError(Exception):
-    """Raised to answer what is no proper request, and close the connection."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
+    CLOSING = 0
+    IDLE = 1
+    RECEIVING = 2
+    SENDING = 3
+    ANSWERING = 4
 
 
 class Connection:
@@ -107,206 +83,243 @@ class Connection:
     def __init__(
         self,
         transport: TlsConnection,
-        answer: Callable[[Request], Awaitable[Response]],
+        call: Caller,
+        peers: Peers,
         limits: Limits,
         *,
         is_draining: Callable[[], bool] = lambda: False,
     ) -> None:
         self._transport = transport
-        self._answer = answer
+        self._call = call
+        self._peers = peers
         self._limits = limits
         self._is_draining = is_draining
-        self._messages = _Messages(limits, transport.peer)
-        self._scope = trio.CancelScope()
-        self._phase = _Phase.IDLE
-        self._closing = False
+        self._parser = RequestParser()
+        self._scope, self._linger_scope = trio.CancelScope(), trio.CancelScope()
+        self.phase = Phase.IDLE
+        self.since = trio.current_time()  # when the phase has begun
+        self._receiving_left = _RECEIVING  # seconds, without those in which the application does not receive
+        self._exchange: _Exchange | None = None
+        self._status = 0  # of the response to what is refused
+        self._is_ending = self._is_lost = False
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the next response is the last one."""
+        return self._is_ending or self._is_draining()
 
     async def serve(self) -> None:
         """Answer requests until the client or the server ends the connection, or a limit is exceeded."""
-        status = 0
         with self._scope:
-            try:
-                await self._serve_requests()
-            except _BadRequestError as error:
-                status = error.status
-            finally:
-                self._messages.give_back()
-        if self._scope.cancelled_caught:
-            status = {_Phase.RECEIVING: 408, _Phase.ANSWERING: 500}.get(self._phase, 0)
+            await self._serve_requests()
+        exchange, status = self._exchange, self._status
+        if self._is_lost:
+            return
+        if exchange is not None and exchange.has_started:
+            if exchange.is_complete:
+                await self._linger(b"")
+            return
+        if not status and self._scope.cancelled_caught:
+            status = {Phase.RECEIVING: 408, Phase.ANSWERING: 500}.get(self.phase, 0)
+        elif not status and exchange is not None:
+            status = 500
         if status:
-            with trio.move_on_after(_LINGER):
-                await self._transport.send(_encode(_error(status), close=True))
-                while await self._transport.receive():
-                    pass
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is in progress."""
-        return self._phase is _Phase.IDLE
+            await self._linger(_make_error(status))
 
     def close(self) -> None:
         """Close the connection when the request in progress is answered; now if there is none."""
-        self._closing = True
-        if self._phase is _Phase.IDLE:
-            self._scope.cancel(reason="the server is stopping")
+        self._is_ending = True
+        if self.phase is Phase.IDLE:
+            self.drop()
 
     def abandon(self) -> None:
         """Answer the request in progress with an error, and close the connection."""
-        self._scope.cancel(reason="the server is stopping, or there are too many connections")
+        self._scope.cancel(reason="the server is stopping")
+
+    def drop(self) -> None:
+        """Close the connection now."""
+        self._is_lost = True
+        self._scope.cancel(reason="the connection is closed")
+        self._linger_scope.cancel(reason="the connection is closed")
 
     async def _serve_requests(self) -> None:
-        while not self._closing:
-            received = await self._receive()
-            if received is None:
+        while (request := await self._receive_request()) is not None:
+            if request.is_complete:
+                self._enter(Phase.ANSWERING, self._limits.answering)
+            self._exchange = exchange = _Exchange(self, request)
+            await self._call(exchange, self._peers)
+            if not (exchange.is_complete and exchange.keeps):
                 return
-            request, keep = received
-            self._enter(_Phase.ANSWERING, math.inf)  # whoever answers has limits of his own
-            response = await self._answer(request)
-            self._messages.give_back(request)
-            self._enter(_Phase.SENDING, _SENDING)
-            close = self._closing or self._is_draining() or not keep
-            await self._transport.send(_encode(response, close=close))
-            if close:
-                return
+            self._exchange = None
 
-    async def _receive(self) -> tuple[Request, bool] | None:
-        """Return the next request, and whether others may follow; None at the end of the connection."""
-        messages = self._messages
-        if messages.complete:
+    async def _receive_request(self) -> Request | None:
+        """Return the next request when its head is there; None at the end of the connection."""
+        parser = self._parser
+        if parser.messages:
             await trio.lowlevel.checkpoint()  # requests that came together take turns with those of others
-        else:
-            self._enter(*((_Phase.RECEIVING, _RECEIVING) if messages.has_begun else (_Phase.IDLE, self._limits.idle)))
-        while not messages.complete:
-            messages.check()
-            data = await self._transport.receive()
-            if not data:
+        if parser.is_mid_request:
+            self._begin_receiving()
+        elif not parser.messages:
+            self._enter(Phase.IDLE, self._limits.idle)
+        while not parser.messages:
+            if parser.error:
+                await self._refuse(parser.error)
+            elif not await self._read():
                 return None
-            if self._phase is _Phase.IDLE:
-                self._enter(_Phase.RECEIVING, _RECEIVING)
-            messages.feed(data)
-            if messages.wants_continue:
-                messages.wants_continue = False
-                await self._transport.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return messages.complete.popleft()
+        return parser.messages.popleft()
 
-    def _enter(self, phase: _Phase, seconds: float) -> None:
-        self._phase = phase
-        self._scope.deadline = trio.current_time() + seconds
-
-
-class _Messages:
-    """Parser of the requests of a connection; the callbacks are those of httptools."""
-
-    def __init__(self, limits: Limits, peer: Mapping[str, Any] | None) -> None:
-        self._limits = limits
-        self._peer = peer
-        self._parser = httptools.HttpRequestParser(self)
-        self._error = 0
-        self._fed = 0  # bytes since the beginning of the head, or since the last part of the body
-        self._held = 0  # bytes of the budget
-        self._limit: int | None = None  # bytes of the body, when the head is complete
-        self.complete: deque[tuple[Request, bool]] = deque()
-        self.wants_continue = False
-        self.has_begun = False
-
-    def feed(self, data: bytes) -> None:
-        """Parse data; what is complete comes before errors."""
-        self._fed += len(data)
-        if self._fed > _MAX_HEAD + _CHUNK:
-            self._error = 431
-            return
+    async def receive_body(self, request: Request) -> bool:
+        """Receive something more of the body of a request. Return False if there is nothing more to come."""
+        if self._parser.error:
+            await self._refuse(self._parser.error)
+            return False
+        self.phase, self._scope.deadline = Phase.RECEIVING, trio.current_time() + self._receiving_left
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # it is answered as any other, and nothing is read after it
-            self.complete.append((self.complete.pop()[0], False))
-        except httptools.HttpParserError:
-            self._error = self._error or 400
+            if request.expects_continue:
+                request.expects_continue = False
+                await self._transport.send(_CONTINUE)
+            return await self._read()
+        except OSError:
+            return False
+        finally:
+            if not self._scope.cancel_called:
+                self._receiving_left = self._scope.deadline - trio.current_time()
+                self._enter(Phase.ANSWERING, self._limits.answering)
 
-    def check(self) -> None:
-        """Raise _BadRequestError if nothing more can be parsed."""
-        if self._error:
-            raise _BadRequestError(self._error)
+    async def send(self, data: bytes) -> None:
+        """Send a part of a response. If the client is gone, its request is cancelled."""
+        try:
+            rest = self._transport.send_nowait(data)
+            if rest:
+                self._enter(Phase.SENDING, _SENDING)
+                await self._transport.send_rest(rest)
+        except OSError:
+            self.drop()
+            await trio.lowlevel.checkpoint_if_cancelled()
+        self._enter(Phase.ANSWERING, self._limits.answering)
 
-    def give_back(self, request: Request | None = None) -> None:
-        """Return what a request has taken of the budget; without one, all that is left of it."""
-        size = self._held if request is None else max(0, len(request.body) - _FREE)
-        self._held -= size
-        self._limits.budget.give_back(size)
+    async def wait_for_disconnect(self) -> None:
+        """Return when the client is gone. A request that comes before is kept, and then that is not noticed."""
+        parser = self._parser
+        with contextlib.suppress(OSError):
+            while not (parser.messages or parser.error):
+                data = await self._transport.receive()
+                if not data:
+                    return
+                parser.feed(data)
+            await trio.sleep_forever()
 
-    # -- callbacks ------------------------------------------------------------------------------------------------
+    async def _read(self) -> bool:
+        data = await self._transport.receive()
+        if not data:
+            return False
+        messages = self._parser.messages
+        self._parser.feed(data)
+        if self.phase is Phase.IDLE and not (messages and messages[0].is_complete):
+            self._begin_receiving()
+        return True
 
-    def on_message_begin(self) -> None:
-        self.has_begun = True
-        self._url, self._size, self._limit = b"", 0, None
-        self._body = bytearray()
-        self._headers: dict[str, str] = {}
+    async def _refuse(self, status: int) -> None:
+        """End the connection with an error, whatever the application is at."""
+        self._status = status
+        self._scope.cancel(reason="the request is not valid")
+        await trio.lowlevel.checkpoint_if_cancelled()
 
-    def on_url(self, url: bytes) -> None:
-        self._url += url
+    async def _linger(self, last: bytes) -> None:
+        self.phase = Phase.CLOSING
+        with trio.move_on_after(_LINGER), self._linger_scope, contextlib.suppress(OSError):
+            if last:
+                await self._transport.send(last)
+            await self._transport.finish()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._limit is None:  # else it is a trailer
-            self._headers[_title(name)] = value.decode("latin1")
+    def _begin_receiving(self) -> None:
+        self._enter(Phase.RECEIVING, _RECEIVING)
+        self._receiving_left = _RECEIVING
 
-    def on_headers_complete(self) -> None:
-        path, _, self._query = self._url.decode("latin1").partition("?")
-        limit = self._limits.body(unquote(path))
-        self._path, self._limit, self._fed = unquote(path), limit or 0, 0
-        announced = self._headers.get("Content-Length", "0")
-        if not path.startswith("/"):  # full URLs, too: this is no proxy
-            self._fail(400)
-        elif not self._parser.get_http_version().startswith("1."):
-            self._fail(505)
-        elif limit is None:
-            self._fail(404)
-        elif announced.isdigit() and int(announced[:20]) > self._limit and "Expect" in self._headers:
-            self._fail(413)
-        self.wants_continue = self._headers.get("Expect", "").lower() == "100-continue"
-
-    def on_body(self, data: bytes) -> None:
-        before, self._fed = max(self._size, _FREE), 0
-        self._size += len(data)
-        assert self._limit is not None
-        if self._size > self._limit:  # the rest of a large one is dropped, so that the client sees the answer
-            return
-        taken = max(self._size - before, 0)
-        if not self._limits.budget.take(taken):
-            self._fail(503)
-        self._held += taken
-        self._body += data
-
-    def on_message_complete(self) -> None:
-        self.has_begun, self.wants_continue = False, False
-        assert self._limit is not None
-        if self._size > self._limit:
-            self._fail(413)
-        method = self._parser.get_method().decode("latin1")
-        keep = self._parser.should_keep_alive() and method == "POST"  # others might expect a response without a body
-        request = Request(method, self._path, self._query, self._headers, bytes(self._body), self._peer)
-        self.complete.append((request, keep))
-        self._body, self._limit, self._fed = bytearray(), None, 0
-
-    def _fail(self, status: int) -> None:
-        """Stop parsing."""
-        self._error = self._error or status
-        raise _BadRequestError(status)
+    def _enter(self, phase: Phase, seconds: float) -> None:
+        self.phase, self.since = phase, trio.current_time()
+        deadline = self.since + seconds
+        if deadline != self._scope.deadline:  # which is never the same, unless there is none
+            self._scope.deadline = deadline
 
 
-@functools.lru_cache(maxsize=256)
-def _title(name: bytes) -> str:
-    return name.decode("latin1").title()
+class _Exchange:
+    """One request and its response: whether that has started and is complete, and *keeps* the connection open."""
+
+    def __init__(self, connection: Connection, request: Request) -> None:
+        self.request = request
+        self.has_started = self.is_complete = self.keeps = False
+        self._connection = connection
+        self._is_received = False
+        self._head = b""  # which is sent with the first part of the body
+        self._is_chunked = False
+        self._left: int | None = None  # bytes of the body that are announced; None if they are not
+
+    async def receive(self) -> Message:
+        request = self.request
+        if self._is_received:
+            await self._connection.wait_for_disconnect()
+            return {"type": "http.disconnect"}
+        while not (request.body or request.is_complete):
+            if not await self._connection.receive_body(request):
+                return {"type": "http.disconnect"}
+        body = bytes(request.body)
+        request.body.clear()
+        self._is_received = request.is_complete
+        return {"type": "http.request", "body": body, "more_body": not request.is_complete}
+
+    async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        request, left, keeps = self.request, None, not self._connection.is_last
+        lines = [_make_status_line(status)]
+        for name, value in headers:
+            key = name.lower()
+            if key == b"connection":
+                keeps = keeps and value.lower() != b"close"
+            elif key != b"transfer-encoding":
+                lines.append(b"%b: %b\r\n" % (name, value))
+                if key == b"content-length":
+                    left = int(value)
+        if request.method == "HEAD" or status in _WITHOUT_BODY:
+            left = 0
+        is_new = request.version == "1.1"
+        self._is_chunked = left is None and is_new
+        if self._is_chunked:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        # Without chunks, the end of the connection is the end of a body of any length.
+        self.keeps = keeps and is_new and request.is_complete and request.keep_alive
+        if not self.keeps:
+            lines.append(b"connection: close\r\n")
+        head = b"".join(lines)
+        if not head.count(b"\r") == head.count(b"\n") == len(lines) or b"\0" in head:
+            raise ValueError("A header of the response has a line break or a null byte.")
+        self._left, self._head = left, head + b"\r\n"
+
+    async def write(self, data: bytes) -> None:
+        if self._left is not None:
+            self._left -= len(data)
+            if self._left < 0:
+                raise ValueError("The response is longer than its Content-Length.")
+        await self._send(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+
+    async def end(self) -> None:
+        if self._left:
+            raise ValueError("The response is shorter than its Content-Length.")
+        if self._head or self._is_chunked:
+            await self._send(b"0\r\n\r\n" if self._is_chunked else b"")
+        self.is_complete = True
+
+    async def _send(self, data: bytes) -> None:
+        head, self._head, self.has_started = self._head, b"", True
+        await self._connection.send(head + data if head else data)
 
 
-def _error(status: int) -> Response:
-    return Response(status, msgspec.json.encode({"error": f"{http.HTTPStatus(status).phrase}."}))
+@functools.lru_cache(maxsize=64)
+def _make_status_line(status: int) -> bytes:
+    phrase = http.HTTPStatus(status).phrase if status in http.HTTPStatus._value2member_map_ else ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode("ascii")
 
 
-@functools.lru_cache(maxsize=32)
-def _make_head(status: int) -> str:
-    phrase = http.HTTPStatus(status).phrase
-    return f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\ncontent-length: "
-
-
-def _encode(response: Response, *, close: bool) -> bytes:
-    end = "\r\nconnection: close\r\n\r\n" if close else "\r\n\r\n"
-    return f"{_make_head(response.status)}{len(response.body)}{end}".encode("latin1") + response.body
+def _make_error(status: int) -> bytes:
+    content = msgspec.json.encode({"error": f"{http.HTTPStatus(status).phrase}."})
+    head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(content)
+    return _make_status_line(status) + head + content

@@ -1,8 +1,8 @@
 """One connection at the level of bytes: a non-blocking socket, with TLS or without.
 
 TLS runs on memory buffers beside the socket, so that one request costs one TLS record, one ``send()`` and one pass of
-Trio's scheduler: a fifth less CPU per request than :class:`trio.SSLStream`. A connection is used by one task at a time.
-Timeouts are the caller's cancel scopes.
+Trio's scheduler: a fifth less CPU per request than :class:`trio.SSLStream`. A connection is used by one task at a time;
+without TLS, one task may receive while another one sends. Timeouts are the caller's cancel scopes.
 """
 
 from __future__ import annotations
@@ -81,14 +81,31 @@ class TlsConnection:
 
     async def send(self, data: bytes) -> None:
         """Send all of *data*. A checkpoint only if the socket's send buffer is full."""
+        rest = self.send_nowait(data)
+        if rest:
+            await self.send_rest(rest)
+
+    def send_nowait(self, data: bytes) -> memoryview:
+        """Send what the socket's send buffer has room for; return the rest, for :meth:`send_rest`."""
         tls = self._tls
-        if tls is None:
-            await self._send_raw(data)
-            return
-        sent = tls.write(data)
-        while sent < len(data):
-            sent += tls.write(data[sent:])
-        await self._send_raw(self._outgoing.read())
+        if tls is not None:
+            sent = tls.write(data)
+            while sent < len(data):
+                sent += tls.write(data[sent:])
+            data = self._outgoing.read()
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        return memoryview(data)[sent:]
+
+    async def send_rest(self, rest: memoryview) -> None:
+        """Send all that :meth:`send_nowait` has left over."""
+        sent = 0
+        while sent < len(rest):
+            await trio.lowlevel.wait_writable(self._sock)
+            with contextlib.suppress(BlockingIOError):
+                sent += self._sock.send(rest[sent:])
 
     async def receive(self) -> bytes:
         """Receive at least one byte, and all that has arrived; ``b""`` at end of file."""
@@ -152,10 +169,20 @@ class TlsConnection:
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
 
+    async def finish(self) -> None:
+        """Send the end of the data, and read and drop data until the peer sends its end, too."""
+        if self._tls is not None:
+            with contextlib.suppress(OSError):
+                self._tls.unwrap()
+            await self._flush()
+        self._sock.shutdown(socket.SHUT_WR)
+        while await self._receive_raw():
+            pass
+
     async def _flush(self) -> None:
         if self._outgoing.pending:
             try:
-                await self._send_raw(self._outgoing.read())
+                await self.send_rest(memoryview(self._outgoing.read()))
             except trio.Cancelled:
                 self._broken = ConnectionAbortedError("cancelled in the middle of a TLS record")
                 raise
@@ -164,20 +191,6 @@ class TlsConnection:
         data = await self._receive_raw()
         self._incoming.write(data)
         return bool(data)
-
-    async def _send_raw(self, data: bytes) -> None:
-        sock = self._sock
-        try:
-            sent = sock.send(data)
-        except BlockingIOError:
-            sent = 0
-        if sent == len(data):
-            return
-        view = memoryview(data)
-        while sent < len(data):
-            await trio.lowlevel.wait_writable(sock)
-            with contextlib.suppress(BlockingIOError):
-                sent += sock.send(view[sent:])
 
     async def _receive_raw(self) -> bytes:
         while True:

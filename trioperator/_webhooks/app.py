@@ -1,4 +1,4 @@
-"""The endpoint of reviews: what is asked for, and the responses. Their time is limited."""
+"""The endpoint of reviews, as an ASGI application. Their time and their bodies are limited."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -15,24 +15,41 @@ import trio
 
 from trioperator._concurrency.threads import run_in_thread
 from trioperator._handling.reviews.webhook_configuration import CONVERSION_PATH, WebhookFn
-from trioperator._http.server_connection import Request, Response
+from trioperator._http.asgi import SSL_PEER, Message, Receive, Send, respond
 from trioperator._logs import get_logger
 from trioperator._webhooks.review_decoding import LARGE, TooManyItemsError, decode_review
 from trioperator.errors import ReviewError
 
-__all__ = ["MAX_BODY", "MAX_CONVERSION", "AdmissionApp"]
+__all__ = ["MAX_BODY", "MAX_CONVERSION", "AdmissionApp", "Budget", "Request"]
 
 #: Bytes of a review: as much as an API server accepts in a request.
 MAX_BODY: Final = 3 * 1024 * 1024
 #: Bytes of a conversion, which may be that of many objects.
 MAX_CONVERSION: Final = 32 * 1024 * 1024
+# Bytes of large bodies that are received and reviewed at a time, and those of each body that do not count: small
+# requests are answered whatever large ones occupy.
+_BUDGET, _FREE = 64 * 1024 * 1024, 16_384
+# Seconds for receiving a request from another server than the operator's own, which limits that itself.
+_RECEIVING: Final = 10.0
 # Objects and lists in the JSON of a review, and of a conversion.
 _MAX_ITEMS, _MAX_CONVERTED_ITEMS = 100_000, 400_000
 # Large reviews that are decoded and answered at a time.
 _MAX_LARGE: Final = 2
 # Share of the time of a review after which it is answered: before the API server gives up.
 _ANSWER_SHARE: Final = 0.98
+_JSON: Final = ((b"content-type", b"application/json"),)
 _TIMEOUT: Final = re.compile(r"(\d+(?:\.\d+)?)s")
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Request with its body; header names are as in ``User-Agent``, and *peer* is the client's certificate."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+    peer: Mapping[str, Any] | None = None
 
 
 class _RejectedError(Exception):
@@ -43,8 +60,24 @@ class _RejectedError(Exception):
         self.status = status
 
 
+class Budget:
+    """Bytes that large bodies may occupy at a time."""
+
+    def __init__(self, size: int = _BUDGET) -> None:
+        self.left = size
+
+    def take(self, size: int) -> None:
+        """Take bytes out of the budget, or return them. Raises _RejectedError if they are not left."""
+        if size > self.left:
+            raise _RejectedError(503, "There are too many large reviews.")
+        self.left -= size
+
+
 class AdmissionApp:
-    """Answers to reviews by a function of the framework; the ids of webhooks are below *path*."""
+    """ASGI application for reviews by a function of the framework; the ids of webhooks are below *path*.
+
+    Lifespans are not for it. What is refused for its head is not read further.
+    """
 
     def __init__(self, fn: WebhookFn, path: str) -> None:
         self._fn = fn
@@ -52,7 +85,36 @@ class AdmissionApp:
         self._handles: Callable[[str | None], bool] = getattr(fn, "handles", lambda webhook: True)
         self._large = trio.CapacityLimiter(_MAX_LARGE)
         self._threads = trio.CapacityLimiter(_MAX_LARGE)  # a review that is given up leaves its thread behind
+        self._budget = Budget()
         self._logger = get_logger("trioperator.webhooks")
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        body = _Body(self._budget)
+        try:
+            status, content = await self.answer(await self._receive(scope, receive, body))
+        except _RejectedError as error:
+            status, content = self._reject(error)
+        finally:
+            body.drop()
+        await respond(send, status, content, _JSON)
+
+    async def _receive(self, scope: Message, receive: Receive, body: _Body) -> Request:
+        """Receive a request. Raises _RejectedError if that is of no use."""
+        path, extensions = (
+            scope["path"].removeprefix(scope.get("root_path", "").rstrip("/")),
+            scope.get("extensions", {}),
+        )
+        headers = {_title(name): value.decode("latin-1") for name, value in scope["headers"]}
+        limit = self.limit_body(path)
+        if limit is None:
+            raise _RejectedError(404, "There are no webhooks at this path.")
+        with contextlib.nullcontext() if SSL_PEER in extensions else trio.move_on_after(_RECEIVING) as timeout:
+            await body.receive(receive, headers.get("Content-Length", ""), limit)
+        if timeout is not None and timeout.cancelled_caught:
+            raise _RejectedError(408, "The body is not complete in time.")
+        query = scope.get("query_string", b"").decode("latin-1")
+        return Request(scope["method"], path, query, headers, bytes(body.content), extensions.get(SSL_PEER))
 
     def limit_body(self, path: str) -> int | None:
         """Return how large a review at a path may be; None where there is nothing to review."""
@@ -64,18 +126,21 @@ class AdmissionApp:
             return None
         return MAX_CONVERSION if webhook == CONVERSION_PATH else MAX_BODY
 
-    async def __call__(self, request: Request) -> Response:
-        """Answer one request."""
+    async def answer(self, request: Request) -> tuple[int, bytes]:
+        """Return the status and the JSON of the response to a request that was received."""
         try:
             webhook = self._route(request)
             async with self._large if len(request.body) >= LARGE else contextlib.nullcontext():
-                return Response(200, await self._review(request, webhook))
+                return 200, await self._review(request, webhook)
         except _RejectedError as error:
-            self._logger.debug("A request was rejected: HTTP %d: %s", error.status, error)
-            return Response(error.status, msgspec.json.encode({"error": str(error)}))
+            return self._reject(error)
         except Exception:
             self._logger.exception("A request has failed.")
-            return Response(500, b'{"error":"Internal error."}')
+            return 500, b'{"error":"Internal error."}'
+
+    def _reject(self, error: _RejectedError) -> tuple[int, bytes]:
+        self._logger.debug("A request was rejected: HTTP %d: %s", error.status, error)
+        return error.status, msgspec.json.encode({"error": str(error)})
 
     def _route(self, request: Request) -> str | None:
         """Return the id of the webhook in the path, if there is one."""
@@ -109,6 +174,39 @@ class AdmissionApp:
             raise _RejectedError(413, str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _RejectedError(400, f"The body is not JSON: {error}") from None
+
+
+class _Body:
+    """The body of a request, as a part of a budget."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.content = bytearray()
+        self._budget = budget
+        self._taken = 0
+
+    async def receive(self, receive: Receive, announced: str, limit: int) -> None:
+        """Receive it to its end. Raises _RejectedError if it is too large, or not complete."""
+        size, more = int(announced[:20]) if announced.isdigit() else 0, True
+        while more and size <= limit:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _RejectedError(400, "The body is not complete.")
+            self.content += message.get("body", b"")
+            size, more = len(self.content), message.get("more_body", False)
+            taken = max(size - _FREE, 0) - self._taken
+            self._budget.take(taken)
+            self._taken += taken
+        if size > limit:
+            raise _RejectedError(413, "The body is too large.")
+
+    def drop(self) -> None:
+        """Make room for others."""
+        self._budget.take(-self._taken)
+
+
+@functools.lru_cache(maxsize=256)
+def _title(name: bytes) -> str:
+    return name.decode("latin-1").title()
 
 
 @functools.lru_cache(maxsize=64)

@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import functools
 import hashlib
+import math
 import os
 import re
 import ssl
@@ -164,16 +165,17 @@ class WebhookServer:
         self, fn: WebhookFn, endpoint: Endpoint, *, sockets: list[socket.socket], tls: _TlsFiles | None
     ) -> None:
         """Serve reviews until the CA has changed, if the new one is to be yielded."""
-        from trioperator._http.webhook_listener import serve_webhooks
+        from trioperator._http.server import Limits, serve_app  # saves loading a web server without webhooks
         from trioperator._webhooks.app import AdmissionApp
 
         app = AdmissionApp(fn, self.path or "")
+        limits = Limits(connections=1000, share=0.7, idle=60.0, answering=math.inf, drain=2.0)
         async with trio.open_nursery() as nursery:
             serve = functools.partial(
-                serve_webhooks,
+                serve_app,
                 app,
                 endpoint,
-                limit_body=app.limit_body,
+                limits=limits,
                 make_context=None if tls is None else lambda: tls.context,
                 sockets=sockets,
                 is_draining=self.is_draining,

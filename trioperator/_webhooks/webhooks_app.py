@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Final
 
 import trio
 
 from trioperator._handling.reviews.webhook_configuration import WebhookClientConfig, WebhookFn
-from trioperator._http.asgi import Message, Receive, Send, accept_lifespan
-from trioperator._http.server_connection import Budget, Request, Response
+from trioperator._http.asgi import Message, Receive, Send, accept_lifespan, respond
 from trioperator._webhooks.app import AdmissionApp
 from trioperator.errors import ConfigError
 
 __all__ = ["WebhooksApp", "webhooks_app"]
-
-# Seconds for receiving a request. Servers limit that, too, but not all of them do.
-_RECEIVING: Final = 10.0
-# Bytes of all bodies that are received and reviewed at a time.
-_BUDGET: Final = 96 * 1024 * 1024
 
 
 def webhooks_app(client_config: WebhookClientConfig) -> WebhooksApp:
@@ -54,19 +47,18 @@ class WebhooksApp:
 
     def __init__(self, client_config: WebhookClientConfig) -> None:
         self._client_config = client_config
-        self._reviewer: AdmissionApp | None = None
-        self._budget = Budget(_BUDGET)
+        self._reviews: AdmissionApp | None = None
 
     async def serve(self, fn: WebhookFn) -> AsyncIterator[WebhookClientConfig]:
         """Answer reviews by *fn*, until cancelled: for ``settings.admission.server``. Yields the address."""
-        if self._reviewer is not None:
+        if self._reviews is not None:
             raise ConfigError("These webhooks are those of another operator: make an app for each operator.")
-        self._reviewer = AdmissionApp(fn, "")
+        self._reviews = AdmissionApp(fn, "")
         try:
             yield self._client_config
             await trio.sleep_forever()
         finally:
-            self._reviewer = None
+            self._reviews = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request. Lifespans are accepted, as of a server that has no other application; nothing else is."""
@@ -74,58 +66,8 @@ class WebhooksApp:
             await accept_lifespan(receive, send)
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
+        elif self._reviews is None:
+            content = b'{"error":"The operator is not running."}'
+            await respond(send, 503, content, [(b"content-type", b"application/json")])
         else:
-            response = await self._answer(scope, receive)
-            length = str(len(response.body)).encode()
-            headers = [(b"content-type", b"application/json"), (b"content-length", length)]
-            await send({"type": "http.response.start", "status": response.status, "headers": headers})
-            await send({"type": "http.response.body", "body": response.body})
-
-    async def _answer(self, scope: Message, receive: Receive) -> Response:
-        reviewer = self._reviewer
-        if reviewer is None:
-            return Response(503, b'{"error":"The operator is not running."}')
-        path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
-        limit = reviewer.limit_body(path)
-        if limit is None:
-            return Response(404, b'{"error":"There are no webhooks at this path."}')
-        body = _Body(self._budget, limit)
-        try:
-            refused = await body.receive(receive)
-            if refused is not None:
-                return refused
-            headers = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in scope["headers"]}
-            query = scope.get("query_string", b"").decode("latin-1")
-            return await reviewer(Request(scope["method"], path, query, headers, bytes(body.content)))
-        finally:
-            body.drop()
-
-
-class _Body:
-    """The body of a request, which is limited, and so are all bodies together."""
-
-    def __init__(self, budget: Budget, limit: int) -> None:
-        self.content = bytearray()
-        self._budget = budget
-        self._limit = limit
-        self._taken = 0
-
-    async def receive(self, receive: Receive) -> Response | None:
-        """Receive it to its end. Returns the response if it is too large or too slow."""
-        with trio.move_on_after(_RECEIVING):
-            while True:
-                message = await receive()
-                chunk = message.get("body", b"")
-                if len(self.content) + len(chunk) > self._limit:
-                    return Response(413, b'{"error":"The body is too large."}')
-                if not self._budget.take(len(chunk)):
-                    return Response(503, b'{"error":"There are too many large reviews."}')
-                self._taken += len(chunk)
-                self.content += chunk
-                if message["type"] == "http.disconnect" or not message.get("more_body"):
-                    return None
-        return Response(408, b'{"error":"The body is not complete in time."}')
-
-    def drop(self) -> None:
-        """Make room for others."""
-        self._budget.give_back(self._taken)
+            await self._reviews(scope, receive, send)

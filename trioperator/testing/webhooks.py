@@ -10,8 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from trioperator._handling.reviews.webhook_configuration import WebhookClientConfig, WebhookFn
-from trioperator._http.server_connection import Request
-from trioperator._webhooks.app import AdmissionApp
+from trioperator._webhooks.app import AdmissionApp, Request
 from trioperator._webhooks.server import WebhookServer
 from trioperator.apiserver import Cluster
 
@@ -60,7 +59,5 @@ class MemoryWebhookServer(httpx.AsyncBaseTransport):
         url, body = request.url, await request.aread()
         query, headers = url.query.decode(), {key.title(): value for key, value in request.headers.items()}
         asked = Request(method=request.method, path=url.path, query=query, headers=headers, body=body)
-        response = await self._app(asked)
-        return httpx.Response(
-            response.status, content=response.body, headers={"Content-Type": "application/json"}, request=request
-        )
+        status, content = await self._app.answer(asked)
+        return httpx.Response(status, content=content, headers={"Content-Type": "application/json"}, request=request)

@@ -11,7 +11,7 @@ import trio
 
 from trioperator._endpoints.live_view.access import Access
 from trioperator._endpoints.live_view.shown import ShownOperator
-from trioperator._http.asgi import Message, Receive, Send, accept_lifespan
+from trioperator._http.asgi import Message, Receive, Send, accept_lifespan, respond
 from trioperator._telemetry.inspector import Inspector
 from trioperator.errors import ConfigError
 
@@ -22,6 +22,7 @@ __all__ = ["LiveViewApp", "live_view_app"]
 
 # Bytes of a path and a query. Longer ones are of no page.
 _MAX_TARGET: Final = 4096
+_PLAIN: Final = [(b"content-type", b"text/plain; charset=utf-8")]
 _PACKAGES: Final = ("quart", "quart_trio", "jinja2", "werkzeug")
 
 
@@ -88,9 +89,9 @@ class LiveViewApp:
         elif scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
         elif len(scope["path"]) + len(scope.get("query_string", b"")) > _MAX_TARGET:
-            await _refuse(send, 414, b"the URL is too long\n")
+            await respond(send, 414, b"the URL is too long\n", _PLAIN)
         elif not self._access.serves(_find_host(scope)):
-            await _refuse(send, 403, b"this host is not served\n")
+            await respond(send, 403, b"this host is not served\n", _PLAIN)
         else:
             await self._serve(scope, receive, send)
 
@@ -99,7 +100,7 @@ class LiveViewApp:
         path = scope["path"] if scope["path"].startswith(root) else f"{root}{scope['path']}"  # by the specification
         if path == root:
             location = urllib.parse.quote(f"{root}/", safe="/")
-            await _refuse(send, 307, b"", (b"location", f"/{location.lstrip('/')}".encode()))
+            await respond(send, 307, b"", [*_PLAIN, (b"location", f"/{location.lstrip('/')}".encode())])
         else:
             await self._site({**scope, "path": path, "root_path": root}, receive, send)
 
@@ -108,10 +109,3 @@ def _find_host(scope: Message) -> str:
     """Return the Host header; nothing if there are several, of which others may believe another one."""
     hosts = [value for name, value in scope["headers"] if name.lower() == b"host"]
     return hosts[0].decode("latin-1") if len(hosts) == 1 else ""
-
-
-async def _refuse(send: Send, status: int, content: bytes, *headers: tuple[bytes, bytes]) -> None:
-    length = str(len(content)).encode()
-    common = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", length)]
-    await send({"type": "http.response.start", "status": status, "headers": [*common, *headers]})
-    await send({"type": "http.response.body", "body": content})

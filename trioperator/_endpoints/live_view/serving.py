@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, Final
 
 import trio
@@ -10,14 +11,14 @@ import trio
 from trioperator._endpoints.live_view.access import is_loopback
 from trioperator._endpoints.live_view.app import LiveViewApp
 from trioperator._http.endpoint import Endpoint, parse_endpoint
-from trioperator._http.server import serve_app
+from trioperator._http.server import Limits, serve_app
 from trioperator._logs import get_logger
 from trioperator.errors import ConfigError
 
 __all__ = ["parse_loopback", "serve_live_view"]
 
-# Seconds of a connection: browsers open their streams again without a word.
-_LIFETIME: Final = 3600.0
+# A stream says nothing while nothing happens.
+_LIMITS: Final = Limits(answering=math.inf)
 
 
 def parse_loopback(url: str) -> Endpoint:
@@ -42,7 +43,7 @@ async def serve_live_view(
     root = f"{parsed.find_base('/debug')}/debug"
     mounted = functools.partial(_mount, app, root)
     async with trio.open_nursery() as nursery:
-        serve = functools.partial(serve_app, lifetime=_LIFETIME)
+        serve = functools.partial(serve_app, limits=_LIMITS)
         listening: Endpoint = await nursery.start(serve, mounted, parsed, name="live view server")
         url = f"{str(listening).removesuffix(listening.path)}{root}"
         get_logger("trioperator.endpoints.live_view.serving").info("Serving the live view at %s", url)

@@ -119,7 +119,9 @@ class _Connection:
                 request, keep = reader.requests.popleft()
                 if not await self._respond(request, keep):
                     return
-                self._deadline = trio.current_time() + (_REQUEST_TIMEOUT if reader.is_mid_request else _IDLE_TIMEOUT)
+                self._deadline = trio.current_time() + (
+                    _REQUEST_TIMEOUT if reader.parser.is_mid_request else _IDLE_TIMEOUT
+                )
             if reader.error is not None:
                 await self._send_error(reader.error)
                 return
@@ -132,14 +134,14 @@ class _Connection:
         data: bytes | bytearray = b""
         with trio.move_on_at(self._deadline) as scope:
             data = await self._stream.receive_some(_READ_SIZE)
-        if scope.cancelled_caught and reader.is_mid_request:
+        if scope.cancelled_caught and reader.parser.is_mid_request:
             reader.error = request_timeout(_REQUEST_TIMEOUT)
             return True
         if not data:
             return False
-        started = reader.started
+        started = reader.parser.started
         reader.feed(bytes(data))
-        if reader.started > started:
+        if reader.parser.started > started:
             self._deadline = trio.current_time() + _REQUEST_TIMEOUT
         if reader.take_expectation():
             await self._send(b"HTTP/1.1 100 Continue\r\n\r\n")

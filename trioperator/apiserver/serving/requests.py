@@ -26,36 +26,26 @@ def _is_loopback(url: str) -> bool:
 class RequestReader:
     """Incremental reader of one connection.
 
-    ``requests`` are the complete requests, each with whether the connection is kept alive after it. ``error`` is set
-    when a request is malformed, too large or not allowed: nothing is read after that. ``user`` is the user that the
-    connection authenticates. With ``local_only``, requests that a web page may have sent are errors.
+    ``requests`` are the complete requests of the ``parser``, each with whether the connection is kept alive after it.
+    ``error`` is set when one is malformed, too large or not allowed: nothing is read after that. ``user`` is the user
+    that the connection authenticates. With ``local_only``, requests that a web page may have sent are errors.
     """
 
     def __init__(self, *, body_limit: int, user: User = ANONYMOUS, local_only: bool = False) -> None:
         self.requests: deque[tuple[Request, bool]] = deque()
         self.error: ApiError | None = None
-        self._parser = RequestParser()
+        self.parser = RequestParser()
         self._body_limit = body_limit
         self._local_only = local_only
         self._user = user
         self._accepts_tokens = user in {ANONYMOUS, NO_CREDENTIALS}  # a client certificate takes precedence
 
-    @property
-    def is_mid_request(self) -> bool:
-        """Whether a request has started that is not complete."""
-        return self._parser.is_mid_request
-
-    @property
-    def started(self) -> int:
-        """The number of requests that have started."""
-        return self._parser.started
-
     def feed(self, data: bytes) -> None:
         """Parse received data."""
         if self.error is not None:
             return
-        self._parser.feed(data)
-        messages = self._parser.messages
+        self.parser.feed(data)
+        messages = self.parser.messages
         try:
             while messages:
                 self._check(messages[0])
@@ -65,7 +55,7 @@ class RequestReader:
                 self.requests.append((self._make_request(message), message.keep_alive))
         except ApiError as error:
             self.error = error
-        if (status := self._parser.error) and self.error is None:
+        if (status := self.parser.error) and self.error is None:
             is_large = status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             self.error = (
                 headers_too_large(HEAD_LIMIT) if is_large else bad_request("The request is not valid HTTP/1.1.")
@@ -73,7 +63,7 @@ class RequestReader:
 
     def take_expectation(self) -> bool:
         """Return, once for each request, whether its client waits for "100 Continue" before it sends the body."""
-        messages = self._parser.messages
+        messages = self.parser.messages
         if not messages or not messages[0].expects_continue or self.error is not None:
             return False
         messages[0].expects_continue = False
