@@ -82,3 +82,11 @@ def test_headers_count_as_more_than_their_bytes() -> None:
     assert parse(head + b"a:\r\n" * 2100).error == 431
     assert parse(head + b"x: " + b"x" * HEAD_LIMIT).error == 0
     assert parse(head + b"x: " + b"x" * HEAD_LIMIT + b"\r\n\r\n").error == 431
+
+
+@pytest.mark.parametrize(("size", "number", "error"), [(2, 900, 0), (2, 1500, 413), (300, 3000, 0)])
+def test_a_body_in_ever_more_tiny_chunks_is_refused(size: int, number: int, error: int) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    parser = parse(head, b"%x\r\n%s\r\n" % (size, b"x" * size) * number, b"0\r\n\r\n")
+    assert parser.error == error
+    assert parser.messages[0].is_complete is (error == 0)
