@@ -63,7 +63,12 @@ SLEEPS: Final = {
     "trioperator.testing.transport._FaultyStream._lag": "the delay of an injected fault",
     "trioperator.testing.transport._sleep": "the delay of an injected fault",
     "trioperator.testing.transport._wait_forever": "the silence of an injected fault",
-    "trioperator._webhooks.configurations.WebhookConfigurations._repair": "backoff before what others change again",
+    "trioperator._tooling.releasing.release_objects": "the time in which an operator that still runs reacts",
+    "trioperator._tooling.storage_migration._wait_noticed": "the time in which API servers notice a changed CRD",
+    "trioperator._tooling.storage_migration._Migration.run": "the rate of writes",
+    "trioperator._webhooks.configurations.WebhookConfigurations._announce": (
+        "the time in which API servers notice new webhooks"
+    ),
     "trioperator._webhooks.server.WebhookServer._serve": "for its cancellation",
     "trioperator._webhooks.server._TlsFiles._replace": "until API servers notice, who do not say when",
     "trioperator._webhooks.server._TlsFiles.wait_for_authority": "the interval of reading certificates again",
@@ -89,7 +94,10 @@ TIMEOUTS: Final = {
     "trioperator._runtime.progress.saver.Saver._save_when_due": "the progress is due to be stored",
     "trioperator._runtime.workqueue.WorkQueue._requeue": "an item is due",
     "trioperator._webhooks.managed.ManagedObjects.serve": "backoff after a failed write",
-    "trioperator._webhooks.configurations.WebhookConfigurations._drop_foreign": "the CAs of others are dropped",
+    "trioperator._webhooks.configurations.WebhookConfigurations._drop_others": (
+        "the CAs and webhooks of others are dropped"
+    ),
+    "trioperator._webhooks.configurations.WebhookConfigurations._repair": "backoff before what others change again",
 }
 
 _TIMEOUTS: Final = frozenset({"move_on_after", "move_on_at", "fail_after", "fail_at"})
