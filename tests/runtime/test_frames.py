@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pathlib
 import traceback
+from typing import Any
 
+import pytest
 from trio.testing import MockClock
 
 import trioperator
@@ -22,8 +24,17 @@ def own_frames() -> list[str]:
     return [frame.name for frame in stack[begin:]]
 
 
-async def test_no_more_than_eight_frames_are_between_a_worker_and_a_change_handler(
-    bench: Bench, autojump_clock: MockClock
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "metrics": {"metrics_endpoint": "http://127.0.0.1:0/metrics"},
+    "traces": {"tracing": True},
+    "live view": {"live_view_endpoint": "http://127.0.0.1:0", "live_view_token": "secret"},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+async def test_no_more_than_eight_frames_are_between_a_worker_and_a_function(
+    bench: Bench, autojump_clock: MockClock, options: dict[str, Any]
 ) -> None:
     frames: dict[str, list[str]] = {}
 
@@ -43,7 +54,7 @@ async def test_no_more_than_eight_frames_are_between_a_worker_and_a_change_handl
     async def timer(**_: object) -> None:
         frames["timer"] = own_frames()
 
-    async with bench.running():
+    async with bench.running(**options):
         await bench.cluster.create(widget())
         await settle(1)
         await bench.cluster.delete("widgets", "w")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import itertools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, TypeVar
 
 import pytest
 import trio
+import trio.lowlevel
 from trio.testing import MockClock
 
 import trioperator
@@ -103,6 +104,59 @@ async def test_a_worker_lets_others_run_though_its_reconciles_wait_for_nothing(
             await trio.lowlevel.checkpoint()
             turns += 1
     assert turns >= at_least
+
+
+class Observer:
+    """An observer that records what it is notified of."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[object, ...]] = []
+
+    def queued(self, item: Item) -> None:
+        self.seen.append(("queued", item.name))
+
+    def requeued(self, item: Item) -> None:
+        self.seen.append(("requeued", item.name))
+
+    def began(self, item: Item) -> None:
+        self.seen.append(("began", item.name))
+
+    def ended(self, item: Item, result: Result | None) -> None:
+        self.seen.append(("ended", item.name, result))
+
+
+async def test_an_observer_is_notified_of_each_reconcile_and_of_what_comes_before_it(autojump_clock: MockClock) -> None:
+    later = RequeueAt(trio.current_time() + 10)
+    results: Iterator[Result] = iter([AGAIN, later, DONE])
+    observer = Observer()
+    async with open_workqueue(Reconciler(decide=lambda _: next(results)), limit=1, observer=observer) as queue:
+        queue.add(Item("w"), INITIAL)
+        await trio.sleep(100)
+    queued, began = ("queued", "w"), ("began", "w")
+    first = [queued, began, ("ended", "w", AGAIN), began, ("ended", "w", later), ("requeued", "w")]
+    assert observer.seen == [*first, queued, began, ("ended", "w", DONE)]
+
+
+async def test_an_observer_is_notified_once_for_each_lane(autojump_clock: MockClock) -> None:
+    observer = Observer()
+    async with open_workqueue(Reconciler(), limit=1, observer=observer) as queue:
+        queue.add(Item("busy"))
+        item = Item("w")
+        for lane in (INITIAL, INITIAL, FRESH, FRESH, INITIAL):
+            queue.add(item, lane)
+        await trio.lowlevel.checkpoint()
+        assert observer.seen.count(("queued", "w")) == 2
+        await trio.sleep(100)
+    assert observer.seen.count(("began", "w")) == 1
+
+
+async def test_an_observer_is_notified_of_a_cancelled_reconcile(autojump_clock: MockClock) -> None:
+    observer = Observer()
+    async with open_workqueue(Reconciler(100), limit=1, observer=observer) as queue:
+        queue.add(Item("w"))
+        await trio.sleep(1)
+        queue.close(give_up_at=trio.current_time())
+    assert observer.seen == [("queued", "w"), ("began", "w"), ("ended", "w", None)]
 
 
 async def test_without_a_limit_all_items_are_reconciled_at_once(autojump_clock: MockClock) -> None:

@@ -10,10 +10,15 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.handling.factory import WIDGETS, handler
 from tests.runtime.conftest import CRD, Bench, settle, widget
-from trioperator._handling.calls.invoke import Attempt, RunningCall
+from tests.runtime.harness import make_state
+from trioperator._concurrency.clock import steady_now
+from trioperator._handling.calls.invoke import Attempt
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
-from trioperator._telemetry.instruments import CountingInvoker, Instruments
+from trioperator._logs import get_logger
+from trioperator._runtime.result import AGAIN, DONE
+from trioperator._telemetry.instruments import Instruments, ReconcileCounter
 from trioperator.apiserver import Cluster
 
 on = trioperator.on
@@ -40,15 +45,49 @@ async def test_subhandlers_are_counted_with_their_parents() -> None:
     assert found == ["parent", "parent/spec.field", "parent", "parent/spec.field", "other"]
 
 
-async def test_a_cancelled_call_is_counted_and_stays_cancelled(nursery: trio.Nursery) -> None:
+async def test_a_cancelled_call_is_counted_and_stays_cancelled(autojump_clock: MockClock) -> None:
+    async def wait(**_: Any) -> None:
+        await trio.sleep_forever()
+
     instruments = Instruments(["wait"])
-    running: dict[Attempt, RunningCall] = {}
-    invoker = instruments.make_invoker(limiter=ThreadLimiter(1), backoff=1, running=running)
-    assert isinstance(invoker.with_limiter(ThreadLimiter(2)), CountingInvoker)
-    assert invoker.with_limiter(ThreadLimiter(2)).running is running
+    invoker = instruments.make_invoker(limiter=ThreadLimiter(1), backoff=1, running={}).with_limiter(ThreadLimiter(2))
+    attempt = Attempt(0, steady_now(), kind=WIDGETS)
+    with trio.move_on_after(2) as scope:
+        await invoker.invoke(handler(wait, id="wait"), {}, attempt=attempt, logger=get_logger("tests"))
+    assert scope.cancelled_caught
+    instruments.fold()
+    calls = instruments.statistics.calls["widgets.example.com", "wait"]
+    assert dict(calls.results) == {"cancelled": 1}
+    assert calls.seconds.sum == 2
 
 
-async def test_operators_with_metrics_do_the_same_with_two_frames_more(
+async def test_only_the_first_lane_of_an_object_and_the_end_of_its_reconcile_are_counted(
+    autojump_clock: MockClock,
+) -> None:
+    instruments = Instruments([])
+    state = make_state(widget())
+    counter = ReconcileCounter(instruments, lambda state: False)
+    counter.queued(state)
+    await trio.sleep(1)
+    counter.queued(state)  # now in a more urgent lane
+    await trio.sleep(2)
+    for result in (AGAIN, DONE, None):  # None: it is cancelled
+        counter.began(state)
+        assert state in instruments.statistics.at_work
+        await trio.sleep(4)
+        counter.ended(state, result)
+    counter.requeued(state)
+    instruments.fold()
+    kind = instruments.statistics.kinds["widgets.example.com"]
+    assert (kind.adds, kind.retries) == (1, 1)
+    assert kind.results == {"success": 1, "error": 0, "requeue": 1, "requeue_after": 0}
+    assert kind.queue_seconds.sum == 3
+    assert kind.reconcile_seconds.sum == 12
+    assert not instruments.statistics.queued
+    assert not instruments.statistics.at_work
+
+
+async def test_operators_with_metrics_do_the_same_in_as_many_frames(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     depths: list[int] = []
@@ -75,5 +114,5 @@ async def test_operators_with_metrics_do_the_same_with_two_frames_more(
             await bench.cluster.delete("widgets", f"w{number}")
             await settle(5)
     assert requests[0] == requests[1]
-    assert depths[1] == depths[0] + 2
+    assert depths[1] == depths[0]
     assert stopped == ["cancelled"] * 2

@@ -138,7 +138,7 @@ class OperatorCollector(Collector):
         now = trio.current_time()
         busy: dict[str, list[float]] = {}
         for state, since in self._statistics.at_work.items():
-            busy.setdefault(self._instruments.kind_of(state.cache).name, []).append(now - since)
+            busy.setdefault(self._instruments.kind_of(state.cache.kind.resource).name, []).append(now - since)
         return busy
 
     def _histogram(
@@ -186,7 +186,7 @@ class OperatorCollector(Collector):
         waiting: collections.Counter[tuple[str, Lane]] = collections.Counter()
         for item in () if self._parts.queue is None else self._parts.queue.items():
             if item.lane is not None:
-                waiting[self._instruments.kind_of(item.item.cache).name, item.lane] += 1
+                waiting[self._instruments.kind_of(item.item.cache.kind.resource).name, item.lane] += 1
         for name, lane in itertools.product(kinds, Lane):
             depth.add_metric([_QUEUE, name, _PRIORITIES[lane]], waiting[name, lane])
         return depth
@@ -305,5 +305,5 @@ def _by_kind(parts: Inspector) -> Mapping[str, list[tuple[ObjectCache, Reflector
     """Return the watches by the names of kinds: there may be one for each namespace."""
     watches: dict[str, list[tuple[ObjectCache, Reflector]]] = {}
     for cache, reflector in () if parts.watches is None else parts.watches.caches():
-        watches.setdefault(name_kind(cache), []).append((cache, reflector))
+        watches.setdefault(name_kind(cache.kind.resource), []).append((cache, reflector))
     return watches

@@ -201,6 +201,7 @@ class LevelReconciler:
             schedule.started,
             after=check,
             flow=state.flow,
+            kind=cause.resource,
             backoff=_delay_after(handler, schedule, schedule.error),  # what was forbidden before may be so again
             reports_success=False,
             is_news=functools.partial(is_news, schedule),

@@ -133,7 +133,7 @@ class Executor(msgspec.Struct, frozen=True, eq=False):
         own = HandlerPatch(self.pending, state, cause, handler)
         token = current_cause.set(cause)
         try:
-            attempt = Attempt(retry=0, started=steady_now(), patch=own.patch, flow=state.flow)
+            attempt = Attempt(0, steady_now(), patch=own.patch, flow=state.flow, kind=cause.resource)
             kwargs = cause.kwargs_for(handler, own.patch)
             outcome = await self.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
         finally:
@@ -267,6 +267,7 @@ class Execution:
                     interruption=interruption,
                     nursery=nursery,
                     flow=self._state.flow,
+                    kind=cause.resource,
                 )
                 subhandlers.begin()
                 kwargs = cause.kwargs_for(handler, own.patch)

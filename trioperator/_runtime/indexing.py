@@ -128,7 +128,7 @@ class Indexing:
             if again if failure is None else failure.due is None or failure.due > trio.current_time():
                 continue
             retry, started = (failure.retries, failure.started) if failure else (0, steady_now())
-            attempt = Attempt(retry, started, flow=state.flow)
+            attempt = Attempt(retry, started, flow=state.flow, kind=cause.resource)
             outcome = await self._invoke(cause, handler, attempt)
             if state in self._indexed and handler in state.cache.kind.handlers.indices:  # else it was removed meanwhile
                 self._settle(state, handler, attempt=attempt, outcome=outcome, obj=obj)

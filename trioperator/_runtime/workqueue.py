@@ -12,7 +12,7 @@ import enum
 import heapq
 import itertools
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Hashable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import trio
@@ -20,7 +20,7 @@ import trio
 from trioperator._concurrency.core_tasks import keep
 from trioperator._concurrency.fair_queue import FairQueue
 from trioperator._concurrency.pulse import Pulse
-from trioperator._runtime.result import DONE, Again, RequeueAt, Result
+from trioperator._runtime.result import Again, RequeueAt, Result
 
 
 class _Item(Hashable, Protocol):
@@ -60,6 +60,22 @@ class Reconciles(Protocol[T_contra]):
     def report_loop(self, item: T_contra, /, *, writes: int, backoff: float) -> None: ...
 
 
+class QueueObserver(Protocol[T_contra]):
+    """Something that is notified of what a work queue does, such as metrics. No method waits or raises."""
+
+    def queued(self, item: T_contra, /) -> None:
+        """Note that an item waits for a worker, or waits in a more urgent lane now."""
+
+    def requeued(self, item: T_contra, /) -> None:
+        """Note that an item is due later."""
+
+    def began(self, item: T_contra, /) -> None:
+        """Note that a reconcile begins, in the task of its worker."""
+
+    def ended(self, item: T_contra, result: Result | None, /) -> None:
+        """Note that a reconcile has ended, in the same task; without a result: by cancellation."""
+
+
 class _Entry(Generic[T]):
     """An item that is queued, at work, or due later. ``dirty`` is its lane after the reconcile at work."""
 
@@ -89,9 +105,17 @@ class WorkQueue(Generic[T]):
     Adding never waits. At most *limit* workers run at the same time, over all kinds.
     """
 
-    def __init__(self, nursery: trio.Nursery, reconciler: Reconciles[T], *, limit: int | None) -> None:
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        reconciler: Reconciles[T],
+        *,
+        limit: int | None,
+        observer: QueueObserver[T] | None = None,
+    ) -> None:
         self._nursery = nursery
         self._reconciler = reconciler
+        self._observer = observer
         self._limit: float = math.inf if limit is None else limit
         self._entries: dict[T, _Entry[T]] = {}
         self._fresh: FairQueue[_Entry[T]] = FairQueue()
@@ -140,6 +164,8 @@ class WorkQueue(Generic[T]):
             queue.direct.append(entry)
         else:
             queue.append(entry, entry.item.flow)
+        if self._observer is not None:
+            self._observer.queued(entry.item)
         return True
 
     def requeue_at(self, item: T, time: float) -> None:
@@ -148,6 +174,8 @@ class WorkQueue(Generic[T]):
         if entry is None:
             entry = self._entries[item] = _Entry(item)
         entry.due = time
+        if self._observer is not None:
+            self._observer.requeued(item)
         if entry.alarm is None or time < entry.alarm:
             self._set_alarm(entry, time)
 
@@ -198,23 +226,26 @@ class WorkQueue(Generic[T]):
 
     async def _work(self, entry: _Entry[T] | None) -> None:
         """Reconcile *entry*, and then what is queued, until nothing is."""
-        batch, now = 0, trio.current_time()
+        batch, now, observer = 0, trio.current_time(), self._observer
+        result: Result | None
         try:
             while (entry := entry or self._next()) is not None:
-                began = now
+                began, writes = now, 0
                 entry.lane = entry.due = None
-                entry.processing = True
-                result: Result = DONE
-                try:
-                    writes = 0
-                    while writes < _LOOP_LIMIT:
-                        entry.dirty = None
+                while writes < _LOOP_LIMIT:
+                    entry.processing, entry.dirty, result = True, None, None
+                    if observer is not None:
+                        observer.began(entry.item)
+                    try:
                         result = await self._reconciler.reconcile(entry.item)
-                        if type(result) is not Again:
-                            break
-                        writes += not result.progress
-                finally:
-                    entry.processing = False
+                    finally:
+                        entry.processing = False
+                        if observer is not None:
+                            observer.ended(entry.item, result)
+                    if type(result) is not Again:
+                        break
+                    writes += not result.progress
+                assert result is not None
                 self._settle(entry, result)
                 entry, batch, now = None, batch + 1, trio.current_time()
                 if (batch == _BATCH or now - began > _LONG) and (self._fresh or self._initial):
@@ -274,21 +305,16 @@ class WorkQueue(Generic[T]):
                 yield entry
 
 
-def open_workqueue(
-    reconciler: Reconciles[T], *, limit: int | None
-) -> contextlib.AbstractAsyncContextManager[WorkQueue[T]]:
+@contextlib.asynccontextmanager
+async def open_workqueue(
+    reconciler: Reconciles[T], *, limit: int | None, observer: QueueObserver[T] | None = None
+) -> AsyncIterator[WorkQueue[T]]:
     """Open a work queue, and wait at the end of the block for the reconciles at work.
 
     To limit that wait, close the queue with ``give_up_at``.
     """
-    return serve_workqueue(lambda nursery: WorkQueue(nursery, reconciler, limit=limit))
-
-
-@contextlib.asynccontextmanager
-async def serve_workqueue(make: Callable[[trio.Nursery], WorkQueue[T]]) -> AsyncIterator[WorkQueue[T]]:
-    """Serve the work queue that *make* creates for a nursery: see :func:`open_workqueue`."""
     async with trio.open_nursery() as nursery:
-        queue = make(nursery)
+        queue = WorkQueue(nursery, reconciler, limit=limit, observer=observer)
         nursery.start_soon(queue.serve_due, name="requeue")
         try:
             yield queue

@@ -1,14 +1,15 @@
-"""The parts of an operator that are counted: they do what those of their base classes do, and count it.
+"""Instruments: what counts and traces an operator's reconciles, calls of handlers, requests and reviews.
 
-An operator without metrics has the base classes, and pays nothing.
+The work queue and the invoker notify them, by the protocols :class:`QueueObserver` and :class:`CallObserver`. They are
+not wrapped: each wrapper would be one more frame between a worker and the user's function. An operator without metrics
+has no observers, and pays nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Collection, Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Iterable, MutableMapping
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -24,11 +25,12 @@ from trioperator._handling.reviews.conversion import ConversionHandler
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import Logger
+from trioperator._model.resource import Resource
 from trioperator._runtime.cache import ObjectCache, ObjectState
 from trioperator._runtime.reconciler import Reconciler
 from trioperator._runtime.result import Again, RequeueAt, Result
 from trioperator._runtime.watching.reflector import Observer
-from trioperator._runtime.workqueue import Lane, WorkQueue, serve_workqueue
+from trioperator._runtime.workqueue import WorkQueue, open_workqueue
 from trioperator._telemetry.changes import Changes
 from trioperator._telemetry.failures import Failures
 from trioperator._telemetry.requests import CountingClient
@@ -37,6 +39,8 @@ from trioperator._telemetry.statistics import BATCH, CallStatistics, KindStatist
 from trioperator.errors import HandlerRetriesError, HandlerTimeoutError, TrioperatorError, UserCodeError
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from trioperator._telemetry.tracing import Tracing
 
 # Handlers that can be cancelled on request. Reviews cannot: the write would be allowed then.
@@ -66,8 +70,8 @@ class Instruments:
         )  # the uids of objects for which a handler has failed in the reconcile at work
         self.now = trio.lowlevel.current_clock().current_time
         self.reconciles: list[Reconcile] = []  # that are not counted yet
-        self._kinds: dict[ObjectCache, KindStatistics] = {}
-        self._calls: dict[tuple[ObjectCache | None, str], CallStatistics] = {}
+        self._kinds: dict[tuple[str, str], KindStatistics] = {}  # by the plural and the group
+        self._calls: dict[tuple[str, str, str], CallStatistics] = {}  # by these and the id of the handler
 
     def fold(self) -> None:
         """Count all that is pending: call it before the statistics are read."""
@@ -76,26 +80,27 @@ class Instruments:
             by_cache.setdefault(reconcile[0], []).append(reconcile)
         self.reconciles.clear()
         for cache, reconciles in by_cache.items():
-            self.kind_of(cache).count_reconciles(reconciles)
+            self.kind_of(cache.kind.resource).count_reconciles(reconciles)
         self.statistics.fold()
 
-    def kind_of(self, cache: ObjectCache) -> KindStatistics:
-        """Return the statistics of the kind of the objects in a cache."""
-        found = self._kinds.get(cache)
+    def kind_of(self, resource: Resource) -> KindStatistics:
+        """Return the statistics of a kind."""
+        found = self._kinds.get((resource.plural, resource.group))
         if found is None:
-            found = self._kinds[cache] = self.statistics.kind(name_kind(cache))
+            found = self.statistics.kind(name_kind(resource))
+            self._kinds[resource.plural, resource.group] = found
         return found
 
     def calls_of(self, handler: Handler, attempt: Attempt) -> CallStatistics:
         """Return the statistics of the calls of a handler for the kind of an object, if the attempt is for one."""
-        flow: Any = attempt.flow
-        cache = None if flow is None else flow[0]  # see ObjectState.flow
-        found = self._calls.get((cache, handler.id))
+        kind = attempt.kind
+        key = ("", "", handler.id) if kind is None else (kind.plural, kind.group, handler.id)
+        found = self._calls.get(key)
         if found is None:
             name = self.name_handler(handler)
-            found = self.statistics.call("" if cache is None else self.kind_of(cache).name, name)
+            found = self.statistics.call("" if kind is None else self.kind_of(kind).name, name)
             if name == handler.id:  # there may be any number of sub-handlers
-                self._calls[cache, name] = found
+                self._calls[key] = found
         return found
 
     def name_handler(self, handler: Handler) -> str:
@@ -127,8 +132,9 @@ class Instruments:
         running: MutableMapping[Attempt, RunningCall],
         clients: Clients | None = None,
     ) -> Invoker:
-        """Return an invoker that counts its calls."""
-        return CountingInvoker(self, limiter=limiter, backoff=backoff, running=running, clients=clients)
+        """Return an invoker whose calls are counted."""
+        counter = CallCounter(self)
+        return Invoker(limiter=limiter, backoff=backoff, running=running, clients=clients, observer=counter)
 
     def count_reviews(self, fn: WebhookFn, handlers: Iterable[str], *, converts: bool) -> WebhookFn:
         """Return a function for reviews that counts the calls of *fn* by the ids of the handlers of reviews."""
@@ -137,137 +143,113 @@ class Instruments:
     def open_workqueue(
         self, reconciler: Reconciler, *, limit: int | None
     ) -> contextlib.AbstractAsyncContextManager[WorkQueue[ObjectState]]:
-        """Open a work queue that counts what it does, and what the reconciler does."""
+        """Open a work queue whose reconciles are counted."""
         self.fold()
         self._kinds.clear()
         self._calls.clear()
         self.statistics.queued.clear()
-
-        def make(nursery: trio.Nursery) -> WorkQueue[ObjectState]:
-            return CountingQueue(nursery, CountingReconciler(reconciler, self), self, limit=limit)
-
-        return serve_workqueue(make)
+        return open_workqueue(reconciler, limit=limit, observer=ReconcileCounter(self, reconciler.has_failed))
 
 
-def name_kind(cache: ObjectCache) -> str:
-    """Return the name of the kind of the objects in a cache, as that of its CRD."""
-    resource = cache.kind.resource
+def name_kind(resource: Resource) -> str:
+    """Return the name of a kind, as that of its CRD."""
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
-class CountingQueue(WorkQueue[ObjectState]):
-    """A work queue that counts what is added, and remembers since when."""
+class ReconcileCounter:
+    """Counts and times what a work queue does with objects, and makes spans of their reconciles."""
 
-    def __init__(
-        self, nursery: trio.Nursery, reconciler: CountingReconciler, instruments: Instruments, *, limit: int | None
-    ) -> None:
-        super().__init__(nursery, reconciler, limit=limit)
+    def __init__(self, instruments: Instruments, has_failed: Callable[[ObjectState], bool]) -> None:
+        self._has_failed = has_failed
         self._instruments = instruments
-        self._queued_at = instruments.statistics.queued
         self._announce = instruments.announce
-
-    def _enqueue(self, entry: Any, lane: Lane) -> bool:
-        queued = WorkQueue._enqueue(self, entry, lane)
-        self._announce()
-        if queued and entry.item not in self._queued_at:
-            self._queued_at[entry.item] = self._instruments.now()
-            self._instruments.kind_of(entry.item.cache).adds += 1
-        return queued
-
-    def requeue_at(self, item: ObjectState, time: float) -> None:
-        """See :meth:`WorkQueue.requeue_at`."""
-        self._instruments.kind_of(item.cache).retries += 1
-        super().requeue_at(item, time)
-
-
-class CountingReconciler:
-    """A reconciler that counts and times the reconciles of another one."""
-
-    def __init__(self, reconciler: Reconciler, instruments: Instruments) -> None:
-        self._reconciler = reconciler
-        self._instruments = instruments
         self._now = instruments.now
         self._queued_at = instruments.statistics.queued
         self._at_work = instruments.statistics.at_work
+        self._began: dict[ObjectState, tuple[float | None, float]] = {}  # since when it was queued, when it began
         self._reconciles, self._failed = instruments.reconciles, instruments.failed
-        tracing = instruments.tracing
-        self._reconcile = reconciler.reconcile if tracing is None else functools.partial(self._trace, tracing)
-        self.has_work = reconciler.has_work
-        self.is_unsaved = reconciler.is_unsaved
-        self.report_loop = reconciler.report_loop
+        self._spans: dict[ObjectState, contextlib.AbstractContextManager[object]] = {}
 
-    async def reconcile(self, state: ObjectState) -> Result:
-        """See :meth:`Reconciler.reconcile`."""
-        queued = self._queued_at.pop(state, None)
+    def queued(self, state: ObjectState) -> None:
+        """See :class:`QueueObserver`."""
+        if state not in self._queued_at:  # else it was moved to a more urgent lane
+            self._queued_at[state] = self._now()
+            self._instruments.kind_of(state.cache.kind.resource).adds += 1
+        self._announce()
+
+    def requeued(self, state: ObjectState) -> None:
+        """See :class:`QueueObserver`."""
+        self._instruments.kind_of(state.cache.kind.resource).retries += 1
+
+    def began(self, state: ObjectState) -> None:
+        """See :class:`QueueObserver`."""
         began = self._at_work[state] = self._now()
-        name = None
-        try:
-            result = await self._reconcile(state)
-            name = "requeue" if isinstance(result, Again) and not self._failed else self._classify(state, result)
-            return result
-        finally:
-            del self._at_work[state]
-            self._reconciles.append((state.cache, queued, began, self._now(), name))
-            self._instruments.announce()
-            if len(self._reconciles) >= BATCH:
-                self._instruments.fold()
+        self._began[state] = self._queued_at.pop(state, None), began
+        if (tracing := self._instruments.tracing) is not None:
+            span = tracing.reconciling(state, self._instruments.kind_of(state.cache.kind.resource).name)
+            self._spans[state] = span
+            span.__enter__()
 
-    async def _trace(self, tracing: Tracing, state: ObjectState) -> Result:
-        with tracing.reconciling(state, self._instruments.kind_of(state.cache).name):
-            return await self._reconciler.reconcile(state)
+    def ended(self, state: ObjectState, result: Result | None) -> None:
+        """See :class:`QueueObserver`."""
+        if self._spans:
+            self._spans.pop(state).__exit__(None, None, None)
+        name = None
+        if result is not None:
+            name = "requeue" if type(result) is Again and not self._failed else self._classify(state, result)
+        del self._at_work[state]
+        self._reconciles.append((state.cache, *self._began.pop(state), self._now(), name))
+        self._announce()
+        if len(self._reconciles) >= BATCH:
+            self._instruments.fold()
 
     def _classify(self, state: ObjectState, result: Result) -> str:
         """Return the result in the words of controller-runtime. An error of a handler is one of its reconcile."""
-        failed = self._instruments.failed
+        failed = self._failed
         if failed and state.uid in failed:
             failed.discard(state.uid)
             return "error"
         if type(result) is Again:
             return "requeue"
-        if self._reconciler.has_failed(state):
+        if self._has_failed(state):
             return "error"
         return "requeue_after" if type(result) is RequeueAt else "success"
 
 
-class CountingInvoker(Invoker):
-    """An invoker that counts and times its calls."""
+class CallCounter:
+    """Counts and times calls of handlers, and makes spans of them. With a live view, calls can be interrupted."""
 
-    def __init__(
-        self,
-        instruments: Instruments,
-        *,
-        limiter: ThreadLimiter,
-        backoff: float,
-        running: MutableMapping[Attempt, RunningCall],
-        clients: Clients | None = None,
-    ) -> None:
-        super().__init__(limiter=limiter, backoff=backoff, running=running, clients=clients)
+    def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
         self._now = instruments.now
-        self._tracing = instruments.tracing
+        self._began: dict[Attempt, float] = {}
+        self._spans: dict[Attempt, tuple[contextlib.AbstractContextManager[Span], Span]] = {}
 
-    async def invoke(self, handler: Handler, kwargs: Mapping[str, Any], *, attempt: Attempt, logger: Logger) -> Outcome:
-        """See :meth:`Invoker.invoke`."""
-        calls = self._instruments.calls_of(handler, attempt)
-        if self._instruments.live is not None and attempt.interruption is None and isinstance(handler, _CANCELLABLE):
+    def begin(self, handler: Handler, attempt: Attempt, logger: Logger) -> Attempt:
+        """See :class:`CallObserver`."""
+        instruments = self._instruments
+        if instruments.live is not None and attempt.interruption is None and isinstance(handler, _CANCELLABLE):
             attempt = msgspec.structs.replace(attempt, interruption=Interruption())
-        began = self._now()
-        self._instruments.announce()
-        result = "cancelled"
-        try:
-            if self._tracing is None:
-                outcome = await Invoker.invoke(self, handler, kwargs, attempt=attempt, logger=logger)
-            else:
-                with self._tracing.calling(handler, logger.object_ref) as span:
-                    outcome = await super().invoke(handler, kwargs, attempt=attempt, logger=logger)
-                    self._tracing.record_outcome(span, outcome)
-            result = "succeeded" if outcome.final and outcome.error is None else _name_outcome(outcome)
-        finally:
-            calls.count(result, self._now() - began)
-            self._instruments.announce()
-        if outcome.error is not None:
+        self._began[attempt] = self._now()
+        if instruments.tracing is not None:
+            calling = instruments.tracing.calling(handler, logger.object_ref)
+            self._spans[attempt] = calling, calling.__enter__()
+        instruments.announce()
+        return attempt
+
+    def end(self, handler: Handler, attempt: Attempt, logger: Logger, *, outcome: Outcome | None) -> None:
+        """See :class:`CallObserver`."""
+        instruments = self._instruments
+        if instruments.tracing is not None:
+            calling, span = self._spans.pop(attempt)
+            if outcome is not None:
+                instruments.tracing.record_outcome(span, outcome)
+            calling.__exit__(None, None, None)
+        seconds = self._now() - self._began.pop(attempt)
+        instruments.calls_of(handler, attempt).count(_name_outcome(outcome), seconds)
+        instruments.announce()
+        if outcome is not None and outcome.error is not None:
             self._count_failure(handler, outcome, attempt, logger)
-        return outcome
 
     def _count_failure(self, handler: Handler, outcome: Outcome, attempt: Attempt, logger: Logger) -> None:
         unexpected = _is_unexpected(outcome.error)
@@ -277,19 +259,22 @@ class CountingInvoker(Invoker):
             self._instruments.statistics.admission_panics += unexpected
         elif isinstance(handler, ConversionHandler):
             self._instruments.statistics.conversion_panics += unexpected
-        flow: Any = attempt.flow
-        if not isinstance(handler, _IN_RECONCILES) or outcome.awaits_subhandlers or flow is None:
+        if not isinstance(handler, _IN_RECONCILES) or outcome.awaits_subhandlers or attempt.kind is None:
             return
         if logger.object_ref is not None and not isinstance(handler, IndexHandler):
             self._instruments.failed.add(logger.object_ref["uid"])
-        kind = self._instruments.kind_of(flow[0])
+        kind = self._instruments.kind_of(attempt.kind)
         kind.terminal_errors += outcome.final
         kind.panics += unexpected
         kind.timeouts += isinstance(outcome.error, HandlerTimeoutError)
 
 
-def _name_outcome(outcome: Outcome) -> str:
-    """Return the result of a call that has not succeeded."""
+def _name_outcome(outcome: Outcome | None) -> str:
+    """Return the result of a call, for statistics."""
+    if outcome is None:
+        return "cancelled"
+    if outcome.final and outcome.error is None:
+        return "succeeded"
     if outcome.interrupted:
         return "interrupted"
     if outcome.awaits_subhandlers:

@@ -73,7 +73,7 @@ def find_objects(parts: Inspector, wanted: ObjectFilter, *, start: int, limit: i
     queue = _Queue(parts)
     found = [(cache, state) for cache, state in _select(parts, wanted) if _fits(queue, state, wanted.state)]
     if len(found) <= _MAX_SORTED:
-        found.sort(key=lambda pair: (name_kind(pair[0]), pair[1].namespace or "", pair[1].name))
+        found.sort(key=lambda pair: (name_kind(pair[0].kind.resource), pair[1].namespace or "", pair[1].name))
     return len(found), [_describe_row(queue, cache, state) for cache, state in found[start : start + limit]]
 
 
@@ -84,7 +84,7 @@ def _fits(queue: _Queue, state: ObjectState, wanted: str) -> bool:
 def _select(parts: Inspector, wanted: ObjectFilter) -> Iterator[tuple[ObjectCache, ObjectState]]:
     text = wanted.text.lower()
     for cache, _ in () if parts.watches is None else parts.watches.caches():
-        if wanted.kind and wanted.kind != name_kind(cache):
+        if wanted.kind and wanted.kind != name_kind(cache.kind.resource):
             continue
         for state in cache:
             if wanted.namespace and wanted.namespace != state.namespace:
@@ -95,7 +95,7 @@ def _select(parts: Inspector, wanted: ObjectFilter) -> Iterator[tuple[ObjectCach
 
 def _describe_row(queue: _Queue, cache: ObjectCache, state: ObjectState) -> dict[str, Any]:
     return {
-        "kind": name_kind(cache),
+        "kind": name_kind(cache.kind.resource),
         "namespace": state.namespace or "",
         "name": state.name,
         "uid": state.uid,

@@ -174,7 +174,7 @@ def describe_watches(parts: Inspector) -> Iterator[dict[str, Any]]:
         if reflector.status.trouble is not None:
             state = "interrupted" if reflector.status.is_synced else "not watched"
         yield {
-            "resource": name_kind(cache),
+            "resource": name_kind(cache.kind.resource),
             "path": reflector.path,
             "selector": reflector.selector,
             "state": state,

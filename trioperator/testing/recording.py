@@ -17,7 +17,7 @@ from trioperator._handling.handlers.handler import Handler
 from trioperator._handling.handlers.outcome import Outcome
 from trioperator._handling.reviews.admission import AdmissionHandler
 from trioperator._logs import Logger
-from trioperator._telemetry.instruments import CountingInvoker, Instruments
+from trioperator._telemetry.instruments import CallCounter, Instruments
 from trioperator.testing.records import Call, LogLine, RecordLog, Write
 from trioperator.testing.rights import UsedRight, handler_at_work
 
@@ -53,11 +53,11 @@ class RecordingInstruments(Instruments):
         return _RecordingInvoker(self, **options)
 
 
-class _RecordingInvoker(CountingInvoker):
+class _RecordingInvoker(Invoker):
     """An invoker that records its calls."""
 
     def __init__(self, instruments: RecordingInstruments, **options: Any) -> None:
-        super().__init__(instruments, **options)
+        super().__init__(observer=CallCounter(instruments), **options)
         self._recording = instruments
         self._ignored: dict[Attempt, BaseException] = {}
 

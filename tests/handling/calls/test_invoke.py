@@ -15,21 +15,23 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 import trio
 import trio.lowlevel
 import trio.testing
 from trio.testing import MockClock
 
-from tests.handling.factory import event_handler, handler, invoke, raising
+from tests.handling.factory import handler, invoke, raising
 from trioperator._concurrency.clock import wall_now
 from trioperator._concurrency.threads import call_trio
+from trioperator._handling.calls.interruption import Interruption
 from trioperator._handling.calls.invoke import Attempt, Invoker, RunningCall
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
-from trioperator._handling.handlers.handler import ErrorsMode
+from trioperator._handling.handlers.handler import ErrorsMode, Handler
 from trioperator._handling.handlers.outcome import Outcome
 from trioperator._kube.connection import load_connection
-from trioperator._logs import get_logger
+from trioperator._logs import Logger, get_logger
 from trioperator.errors import (
     ConfigError,
     HandlerRetriesError,
@@ -219,23 +221,6 @@ async def test_errors_become_outcomes_and_are_logged(
     assert bool(record.exc_info) is not isinstance(error, TemporaryError | PermanentError)
 
 
-async def test_the_consequence_of_an_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    error = ValueError("oops")
-    await invoke(raising(error, sync=False), errors=ErrorsMode.PERMANENT)
-    await invoke(raising(error, sync=False), errors=ErrorsMode.IGNORED)
-    await invoke(event_handler(raising(error, sync=False)))
-    await invoke(raising(error, sync=False), backoff=2.5)
-    await invoke(raising(error, sync=False), retries=1)
-    fates = [record.getMessage().split(" and ")[1].split(":")[0] for record in caplog.records]
-    assert fates == [
-        "will stop now",
-        "will ignore it",
-        "will ignore it",
-        "will try again in 2.5 seconds",
-        "will stop now",
-    ]
-
-
 async def test_an_attempt_beyond_the_limits_calls_nothing(caplog: pytest.LogCaptureFixture) -> None:
     def never() -> None:
         raise AssertionError
@@ -300,44 +285,6 @@ async def test_a_temporary_error_without_a_text_keeps_its_delay(caplog: pytest.L
     outcome = await invoke(raising(MuteTemporary(delay=7), sync=False), retries=2)
     assert (outcome.final, outcome.delay) == (False, 7)
     assert "MuteTemporary" in caplog.text
-
-
-# ------------------------------------------------------------------------------------------------ groups
-
-
-@pytest.mark.parametrize(
-    ("errors", "decisive"),
-    [
-        ([ValueError("v")], 0),
-        ([ValueError("v"), TemporaryError("t", delay=1)], 1),
-        ([TemporaryError("t", delay=1), PermanentError("p")], 1),
-        ([ValueError("v"), ExceptionGroup("inner", [KeyError("k"), PermanentError("p")])], (1, 1)),
-        ([ExceptionGroup("inner", [ValueError("v")])], (0, 0)),
-    ],
-)
-async def test_the_deciding_error_of_a_group_is_used(errors: list[Exception], decisive: Any) -> None:
-    expected: Any = errors[decisive] if isinstance(decisive, int) else errors[decisive[0]]
-    if isinstance(decisive, tuple):
-        expected = expected.exceptions[decisive[1]]
-    assert (await invoke(raising(ExceptionGroup("outer", errors), sync=False))).error is expected
-
-
-async def test_a_group_of_arbitrary_errors_stays_together() -> None:
-    group = ExceptionGroup("outer", [ValueError("v"), KeyError("k")])
-    assert (await invoke(raising(group, sync=False))).error is group
-
-
-async def test_an_error_in_a_handlers_nursery_is_an_error_of_the_handler() -> None:
-    async def child() -> None:
-        raise TemporaryError("from a child", delay=3)
-
-    async def fn() -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(child)
-            nursery.start_soon(trio.sleep_forever)
-
-    outcome = await invoke(fn)
-    assert (str(outcome.error), outcome.delay) == ("from a child", 3)
 
 
 # -------------------------------------------------------------------------------------------- tracebacks
@@ -650,3 +597,62 @@ async def test_an_asyncio_cancellation_is_an_error_of_the_handler() -> None:
     outcome = await invoke(fn)
     assert not outcome.final
     assert "asyncio" in str(outcome.error)
+
+
+# --------------------------------------------------------------------------------------------- observers
+
+
+class Observer:
+    """An observer that records what it is notified of, and makes calls interruptible by *interruption*."""
+
+    def __init__(self, interruption: Interruption | None = None) -> None:
+        self.interruption = interruption
+        self.seen: list[object] = []
+
+    def begin(self, handler: Handler, attempt: Attempt, logger: Logger) -> Attempt:
+        self.seen.append(handler.id)
+        return msgspec.structs.replace(attempt, interruption=self.interruption)
+
+    def end(self, handler: Handler, attempt: Attempt, logger: Logger, *, outcome: Outcome | None) -> None:
+        assert attempt.interruption is self.interruption
+        self.seen.append(outcome)
+
+
+def observed(observer: Observer) -> Invoker:
+    return Invoker(limiter=ThreadLimiter(1), backoff=1.0, observer=observer)
+
+
+async def call(observer: Observer, fn: Any, **options: Any) -> Outcome:
+    attempt = Attempt(0, wall_now())
+    return await observed(observer).invoke(handler(fn, **options), {}, attempt=attempt, logger=get_logger("tests"))
+
+
+async def test_an_observer_is_notified_of_each_outcome(autojump_clock: MockClock) -> None:
+    observer = Observer()
+    outcomes = [
+        await call(observer, lambda: 5),
+        await call(observer, raising(ValueError("v"), sync=False)),
+        await call(observer, lambda: 5, retries=0),  # it is refused
+    ]
+    assert observer.seen == [item for outcome in outcomes for item in ("fn", outcome)]
+    assert [outcome.final for outcome in outcomes] == [True, False, True]
+
+
+async def test_an_observer_is_notified_of_a_cancelled_call(autojump_clock: MockClock) -> None:
+    observer = Observer()
+    with trio.move_on_after(1):
+        await call(observer, trio.sleep_forever)
+    assert observer.seen == ["fn", None]
+
+
+async def test_an_observer_may_make_a_call_interruptible(autojump_clock: MockClock) -> None:
+    interruption = Interruption()
+    observer = Observer(interruption)
+
+    async def fn() -> None:
+        interruption.interrupt("somebody wants that")
+        await trio.sleep_forever()
+
+    outcome = await call(observer, fn)
+    assert outcome.interrupted
+    assert observer.seen == ["fn", outcome]

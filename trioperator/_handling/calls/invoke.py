@@ -11,8 +11,8 @@ import copy
 import datetime
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import msgspec
 import trio
@@ -26,44 +26,31 @@ from trioperator._concurrency.threads import (
     run_in_thread,
 )
 from trioperator._handling.arguments.cause import attempt_kwargs
-from trioperator._handling.calls.asyncio_advice import asyncio_advice
+from trioperator._handling.calls.failures import (
+    classify_failure,
+    find_deciding_error,
+    is_interrupted,
+    report_failure,
+    report_interruption,
+    split_cancellation,
+)
 from trioperator._handling.calls.handler_state import add_seconds
 from trioperator._handling.calls.interruption import InterruptedAttempt, Interruption
 from trioperator._handling.calls.storable import check_storable
 from trioperator._handling.calls.thread_limiter import ThreadLimiter, ThreadSlot
-from trioperator._handling.guard import trim_error
-from trioperator._handling.handlers.handler import Activity, ActivityHandler, Handler
-from trioperator._handling.handlers.outcome import (
-    Outcome,
-    check_limits,
-    classify_error,
-    describe,
-    describe_delay,
-    describe_with_type,
-)
-from trioperator._handling.reviews.admission import AdmissionHandler
+from trioperator._handling.handlers.handler import Handler
+from trioperator._handling.handlers.outcome import Outcome, check_limits, describe_with_type
 from trioperator._logs import describe_ref
 from trioperator._model.patch import Patch
-from trioperator.errors import (
-    HandlerRetriesError,
-    HandlerTimeoutError,
-    PausedError,
-    PermanentError,
-    TemporaryError,
-    UnfinishedSubhandlersError,
-    UserCodeError,
-)
+from trioperator._model.resource import Resource
+from trioperator.errors import HandlerTimeoutError, PausedError, PermanentError
 
 if TYPE_CHECKING:
     from trioperator._logs import Logger
 
-# Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
-_PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
 # The outcome where others may have taken over. A second later, the operator is paused, and nothing waits any more; or
 # it has renewed its lease in the last moment after all.
 _REFUSED: Final = Outcome(final=False, interrupted=True, delay=1.0)
-# Errors that another attempt meets again: somebody has to change the code.
-_PROGRAMMING_ERRORS = (AttributeError, ImportError, NameError, NotImplementedError, SyntaxError, TypeError)
 
 
 class Attempt(msgspec.Struct, frozen=True, eq=False):
@@ -72,9 +59,10 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     ``after`` is awaited after the function has returned, as a part of the attempt. ``patch`` is what the function
     wants stored, with its result: if that is not JSON-serializable, the handler has failed. ``interruption`` cancels
     this attempt alone. The threads of attempts that are cancelled within ``nursery`` are waited for, as they may
-    be retried. Where threads are scarce, attempts of one ``flow`` take turns with those of others. ``backoff`` replaces
-    the default delay after errors, in seconds. ``reports_success`` is false where the caller has more to do;
-    ``is_news`` says of an error whether to log it as one.
+    be retried. ``kind`` is that of the object, if the attempt is for one, for statistics. Where threads are scarce,
+    attempts of one ``flow`` take turns with those of others. ``backoff`` replaces the default delay after errors, in
+    seconds. ``reports_success`` is false where the caller has more to do; ``is_news`` says of an error whether to log
+    it as one.
     """
 
     retry: int
@@ -84,6 +72,7 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     interruption: Interruption | None = None
     nursery: trio.Nursery | None = None
     flow: Hashable = None
+    kind: Resource | None = None
     backoff: float | None = None
     reports_success: bool = True
     is_news: Callable[[BaseException, Outcome], bool] | None = None
@@ -107,11 +96,22 @@ class Clients(msgspec.Struct, frozen=True, eq=False):
     for_sync: Any
 
 
+class CallObserver(Protocol):
+    """Something that is notified of each call of a handler, such as metrics. No method waits or raises."""
+
+    def begin(self, handler: Handler, attempt: Attempt, logger: Logger) -> Attempt:
+        """Note that a call begins. Returns the attempt to be made: this one, or one that can be interrupted."""
+
+    def end(self, handler: Handler, attempt: Attempt, logger: Logger, *, outcome: Outcome | None) -> None:
+        """Note that the call of the attempt that :meth:`begin` returned has ended; without outcome: by cancellation."""
+
+
 class Invoker:
     """Caller of handlers, sync ones in threads of *limiter*. *backoff*: default delay after errors, in seconds.
 
     *running* gets the calls in progress: who stops the operator can say for what it waits. Without *clients*, there is
-    no argument ``client``.
+    no argument ``client``. The *observer* is a part of each call rather than an invoker around this one: that would be
+    one more frame between a worker and the user's function.
     """
 
     def __init__(
@@ -121,9 +121,11 @@ class Invoker:
         backoff: float,
         running: MutableMapping[Attempt, RunningCall] | None = None,
         clients: Clients | None = None,
+        observer: CallObserver | None = None,
     ) -> None:
         self._limiter = limiter
         self._backoff = backoff
+        self._observer = observer
         self.running: MutableMapping[Attempt, RunningCall] = {} if running is None else running
         self.clients = clients
         self._blocking: dict[Attempt, float] = {}
@@ -161,35 +163,36 @@ class Invoker:
         interruptions and other cancellation within the attempt's nursery: then the thread is waited for, and its
         outcome counts unless it was cancelled.
         """
-        now = steady_now()
-        runtime = (now - attempt.started).total_seconds()
-        refused = self._refuse(handler, attempt, runtime=runtime, logger=logger)
-        if refused is not None:
-            return refused
-        logger.debug("%s is invoked.", handler)
-        own = _build_kwargs(handler, attempt, now)
-        if self.clients is not None:
-            own["client"] = self.clients.for_async if handler.is_async else self.clients.for_sync
-        kwargs = {**own, **kwargs}  # drop the original kwargs: there may be many long-running daemons
-        self.running[attempt] = RunningCall(handler, logger)
+        if self._observer is not None:
+            attempt = self._observer.begin(handler, attempt, logger)
+        outcome = None
         try:
-            result = await self._call(handler, handler.signature.pick(kwargs), runtime, attempt)
-            if self._blocking:
-                self._check_blocking(handler, attempt)
-            if attempt.patch is not None:
-                check_storable(attempt.patch, result)
-        except BaseException as raised:
-            outcome = self._classify(handler, raised, attempt, logger=logger)
-            if outcome is None:
-                raise
+            now = steady_now()
+            runtime = (now - attempt.started).total_seconds()
+            outcome = self._refuse(handler, attempt, runtime=runtime, logger=logger)
+            if outcome is not None:
+                return outcome
+            logger.debug("%s is invoked.", handler)
+            kwargs = self._pick(handler, kwargs, attempt, now)  # drops the original: there may be many daemons
+            self.running[attempt] = RunningCall(handler, logger)
+            try:
+                result = await self._call(handler, kwargs, runtime, attempt)
+                self._check(handler, attempt, result)
+            except BaseException as raised:
+                outcome = self._classify(handler, raised, attempt, logger=logger)
+                if outcome is None:
+                    raise
+                return outcome
+            finally:
+                del self.running[attempt]
+                self._blocking.pop(attempt, None)
+            is_loud = attempt.reports_success and not (handler.is_routine and not attempt.retry)
+            (logger.info if is_loud else logger.debug)("%s succeeded.", handler)
+            outcome = Outcome(final=True, result=result)
             return outcome
         finally:
-            del self.running[attempt]
-            if self._blocking:
-                self._blocking.pop(attempt, None)
-        is_loud = attempt.reports_success and not (handler.is_routine and not attempt.retry)
-        (logger.info if is_loud else logger.debug)("%s succeeded.", handler)
-        return Outcome(final=True, result=result)
+            if self._observer is not None:
+                self._observer.end(handler, attempt, logger, outcome=outcome)
 
     def _refuse(self, handler: Handler, attempt: Attempt, *, runtime: float, logger: Logger) -> Outcome | None:
         """Return the outcome of an attempt that must not be made: others have taken over, or it was the last one."""
@@ -204,19 +207,34 @@ class Invoker:
             logger.error("%s failed permanently: %s", handler, refused.error)
         return refused
 
-    def _check_blocking(self, handler: Handler, attempt: Attempt) -> None:
-        limit = self._blocking.pop(attempt, None)
+    def _pick(
+        self, handler: Handler, kwargs: Mapping[str, Any], attempt: Attempt, now: datetime.datetime
+    ) -> Mapping[str, Any]:
+        """Return the arguments that a function takes: of *kwargs*, and of the attempt itself, which begins *now*."""
+        shift = find_wall_shift()
+        started = add_seconds(attempt.started, shift) if shift else attempt.started
+        runtime = now - attempt.started
+        own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=started, runtime=runtime)
+        if self.clients is not None:
+            own["client"] = self.clients.for_async if handler.is_async else self.clients.for_sync
+        return handler.signature.pick({**own, **kwargs})
+
+    def _check(self, handler: Handler, attempt: Attempt, result: Any) -> None:
+        """Raise PermanentError if a call that has returned counts as failed: by what it did, or wants stored."""
+        limit = self._blocking.pop(attempt, None) if self._blocking else None
         if limit is not None:
             raise PermanentError(f"{handler} has blocked the event loop for more than {limit:g} seconds.")
+        if attempt.patch is not None:
+            check_storable(attempt.patch, result)
 
     def _classify(self, handler: Handler, raised: BaseException, attempt: Attempt, *, logger: Logger) -> Outcome | None:
         """Return the outcome of an attempt that has raised, and log it; None for what must be raised further."""
-        if attempt.interruption is not None and _is_interrupted(raised, attempt.interruption):
-            _report_interruption(handler, raised, attempt.interruption, logger)
+        if attempt.interruption is not None and is_interrupted(raised, attempt.interruption):
+            report_interruption(handler, raised, attempt.interruption, logger)
             return Outcome(final=False, interrupted=True)
-        error = _deciding_error(raised)
+        error = find_deciding_error(raised)
         if error is None:
-            cancelled = _split_cancellation(handler, raised, logger)
+            cancelled = split_cancellation(handler, raised, logger)
             if cancelled is None:
                 return None
             raise cancelled from None
@@ -225,9 +243,9 @@ class Invoker:
             return _REFUSED
         runtime = (steady_now() - attempt.started).total_seconds()
         backoff = self._backoff if attempt.backoff is None else attempt.backoff
-        outcome = _classify_error(handler, error, retry=attempt.retry, runtime=runtime, backoff=backoff)
+        outcome = classify_failure(handler, error, retry=attempt.retry, runtime=runtime, backoff=backoff)
         if attempt.is_news is None or attempt.is_news(error, outcome):
-            _report(handler, error, outcome, logger)
+            report_failure(handler, error, outcome, logger)
         else:
             logger.debug("%s has failed again: %s", handler, describe_with_type(error))
         return outcome
@@ -290,117 +308,3 @@ class Invoker:
         if returned is None:
             raise InterruptedAttempt
         return returned[0]
-
-
-def _build_kwargs(handler: Handler, attempt: Attempt, now: datetime.datetime) -> dict[str, Any]:
-    """Return the arguments that are of the attempt itself. It began in steady time, which *now* is, too."""
-    shift = find_wall_shift()
-    started = add_seconds(attempt.started, shift) if shift else attempt.started
-    return attempt_kwargs(param=handler.param, retry=attempt.retry, started=started, runtime=now - attempt.started)
-
-
-def _is_interrupted(raised: BaseException, interruption: Interruption) -> bool:
-    return isinstance(raised, InterruptedAttempt) or (interruption.cancelled_caught and isinstance(raised, Exception))
-
-
-def _report_interruption(handler: Handler, raised: BaseException, interruption: Interruption, logger: Logger) -> None:
-    logger.info("%s is interrupted: %s.", handler, interruption.reason)
-    if not isinstance(raised, InterruptedAttempt):
-        logger.error("%s failed while it was cancelled: %s", handler, raised, exc_info=raised)
-
-
-def _split_cancellation(
-    handler: Handler, raised: BaseException, logger: Logger
-) -> BaseExceptionGroup[trio.Cancelled] | None:
-    """Log the errors that a handler raised while it was cancelled, and return the cancellation without them."""
-    if not isinstance(raised, BaseExceptionGroup):
-        return None
-    cancelled, others = raised.split(trio.Cancelled)
-    if cancelled is None or others is None or others.subgroup(_PASS_THROUGH) is not None:
-        return None
-    logger.error("%s failed while it was cancelled: %s", handler, others, exc_info=others)
-    return cancelled
-
-
-def _deciding_error(raised: BaseException) -> BaseException | None:
-    """Return the error that decides on the outcome: of an exception group, the most specific one.
-
-    Return None for cancellation and for exceptions that end the process.
-    """
-    if type(raised).__name__ == "CancelledError" and type(raised).__module__ == "asyncio.exceptions":
-        return RuntimeError("Cancelled by asyncio.").with_traceback(raised.__traceback__)
-    if not isinstance(raised, BaseExceptionGroup):
-        return None if isinstance(raised, _PASS_THROUGH) else raised
-    if raised.subgroup(_PASS_THROUGH) is not None:
-        return None
-    leaves = list(_leaves(raised))
-    waiting = [leaf for leaf in leaves if isinstance(leaf, UnfinishedSubhandlersError)]
-    leaves = [leaf for leaf in leaves if leaf not in waiting]
-    if not leaves:
-        return min(waiting, key=lambda error: error.delay or 0.0)
-    for kind in (PermanentError, TemporaryError):
-        for leaf in leaves:
-            if isinstance(leaf, kind):
-                return leaf
-    return leaves[0] if len(leaves) == 1 else raised
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
-
-
-def _classify_error(handler: Handler, error: BaseException, *, retry: int, runtime: float, backoff: float) -> Outcome:
-    """Return the outcome of an attempt. Activities that use asyncio fail at once: the operator would never start.
-
-    So do startup handlers with errors of the programmer, unless they say otherwise by ``errors=``.
-    """
-    outcome = classify_error(handler, error, retry=retry, runtime=runtime, backoff=backoff)
-    if outcome.final or not isinstance(handler, ActivityHandler):
-        return outcome
-    if handler.activity is Activity.STARTUP and handler.errors is None and isinstance(error, _PROGRAMMING_ERRORS):
-        return Outcome(final=True, error=error)
-    advice = asyncio_advice(error)
-    if not advice:
-        return outcome
-    refused = PermanentError(f"It uses asyncio, and this operator runs on Trio: {advice}")
-    refused.__cause__ = error
-    return Outcome(final=True, error=refused)
-
-
-def _is_denial(error: BaseException) -> bool:
-    """Check whether an error of an admission handler is its verdict, rather than a failure."""
-    is_failure = isinstance(error, HandlerTimeoutError | HandlerRetriesError)
-    return isinstance(error, PermanentError | TemporaryError) and not is_failure
-
-
-def _report(handler: Handler, error: BaseException, outcome: Outcome, logger: Logger) -> None:
-    if outcome.awaits_subhandlers:
-        logger.debug("%s has unfinished sub-handlers, and will be called again when they are due.", handler)
-        return
-    if isinstance(handler, AdmissionHandler) and _is_denial(error):
-        # It is what the handler is for, and who wrote is told. The object has no such event, and may not even exist.
-        logger.bind(k8s_skip=True).info("%s has denied the write: %s", handler, describe(error))
-        return
-    if isinstance(error, TemporaryError) and not outcome.final:
-        when = describe_delay(outcome.delay)
-        logger.error("%s failed temporarily: %s (will try again %s)", handler, describe(error), when)
-        return
-    if isinstance(error, PermanentError | TemporaryError):
-        logger.error("%s failed permanently: %s", handler, describe(outcome.error or error))
-        return
-    if not outcome.final:
-        fate = f"will try again {describe_delay(outcome.delay)}"
-    elif outcome.error is None:
-        fate = "will ignore it"
-    else:
-        fate = "will stop now"
-    shown = (error.__cause__ if isinstance(error, UserCodeError) else None) or error  # a filter of a sub-handler
-    shown.__traceback__ = trim_error(shown)
-    logger.error("%s failed with an exception and %s: %s", handler, fate, describe_with_type(error), exc_info=shown)
-    advice = asyncio_advice(error)
-    if advice:
-        logger.error("%s uses asyncio, and this operator runs on Trio: %s", handler, advice)

@@ -1,0 +1,156 @@
+"""Failures of calls: which exception of a handler decides on its outcome, what that is, and what the log says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import trio
+
+from trioperator._handling.calls.asyncio_advice import asyncio_advice
+from trioperator._handling.calls.interruption import InterruptedAttempt, Interruption
+from trioperator._handling.guard import trim_error
+from trioperator._handling.handlers.handler import Activity, ActivityHandler, Handler
+from trioperator._handling.handlers.outcome import (
+    Outcome,
+    classify_error,
+    describe,
+    describe_delay,
+    describe_with_type,
+)
+from trioperator._handling.reviews.admission import AdmissionHandler
+from trioperator.errors import (
+    HandlerRetriesError,
+    HandlerTimeoutError,
+    PermanentError,
+    TemporaryError,
+    UnfinishedSubhandlersError,
+    UserCodeError,
+)
+
+if TYPE_CHECKING:
+    from trioperator._logs import Logger
+
+__all__ = [
+    "classify_failure",
+    "find_deciding_error",
+    "is_interrupted",
+    "report_failure",
+    "report_interruption",
+    "split_cancellation",
+]
+
+# Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
+_PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
+# Errors that another attempt meets again: somebody has to change the code.
+_PROGRAMMING_ERRORS = (AttributeError, ImportError, NameError, NotImplementedError, SyntaxError, TypeError)
+
+
+def is_interrupted(raised: BaseException, interruption: Interruption) -> bool:
+    """Check whether a call was ended by its interruption, whatever the function made of its cancellation."""
+    return isinstance(raised, InterruptedAttempt) or (interruption.cancelled_caught and isinstance(raised, Exception))
+
+
+def report_interruption(handler: Handler, raised: BaseException, interruption: Interruption, logger: Logger) -> None:
+    """Log that a call was interrupted, and what it raised meanwhile."""
+    logger.info("%s is interrupted: %s.", handler, interruption.reason)
+    if not isinstance(raised, InterruptedAttempt):
+        logger.error("%s failed while it was cancelled: %s", handler, raised, exc_info=raised)
+
+
+def split_cancellation(
+    handler: Handler, raised: BaseException, logger: Logger
+) -> BaseExceptionGroup[trio.Cancelled] | None:
+    """Log the errors that a handler raised while it was cancelled, and return the cancellation without them."""
+    if not isinstance(raised, BaseExceptionGroup):
+        return None
+    cancelled, others = raised.split(trio.Cancelled)
+    if cancelled is None or others is None or others.subgroup(_PASS_THROUGH) is not None:
+        return None
+    logger.error("%s failed while it was cancelled: %s", handler, others, exc_info=others)
+    return cancelled
+
+
+def find_deciding_error(raised: BaseException) -> BaseException | None:
+    """Return the error that decides on the outcome: of an exception group, the most specific one.
+
+    Return None for cancellation and for exceptions that end the process.
+    """
+    if type(raised).__name__ == "CancelledError" and type(raised).__module__ == "asyncio.exceptions":
+        return RuntimeError("Cancelled by asyncio.").with_traceback(raised.__traceback__)
+    if not isinstance(raised, BaseExceptionGroup):
+        return None if isinstance(raised, _PASS_THROUGH) else raised
+    if raised.subgroup(_PASS_THROUGH) is not None:
+        return None
+    leaves = list(_leaves(raised))
+    waiting = [leaf for leaf in leaves if isinstance(leaf, UnfinishedSubhandlersError)]
+    leaves = [leaf for leaf in leaves if leaf not in waiting]
+    if not leaves:
+        return min(waiting, key=lambda error: error.delay or 0.0)
+    for kind in (PermanentError, TemporaryError):
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return leaf
+    return leaves[0] if len(leaves) == 1 else raised
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+def classify_failure(handler: Handler, error: BaseException, *, retry: int, runtime: float, backoff: float) -> Outcome:
+    """Return the outcome of an attempt. Activities that use asyncio fail at once: the operator would never start.
+
+    So do startup handlers with errors of the programmer, unless they say otherwise by ``errors=``.
+    """
+    outcome = classify_error(handler, error, retry=retry, runtime=runtime, backoff=backoff)
+    if outcome.final or not isinstance(handler, ActivityHandler):
+        return outcome
+    if handler.activity is Activity.STARTUP and handler.errors is None and isinstance(error, _PROGRAMMING_ERRORS):
+        return Outcome(final=True, error=error)
+    advice = asyncio_advice(error)
+    if not advice:
+        return outcome
+    refused = PermanentError(f"It uses asyncio, and this operator runs on Trio: {advice}")
+    refused.__cause__ = error
+    return Outcome(final=True, error=refused)
+
+
+def _is_denial(error: BaseException) -> bool:
+    """Check whether an error of an admission handler is its verdict, rather than a failure."""
+    is_failure = isinstance(error, HandlerTimeoutError | HandlerRetriesError)
+    return isinstance(error, PermanentError | TemporaryError) and not is_failure
+
+
+def report_failure(handler: Handler, error: BaseException, outcome: Outcome, logger: Logger) -> None:
+    """Log the error of an attempt, and what becomes of the handler."""
+    if outcome.awaits_subhandlers:
+        logger.debug("%s has unfinished sub-handlers, and will be called again when they are due.", handler)
+        return
+    if isinstance(handler, AdmissionHandler) and _is_denial(error):
+        # It is what the handler is for, and who wrote is told. The object has no such event, and may not even exist.
+        logger.bind(k8s_skip=True).info("%s has denied the write: %s", handler, describe(error))
+        return
+    if isinstance(error, TemporaryError) and not outcome.final:
+        when = describe_delay(outcome.delay)
+        logger.error("%s failed temporarily: %s (will try again %s)", handler, describe(error), when)
+        return
+    if isinstance(error, PermanentError | TemporaryError):
+        logger.error("%s failed permanently: %s", handler, describe(outcome.error or error))
+        return
+    if not outcome.final:
+        fate = f"will try again {describe_delay(outcome.delay)}"
+    elif outcome.error is None:
+        fate = "will ignore it"
+    else:
+        fate = "will stop now"
+    shown = (error.__cause__ if isinstance(error, UserCodeError) else None) or error  # a filter of a sub-handler
+    shown.__traceback__ = trim_error(shown)
+    logger.error("%s failed with an exception and %s: %s", handler, fate, describe_with_type(error), exc_info=shown)
+    advice = asyncio_advice(error)
+    if advice:
+        logger.error("%s uses asyncio, and this operator runs on Trio: %s", handler, advice)
