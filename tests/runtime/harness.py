@@ -18,8 +18,10 @@ from trioperator._kube.objects import parse_object
 from trioperator._logs import get_logger
 from trioperator._model.patch import apply_merge
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache import Kind, ObjectCache, ObjectState
+from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.causes import CauseFactory, Change, Essences
+from trioperator._runtime.kind import Kind
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
@@ -100,6 +102,7 @@ def make_state(body: dict[str, Any], *ids: str) -> ObjectState:
 
 def observe(state: ObjectState, body: Mapping[str, Any]) -> None:
     """Observe a newer state of an object, as its watch does."""
+    assert isinstance(state.cache, ObjectCache)
     state.cache.observe("MODIFIED", parse_object(msgspec.json.encode(body)))
 
 

@@ -2,74 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
 
-import trioperator
+from tests.runtime.objects import Queue, body, make, raw, take
 from trioperator._handling.declaring.registry import KindHandlers
-from trioperator._kube.objects import RawObject, parse_object
-from trioperator._model.resource import Resource
-from trioperator._runtime.cache import Kind, Memory, ObjectCache, ObjectState, WatchEvent
+from trioperator._kube.objects import parse_object
+from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.kind import Memory
 from trioperator._runtime.workqueue import Lane
-
-on = trioperator.on
-WIDGETS = Resource("example.com", "v1", "widgets", kind="Widget", subresources=frozenset({"status"}))
-
-
-class Queue:
-    """A queue that records what was added, and in which lane."""
-
-    def __init__(self) -> None:
-        self.added: list[ObjectState] = []
-        self.lanes: list[Lane] = []
-
-    def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None:
-        self.added.append(item)
-        self.lanes.append(lane)
-
-
-def make(*kinds: str) -> tuple[ObjectCache, Queue]:
-    """Make a cache for handlers of these kinds, of changes by default."""
-    registry = trioperator.OperatorRegistry()
-
-    async def fn(**_: Any) -> None:
-        pass
-
-    for kind in kinds or ("create",):
-        match kind:
-            case "event":
-                on.event("widgets", registry=registry)(fn)
-            case "index":
-                on.index("widgets", registry=registry)(fn)
-            case "gone":
-                on.delete("widgets", optional=True, registry=registry)(fn)
-            case _:
-                on.create("widgets", registry=registry)(fn)
-    queue = Queue()
-    kind_of = Kind(WIDGETS, KindHandlers.of(registry.resource_handlers()))
-    return ObjectCache(kind_of, queue, memo=None, consistency_timeout=5.0), queue
-
-
-def raw(version: int | str, *, name: str = "w", uid: str | None = "u", **spec: Any) -> RawObject:
-    """Make an object as the server sends it."""
-    return parse_object(msgspec.json.encode(body(version, name=name, uid=uid, **spec)))
-
-
-def body(version: int | str, *, name: str = "w", uid: str | None = "u", **spec: Any) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": "ns", "resourceVersion": str(version)} | ({"uid": uid} if uid else {})
-    return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": spec}
-
-
-def take(state: ObjectState) -> list[tuple[str | None, int]]:
-    """Take the pending watch events, as a reconcile does."""
-    events = list(state.take_events())
-    for event in events:
-        state.version = max(state.version, event.version)
-    return [(event.type, event.version) for event in events]
 
 
 def test_an_added_object_is_cached_by_its_uid_and_queued() -> None:
@@ -105,7 +47,7 @@ def test_the_echo_of_an_own_write_is_dropped_and_what_comes_after_is_not() -> No
     cache.observe("ADDED", raw(5))
     state = queue.added.pop()
     take(state)
-    cache.wrote(state, body(9))
+    state.update(body(9))
     cache.observe("MODIFIED", raw(7))  # somebody else's, of which our own write knows
     cache.observe("MODIFIED", raw(9))
     assert queue.added == []
@@ -122,10 +64,10 @@ def test_an_echo_that_comes_before_the_response_is_dropped_with_the_response() -
     take(state)
     cache.observe("MODIFIED", raw(9))
     assert state.events
-    cache.wrote(state, body(9))
+    state.update(body(9))
     assert not state.events
     cache.observe("MODIFIED", raw(10))
-    cache.wrote(state, body(9))
+    state.update(body(9))
     assert take(state) == [("MODIFIED", 10)]
 
 
@@ -135,7 +77,7 @@ def test_an_echo_that_comes_before_the_response_reaches_event_handlers() -> None
     state = queue.added.pop()
     take(state)
     cache.observe("MODIFIED", raw(9))
-    cache.wrote(state, body(9))
+    state.update(body(9))
     assert take(state) == [("MODIFIED", 9)]
 
 
@@ -145,7 +87,7 @@ def test_a_deletion_that_comes_before_the_response_is_not_dropped() -> None:
     state = queue.added.pop()
     take(state)
     cache.observe("DELETED", raw(8))
-    cache.wrote(state, body(9))
+    state.update(body(9))
     assert take(state) == [("DELETED", 8)]
 
 
@@ -154,7 +96,7 @@ def test_echoes_reach_event_handlers() -> None:
     cache.observe("ADDED", raw(5))
     state = queue.added.pop()
     take(state)
-    cache.wrote(state, body(9))
+    state.update(body(9))
     cache.observe("MODIFIED", raw(9))
     assert queue.added == [state]
     assert not state.has_newer()
@@ -165,7 +107,7 @@ def test_a_late_response_does_not_set_the_version_back() -> None:
     cache, queue = make()
     cache.observe("ADDED", raw(12))
     take(queue.added[0])
-    cache.wrote(queue.added[0], body(9))
+    queue.added[0].update(body(9))
     assert queue.added[0].version == 12
 
 
@@ -196,7 +138,7 @@ def test_a_deletion_older_than_an_own_write_is_not_dropped() -> None:
     cache.observe("ADDED", raw(5))
     state = queue.added[0]
     take(state)
-    cache.wrote(state, body(9))
+    state.update(body(9))
     cache.observe("DELETED", raw(9))
     assert state.has_newer()
     assert take(state) == [("DELETED", 9)]
@@ -262,82 +204,6 @@ def test_optional_delete_handlers_get_the_last_state_of_an_object_missing_from_a
     assert event.decode()["spec"] == {"size": 2}
 
 
-def test_a_released_object_keeps_no_body() -> None:
-    cache, queue = make()
-    cache.observe(None, raw(5))
-    state = queue.added[0]
-    (event,) = state.take_events()
-    state.advance(event)
-    assert state.body == body(5)
-    state.release()
-    assert [state.body, state.last_object, state.events] == [None] * 3
-
-
-# The newest state of an object.
-
-
-def cached(*kinds: str) -> tuple[ObjectCache, Queue, ObjectState]:
-    """Make a cache with one object, whose watch events were taken."""
-    cache, queue = make(*kinds)
-    cache.observe("ADDED", raw(5))
-    state = queue.added.pop()
-    queue.lanes.clear()
-    for event in state.take_events():
-        state.advance(event)
-    return cache, queue, state
-
-
-def test_an_older_watch_event_does_not_replace_the_response_to_an_own_write() -> None:
-    _, _, state = cached("event", "create")
-    state.update(body(9, size=2))
-    state.advance(WatchEvent("MODIFIED", 7, raw(7, size=1)))
-    assert state.body == body(9, size=2)
-    state.advance(WatchEvent("MODIFIED", 10, raw(10, size=3)))
-    assert state.body == body(10, size=3)
-
-
-def test_a_deleted_object_stays_deleted_with_its_last_state() -> None:
-    _, _, state = cached()
-    assert not state.has_vanished()
-    state.advance(WatchEvent("DELETED", 6, raw(6, size=2)))
-    assert state.gone
-    assert state.has_vanished()
-    state.advance(WatchEvent("MODIFIED", 7, raw(7, size=3)))
-    assert state.body == body(6, size=2)
-
-
-def test_an_object_has_vanished_as_soon_as_its_deletion_is_pending() -> None:
-    cache, _, state = cached()
-    cache.observe("DELETED", raw(6))
-    assert not state.gone
-    assert state.has_vanished()
-
-
-def test_listeners_get_newer_states_only_while_they_listen() -> None:
-    cache, _, state = cached("event", "create")
-    heard: list[tuple[str | None, int]] = []
-    with state.listening(lambda event: heard.append((event.type, event.version))):
-        cache.observe("MODIFIED", raw(6))
-        state.update(body(9))
-        cache.observe("MODIFIED", raw(9))  # the echo
-        cache.observe("DELETED", raw(9))
-    cache.observe("DELETED", raw(10))
-    assert heard == [("MODIFIED", 6), ("MODIFIED", 9), ("DELETED", 9)]
-
-
-def test_an_object_is_requeued_without_a_watch_event_unless_it_is_gone() -> None:
-    _, queue, state = cached()
-    state.requeue()
-    assert (queue.added, queue.lanes) == ([state], [Lane.FRESH])
-    assert not state.events
-    state.advance(WatchEvent("DELETED", 6, raw(6)))
-    state.requeue()
-    assert queue.added == [state]
-
-
-# Holding and retiring a cache.
-
-
 def test_held_objects_are_queued_on_release_each_once_and_in_its_most_urgent_lane() -> None:
     cache, queue = make()
     cache.hold()
@@ -394,7 +260,7 @@ async def test_the_echo_of_an_opaque_write_is_awaited_and_dropped(autojump_clock
     cache.observe("ADDED", raw("a"))
     state = queue.added.pop()
     take(state)
-    cache.wrote(state, body("c"))
+    state.update(body("c"))
     cache.observe("MODIFIED", raw("b"))  # from before our write
     cache.observe("MODIFIED", raw("c"))
     assert queue.added == []
@@ -410,7 +276,7 @@ async def test_an_opaque_echo_that_never_comes_is_not_awaited_longer_than_the_ti
     cache.observe("ADDED", raw("a"))
     state = queue.added.pop()
     take(state)
-    cache.wrote(state, body("c"))
+    state.update(body("c"))
     await trio.sleep(4.9)
     cache.observe("MODIFIED", raw("b"))
     assert queue.added == []
@@ -424,8 +290,8 @@ async def test_two_opaque_writes_are_awaited_until_the_last(autojump_clock: Mock
     cache.observe("ADDED", raw("a"))
     state = queue.added.pop()
     take(state)
-    cache.wrote(state, body("b"))
-    cache.wrote(state, body("c"))
+    state.update(body("b"))
+    state.update(body("c"))
     cache.observe("MODIFIED", raw("b"))
     cache.observe("MODIFIED", raw("c"))
     assert queue.added == []
@@ -438,10 +304,23 @@ async def test_a_deletion_before_the_echo_of_an_opaque_write_is_not_dropped(auto
     cache.observe("ADDED", raw("a"))
     state = queue.added.pop()
     take(state)
-    cache.wrote(state, body("b"))
+    state.update(body("b"))
     cache.observe("DELETED", raw("x"))
     assert queue.added == [state]
     assert state.has_newer()
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+async def test_nothing_is_expected_of_an_object_that_is_gone(unseen: bool, autojump_clock: MockClock) -> None:
+    cache, queue = make()
+    cache.observe("ADDED", raw("a"))
+    queue.added[0].update(body("b"))
+    assert cache.versions.is_expected("u")
+    if unseen:
+        cache.replace(set())
+    else:
+        cache.observe("DELETED", raw("x"))
+    assert not cache.versions.is_expected("u")
 
 
 async def test_a_change_after_an_opaque_echo_that_came_before_the_response_is_not_lost(
@@ -452,7 +331,7 @@ async def test_a_change_after_an_opaque_echo_that_came_before_the_response_is_no
     state = queue.added.pop()
     take(state)
     cache.observe("MODIFIED", raw("b"))  # before the response to the patch
-    cache.wrote(state, body("b"))
+    state.update(body("b"))
     take(state)
     queue.added.clear()
     await trio.sleep(1)
@@ -466,7 +345,7 @@ async def test_a_change_that_a_list_brings_instead_of_an_opaque_echo_is_not_lost
     cache.observe("ADDED", raw("a"))
     state = queue.added.pop()
     take(state)
-    cache.wrote(state, body("b"))
+    state.update(body("b"))
     cache.observe(None, raw("c"))  # the watch was interrupted, and never brings "b"
     await trio.sleep(10)
     assert queue.added == [state]
@@ -479,7 +358,7 @@ async def test_a_change_queued_with_an_early_opaque_echo_is_not_lost(autojump_cl
     take(state)
     cache.observe("MODIFIED", raw("b"))  # before the response to the patch
     cache.observe("MODIFIED", raw("c"))
-    cache.wrote(state, body("b"))
+    state.update(body("b"))
     assert state.has_newer()
 
 

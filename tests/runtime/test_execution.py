@@ -17,8 +17,8 @@ from trioperator._handling.calls.thread_limiter import ThreadLimiter
 from trioperator._handling.handlers.handler import ChangeHandler, EventHandler, Reason
 from trioperator._handling.handlers.lifecycles import Lifecycle, all_at_once
 from trioperator._model.resource import Selector
-from trioperator._runtime.cache import ObjectState
 from trioperator._runtime.execution import Execution, Executor
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.progress.saver import Saver
 from trioperator.apiserver import Cluster
 

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.object_state import ObjectState
 
 on = trioperator.on
 

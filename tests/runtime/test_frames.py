@@ -54,12 +54,16 @@ async def test_no_more_than_eight_frames_are_between_a_worker_and_a_function(
     async def timer(**_: object) -> None:
         frames["timer"] = own_frames()
 
+    @on.reconcile("widgets", registry=bench.registry)
+    async def reconcile(**_: object) -> None:
+        frames["reconcile"] = own_frames()
+
     async with bench.running(**options):
         await bench.cluster.create(widget())
         await settle(1)
         await bench.cluster.delete("widgets", "w")
         await settle(1)
 
-    assert frames.keys() == {"create", "event", "delete", "timer"}
+    assert frames.keys() == {"create", "event", "delete", "timer", "reconcile"}
     assert frames["create"][0] == "_work"
     assert {kind: names for kind, names in frames.items() if len(names) > LIMIT} == {}

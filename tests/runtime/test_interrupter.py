@@ -14,9 +14,10 @@ from trioperator._handling.calls.interruption import Interruption
 from trioperator._handling.guard import guarded
 from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
 from trioperator._kube.objects import parse_object
-from trioperator._runtime.cache import ObjectState, WatchEvent
 from trioperator._runtime.causes import Essences
 from trioperator._runtime.interrupter import Interrupter
+from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.watch_event import WatchEvent
 from trioperator.apiserver import Cluster
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/f"]}

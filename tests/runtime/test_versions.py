@@ -5,15 +5,15 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from tests.runtime.test_cache import raw
+from tests.runtime.objects import raw
 from trioperator._runtime.versions import Versions
 from trioperator._runtime.watch_event import WatchEvent
 
 
 class State:
     def __init__(self) -> None:
+        self.uid = "u"
         self.version = 7
-        self.expected: tuple[str, float] | None = None
         self.events: list[WatchEvent] = []
 
 
@@ -47,3 +47,14 @@ def test_an_own_write_that_was_seen_before_its_response_has_that_number() -> Non
     versions, state = Versions(consistency_timeout=5), State()
     state.events = [WatchEvent("MODIFIED", 9, raw("mine"))]
     assert versions.number_written(state, "mine") == 9
+
+
+async def test_an_own_write_is_expected_until_it_is_seen_or_forgotten() -> None:
+    versions, state = Versions(consistency_timeout=5), State()
+    versions.number_written(state, "8")
+    assert not versions.is_expected("u")  # numbers can be compared
+    for end in (lambda: versions.number(state, "MODIFIED", "mine"), lambda: versions.forget("u")):
+        versions.number_written(state, "mine")
+        assert versions.is_expected("u")
+        end()
+        assert not versions.is_expected("u")

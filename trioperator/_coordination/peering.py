@@ -22,7 +22,7 @@ from trioperator._concurrency.pulse import Pulse
 from trioperator._coordination.pauses import Pauses
 from trioperator._coordination.peers import Peer, Verdict, judge, parse_peers
 from trioperator._kube.api_client import ApiClient
-from trioperator._kube.watch import RawObject
+from trioperator._kube.objects import RawObject
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
 from trioperator.errors import ApiError, NotFoundError, TrioperatorError

@@ -27,7 +27,7 @@ from trioperator._logs import get_logger
 from trioperator.errors import ConnectionLostError
 from trioperator.settings import WatchingSettings
 
-__all__ = ["MAX_LINE", "RawObject", "RawWatchEvent", "Watch", "WatchType", "longest_watch", "open_watch"]
+__all__ = ["MAX_LINE", "RawWatchEvent", "Watch", "WatchType", "longest_watch", "open_watch"]
 
 _logger = get_logger("trioperator.kube.watch")
 

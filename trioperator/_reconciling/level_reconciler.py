@@ -32,12 +32,12 @@ from trioperator._reconciling.related import RelatedRecord, Target
 from trioperator._reconciling.reporting import is_news, log_failure, post_failure, set_condition
 from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule
 from trioperator._reconciling.watches import RelatedWatches
-from trioperator._runtime.cache import ObjectState
 from trioperator._runtime.causes import CauseFactory
 from trioperator._runtime.execution import Executor, HandlerPatch
 from trioperator._runtime.io_mark import IoMark
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
-from trioperator._runtime.result import DONE, RequeueAt, Result
+from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
 from trioperator.errors import ConfigError, PausedError
 
 # Resyncs are earlier by a random part of this fraction, so that objects that began together spread.
@@ -106,7 +106,7 @@ class LevelReconciler:
 
     async def run(self, state: ObjectState) -> Result:
         """Call the reconcile handlers that are due for the newest state of an object, and store what they want."""
-        body = state.body
+        body, revision = state.body, state.revision
         assert body is not None
         if is_deleting(body):
             self.forget(state)
@@ -124,12 +124,14 @@ class LevelReconciler:
                 own.wait()
                 continue
             await self._patcher.look(state)
-            if state.body is not body or self._executor.stopping.is_set():
+            if state.revision != revision or self._executor.stopping.is_set():
                 break  # what others before it have written may matter to this handler
             own.begin(digest, steady_now())
             await self._call(state, cause, handler, schedule=own)
         self._follow(state, schedule)
         await self._patcher.store(state, Patch(), cause.logger)
+        if state.revision != revision:  # by this, by a handler that stored meanwhile, or as it was read again
+            return AGAIN
         return DONE if schedule.due is None else RequeueAt(schedule.due)
 
     def _begin(self, state: ObjectState) -> ObjectSchedule:
@@ -156,17 +158,17 @@ class LevelReconciler:
         self, state: ObjectState, cause: ReconcileCause, handler: ReconcileHandler, *, schedule: HandlerSchedule
     ) -> None:
         """Call a handler, and make the children what it returns."""
-        own = HandlerPatch(
-            self._executor.pending,
-            state,
-            cause,
-            handler,
-            store=functools.partial(self._store, state, cause),
-            repeats=True,
-        )
+        store = functools.partial(self._store, state, cause)
+        own = HandlerPatch(self._executor.pending, state, cause, handler, store=store, repeats=True)
         token = current_cause.set(cause)
         try:
-            outcome = await self._invoke(state, cause, handler, own=own, schedule=schedule)
+            kwargs, attempt = self._prepare(state, cause, handler, own=own, schedule=schedule)
+            mark = IoMark()
+            try:
+                outcome = await self._executor.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
+            finally:
+                if not handler.is_async or mark.is_past():
+                    self._patcher.touch(state)
             if not outcome.interrupted:
                 own.finish(None)
             if outcome.succeeded and isinstance(outcome.result, Desired):
@@ -182,7 +184,7 @@ class LevelReconciler:
         self._report(state, cause, handler, outcome=outcome, schedule=schedule)
         self._settle(handler, outcome, schedule)
 
-    async def _invoke(
+    def _prepare(
         self,
         state: ObjectState,
         cause: ReconcileCause,
@@ -190,7 +192,8 @@ class LevelReconciler:
         *,
         own: HandlerPatch,
         schedule: HandlerSchedule,
-    ) -> Outcome:
+    ) -> tuple[Mapping[str, Any], Attempt]:
+        """Return the arguments of a call, and its attempt."""
         assert schedule.started is not None
 
         async def check() -> None:
@@ -209,13 +212,7 @@ class LevelReconciler:
         children = collect_children(self._watches, handler, cause)
         conditions = Conditions(cause.body, own.patch)
         own_kwargs = {"children": children, "conditions": conditions, "last_error": schedule.error}
-        kwargs = cause.kwargs_with(handler, own.patch, own_kwargs)
-        mark = IoMark()
-        try:
-            return await self._executor.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
-        finally:
-            if not handler.is_async or mark.is_past():
-                self._patcher.touch(state)
+        return cause.kwargs_with(handler, own.patch, own_kwargs), attempt
 
     async def _store(self, state: ObjectState, cause: ReconcileCause, own: HandlerPatch) -> Body:
         """Store what a handler wants while it runs, and return the new body."""

@@ -1,15 +1,12 @@
-"""The cache: the objects of one watch, each with its identity, its versions and the watch events still to be handled.
+"""The cache: the objects of one watch, and how a watch event reaches them, or is dropped.
 
-An idle object has neither a task nor a body. Nothing here waits: a watch event is in the cache and its object in the
-work queue before the next one is read.
+Nothing here waits: a watch event is in the cache and its object in the work queue before the next one is read.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import copy
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -17,248 +14,18 @@ import trio
 
 from trioperator._handling.arguments.indexing import Indices
 from trioperator._handling.declaring.registry import KindHandlers
-from trioperator._kube.objects import parse_object
-from trioperator._kube.watch import RawObject
-from trioperator._logs import Logger, ObjectRef, object_logger
+from trioperator._kube.objects import RawObject
 from trioperator._runtime.kind import Kind, Memory
 from trioperator._runtime.leaving import ENTERED, LEFT, Leaving
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.succession import Predecessors
 from trioperator._runtime.versions import Versions
 from trioperator._runtime.watch_event import WatchEvent
 from trioperator._runtime.workqueue import Lane
 
-__all__ = ["Kind", "Memory", "ObjectCache", "ObjectState", "Queue", "WatchEvent"]
-
 # Types of events that bring objects which existed before the operator, and what servers would say for our own types.
 _INITIAL: Final = frozenset({None, ENTERED})
 _OF_SERVER: Final[Mapping[str | None, str]] = {LEFT: "MODIFIED", ENTERED: "ADDED"}
-_OLD, _NEW = (Memory(memo=None, initial=initial) for initial in (True, False))
-_DELETION_HANDLED = Memory(memo=None, initial=True, deletion_handled=True)
-
-
-class ObjectState:
-    """Cached state of one object: its identity, its versions, its pending watch events, its newest body, its memo.
-
-    ``version`` is the newest known version, from the watch or from the response to an own write; ``seen_version`` the
-    newest one from the watch. ``body`` is kept only while something is left to do for that state.
-    """
-
-    __slots__ = (
-        "_listeners",
-        "_memory",
-        "body",
-        "cache",
-        "events",
-        "expected",
-        "gone",
-        "known_elsewhere",
-        "last_object",
-        "name",
-        "namespace",
-        "seen_version",
-        "uid",
-        "version",
-    )
-
-    def __init__(
-        self, cache: ObjectCache, uid: str, obj: RawObject, *, initial: bool, memory: Memory | None = None
-    ) -> None:
-        self.cache = cache
-        self.uid = uid
-        self.namespace = obj.namespace
-        self.name = obj.name
-        self.version: int = -1
-        self.seen_version: int = -1
-        self.known_elsewhere: int = -1  # the newest version that was known in another version of the kind
-        self.expected: tuple[str, float] | None = None  # an own write's opaque version, and how long to wait for it
-        self.events: collections.deque[WatchEvent] | None = None
-        self.body: Mapping[str, Any] | None = None
-        self.last_object: RawObject | None = None  # for optional delete and reconcile handlers, and for shards
-        self.gone = False
-        self._listeners: tuple[Callable[[WatchEvent], None], ...] = ()
-        own = _OLD if initial else _NEW
-        self._memory = own if memory is None else own.join(memory)
-
-    @property
-    def flow(self) -> Hashable:
-        """The flow for fair queuing: the objects of the kind in the namespace."""
-        return self.cache, self.namespace
-
-    @property
-    def initial(self) -> bool:
-        """Whether the object existed before the operator, which has not handled it since."""
-        return self._memory.initial
-
-    def get_memo(self) -> Any:
-        """Return the memo that all handlers of the object share: a copy of the operator's, made on first use."""
-        if self._memory.memo is None:
-            self.inherit(Memory(copy.copy(self.cache.memo), initial=True))
-        return self._memory.memo
-
-    def remember(self) -> Memory:
-        """Return what is remembered of the object while the operator is paused, or the kind gets another version."""
-        return self._memory
-
-    def inherit(self, memory: Memory) -> None:
-        """Add what is remembered of the object."""
-        self._memory = self._memory.join(memory)
-
-    @property
-    def comparable_version(self) -> int:
-        """The newest known version, if it can be compared with those in other caches; -1 if not."""
-        return -1 if self.cache.versions.are_opaque else max(self.version, self.known_elsewhere)
-
-    def catch_up(self, version: int) -> None:
-        """Note which version is known in another version of the kind: an older state has to be read again."""
-        self.known_elsewhere = max(self.known_elsewhere, version)
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether a newer state was known in another version of the kind. Its watch event may never come."""
-        return self.version < self.known_elsewhere
-
-    def caught_up(self, *, is_restored: bool) -> None:
-        """Note that the object was read again. If etcd *is_restored*, nothing has been done for it since the backup."""
-        self.known_elsewhere = -1
-        if is_restored:
-            self._forget_handling()
-
-    @property
-    def ref(self) -> ObjectRef:
-        """The reference of the object in logs."""
-        resource = self.cache.kind.resource
-        return {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "name": self.name,
-            "uid": self.uid,
-            "namespace": self.namespace,
-        }
-
-    def make_logger(self, *, local: bool = True) -> Logger:
-        """Return a logger that is bound to the object. Messages are posted as events unless it is *local*."""
-        return object_logger(self.ref, local=local)
-
-    def requeue(self) -> None:
-        """Queue the object for a reconcile though there is no watch event for it."""
-        if not self.gone:
-            self.cache.requeue(self)
-
-    def keep(self, obj: RawObject, version: int) -> None:
-        """Keep the newest state as the server has sent it: it may have to be handled later."""
-        self.last_object = obj
-        self.seen_version = version
-
-    def keep_newest(self, obj: RawObject, version: int) -> None:
-        """Keep a state as the server has sent it, unless that of a newer own write is kept."""
-        if version >= self.version or not self.cache.kind.handlers.reconciles:
-            self.last_object = obj
-
-    def restart(self) -> None:
-        """Drop all states but the one that is kept: the object is going to be handled from there, or by others."""
-        self.events = self.body = self.expected = None
-        self.version = -1
-
-    def rewind(self) -> None:
-        """Take the next state as it is, as after a start: etcd was restored, so that it may be older."""
-        self.events = self.expected = None
-        self.seen_version = -1
-        self.forget_version()
-
-    def forget_version(self) -> None:
-        """Take whatever comes next for newer, as after a start: etcd was restored."""
-        self.version = self.known_elsewhere = -1
-        self._forget_handling()
-
-    def _forget_handling(self) -> None:
-        self._memory = msgspec.structs.replace(self._memory, initial=True, deletion_handled=False)
-
-    def take_events(self) -> Collection[WatchEvent]:
-        """Take all pending watch events, in order."""
-        events, self.events = self.events, None
-        return events or ()
-
-    def advance(self, event: WatchEvent, body: Mapping[str, Any] | None = None) -> None:
-        """Make the state of a watch event the newest one, unless a newer one is known. *body* is it, if decoded."""
-        if event.type == "DELETED":
-            self.gone = True
-            self.body = event.load() if body is None else body
-        elif event.version > self.version and not self.gone:
-            self.version = event.version
-            self.body = event.load() if body is None else body
-
-    def update(self, body: Mapping[str, Any]) -> None:
-        """Make the response to an own write the newest state."""
-        self.body = body
-        self.cache.wrote(self, body)
-        if self._listeners:
-            self._tell(WatchEvent("MODIFIED", self.version, body=body))
-
-    def restore(self, body: Mapping[str, Any] | None) -> None:
-        """Take up a state again that was released."""
-        self.body = body
-
-    def release(self) -> None:
-        """Drop the body: nothing is left to do for this state."""
-        self.body = None
-
-    def mark_handled(self) -> None:
-        """Record that the object has been handled since the operator started."""
-        if self._memory.initial:
-            self.inherit(_NEW)
-
-    @property
-    def deletion_handled(self) -> bool:
-        """Whether all delete handlers have ended, and the finalizer is removed."""
-        return self._memory.deletion_handled
-
-    def mark_deletion_handled(self) -> None:
-        """Record that all delete handlers have ended, and the finalizer is removed."""
-        self.inherit(_DELETION_HANDLED)
-
-    def has_newer(self) -> bool:
-        """Check whether a watch event with a newer state is pending."""
-        return any(event.type == "DELETED" or event.version > self.version for event in self.events or ())
-
-    def decode_newer(self) -> Mapping[str, Any] | None:
-        """Return the newest state that is known, if that is a pending watch event which can be decoded."""
-        newest = max(self.events or (), key=lambda event: event.version, default=None)
-        if newest is None or newest.type == "DELETED" or newest.version <= self.version:
-            return None
-        with contextlib.suppress(msgspec.MsgspecError, ValueError):
-            return newest.load()
-        return None
-
-    def has_vanished(self) -> bool:
-        """Check whether the object is gone, by all watch events so far."""
-        return self.gone or any(event.type == "DELETED" for event in self.events or ())
-
-    @contextlib.contextmanager
-    def listening(self, listener: Callable[[WatchEvent], None]) -> Iterator[None]:
-        """Pass newer states to *listener* as soon as they are known, within the block. It must not wait or raise."""
-        self._listeners = (*self._listeners, listener)
-        try:
-            yield
-        finally:
-            self._listeners = tuple(other for other in self._listeners if other is not listener)
-
-    def tell(self, event: WatchEvent) -> None:
-        """Pass a state to what listens, if it is newer, and to what may be at work in another version of the kind."""
-        if self._listeners and (event.type == "DELETED" or event.version > self.version):
-            self._tell(event)
-        self.cache.predecessors.tell(self.uid, event)
-
-    def _tell(self, event: WatchEvent) -> None:
-        for listener in self._listeners:
-            listener(event)
-
-    def _push(self, event: WatchEvent, *, replace: bool) -> None:
-        if self.events is None:
-            self.events = collections.deque()
-        elif replace and self.events and self.events[-1].type != "DELETED":
-            self.events.pop()
-        self.events.append(event)
-        self.tell(event)
 
 
 class Queue(Protocol):
@@ -335,9 +102,7 @@ class ObjectCache:
             state.rewind()
         if type is None and version <= state.seen_version:
             return uid  # listed again, unchanged
-        state.seen_version = max(state.seen_version, version)
-        if self.keeps_objects or self.kind.handlers.keep_objects:
-            state.keep_newest(obj, version)
+        state.see(version, obj if self.keeps_objects or self.kind.handlers.keep_objects else None)
         if type == "DELETED":
             self.objects.pop(uid, None)
         elif version <= state.version and not (self.kind.handlers.needs_own_writes or has_left):
@@ -371,14 +136,13 @@ class ObjectCache:
         state = self.objects.get(uid) or self._add(uid, obj, initial=True)
         version = self.versions.number(state, type, obj.resource_version)
         if type is not None or version > state.seen_version:
-            state.seen_version = version
-            if self.kind.handlers.reconciles:
-                state.last_object = obj
+            state.see(version, obj if self.kind.handlers.reconciles else None)
             state.take_events()
             self._push(state, WatchEvent(None, version, obj), Lane.INITIAL)
 
     def _drop(self, state: ObjectState) -> None:
         del self.objects[state.uid]
+        self.versions.forget(state.uid)
         if self._held is not None:
             self._held.pop(state, None)
 
@@ -390,6 +154,7 @@ class ObjectCache:
         """Forget an object that has left the selector of the watch, if it has, as nothing is left to do for it."""
         if state in self.leaving:
             self.leaving.forget(state)
+            self.versions.forget(state.uid)
             self.objects.pop(state.uid, None)
 
     def replace(self, listed: Collection[str]) -> None:
@@ -455,15 +220,9 @@ class ObjectCache:
         """Queue an object without a watch event."""
         self._queue.add(state)
 
-    def wrote(self, state: ObjectState, body: Mapping[str, Any]) -> None:
-        """Record the version that an own write has led to, and drop its echo if that came before the response."""
-        text = str((body.get("metadata") or {}).get("resourceVersion") or "")
-        state.version = max(state.version, self.versions.number_written(state, text))
-        if self.kind.handlers.reconciles:
-            state.last_object = parse_object(msgspec.json.encode(dict(body)))
-        if state.events and not self.kind.handlers.needs_own_writes and not state.has_newer():
-            self.echoes += len(state.events)
-            state.events = None
+    def count_echoes(self, number: int) -> None:
+        """Count watch events of own writes that were dropped."""
+        self.echoes += number
 
     def _push(self, state: ObjectState, event: WatchEvent, lane: Lane) -> None:
         if self.kind.handlers.is_index_only:
@@ -472,9 +231,10 @@ class ObjectCache:
             replace = not self.versions.are_opaque  # only the newest state counts
         else:
             replace = self._is_backlogged(state, event)
-        state._push(event, replace=replace)
+        state.push(event, replace=replace)
         if event.type == "DELETED":
             self._backlogged.discard(state)
+            self.versions.forget(state.uid)
         if self._held is None:
             self._queue.add(state, lane)
         elif self._held.get(state) is not Lane.FRESH:

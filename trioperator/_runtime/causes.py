@@ -17,7 +17,7 @@ from trioperator._handling.storages.progress import ProgressStorage
 from trioperator._model.body import Body, BodyEssence
 from trioperator._model.finalizer import has_finalizer
 from trioperator._model.keyed_digest import FieldDigests, reveal
-from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.object_state import ObjectState
 
 TITLES: Final[Mapping[Reason, str]] = {
     Reason.CREATE: "creation",
@@ -33,11 +33,13 @@ Recall = Callable[[ObjectState, Mapping[str, Any] | None, bytes], Mapping[str, A
 class Change(msgspec.Struct, frozen=True, eq=False):
     """The newest state of an object, with the cause that was detected in it.
 
-    ``encoded`` is its essence, ``current`` whether that is stored on it as the last-handled configuration,
-    ``finalized`` whether it has our finalizer.
+    ``revision`` is that of the state: the cause is out of date once the object has another. ``encoded`` is its essence,
+    ``current`` whether that is stored on it as the last-handled configuration, ``finalized`` whether it has our
+    finalizer.
     """
 
     cause: ChangeCause
+    revision: int
     encoded: bytes
     current: bool
     finalized: bool
@@ -139,7 +141,7 @@ class CauseFactory:
         )
         initial = state.initial and reason is not Reason.CREATE
         cause = self._make_change_cause(state, reason, initial=initial, old=old, new=essence)
-        return Change(cause, encoded, current, finalized)
+        return Change(cause, state.revision, encoded, current, finalized)
 
     def _fetch_digested(self, state: ObjectState, essence: BodyEssence) -> tuple[Mapping[str, Any] | None, bool]:
         """Return the stored last-handled configuration, and whether it is the current one, where it has digests.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import trio
@@ -24,16 +24,16 @@ from trioperator._handling.handlers.outcome import Outcome
 from trioperator._model.body import Body
 from trioperator._model.jsontypes import copy_json
 from trioperator._model.patch import Patch, find_unmet, merge_patches, preview
-from trioperator._runtime.cache import ObjectState, WatchEvent
 from trioperator._runtime.causes import Essences
 from trioperator._runtime.interrupter import Interrupter
 from trioperator._runtime.io_mark import IoMark
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.patching.requests import not_found
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.progress.saver import Saver
-from trioperator._runtime.result import Result
+from trioperator._runtime.watch_event import WatchEvent
 from trioperator.settings import OperatorSettings
 
 # How often in a row a handler is interrupted by changes of its object, before it may finish in spite of them.
@@ -141,17 +141,6 @@ class Executor(msgspec.Struct, frozen=True, eq=False):
         own.finish(outcome.result)
 
 
-class ReconcilesLevel(Protocol):
-    """What calls the reconcile handlers of objects, as the reconciler uses it. No method but ``run`` waits."""
-
-    def find_body(self, state: ObjectState, /) -> Mapping[str, Any] | None: ...
-    def has_work(self, state: ObjectState, /) -> bool: ...
-    def has_failed(self, state: ObjectState, /) -> bool: ...
-    def expedite(self, state: ObjectState, /) -> bool: ...
-    def forget(self, state: ObjectState, /) -> None: ...
-    async def run(self, state: ObjectState, /) -> Result: ...
-
-
 class Execution:
     """Calls of handlers for one state of an object, those of sub-handlers included.
 
@@ -180,7 +169,7 @@ class Execution:
         self._nursery = nursery
         self._saver = saver
         self._seen = seen
-        self._shown = state.body
+        self._began = self._shown = state.revision
         self._at_work: dict[str, IoMark] = {}
         self._interrupted = False
         self.superseded = self.progress = False
@@ -230,9 +219,9 @@ class Execution:
             return False
         await self._executor.patcher.look(state)
         if not self._at_work or state.body is None:
-            self.superseded = state.body is not cause.raw
-        elif state.body is not self._shown:
-            self._shown = state.body
+            self.superseded = state.revision != self._began
+        elif state.revision != self._shown:
+            self._shown = state.revision
             cause.body._replace_raw(state.body)
             self._show_pending(cause)
             self.superseded = called and self._executor.essences.encode(state, state.body) != self._seen
@@ -383,6 +372,13 @@ class Execution:
         """Show the later handlers what the earlier ones want stored."""
         if pending := self._executor.pending.get(self._state):
             cause.body._replace_raw(preview(self._state.body or cause.raw, pending))
+
+
+def find_nursery() -> trio.Nursery:
+    """Return the nursery of the current task, a worker: what it starts ends with the work queue at the latest."""
+    nursery = trio.lowlevel.current_task().parent_nursery
+    assert nursery is not None
+    return nursery
 
 
 def _added(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

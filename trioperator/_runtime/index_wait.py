@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import trio
 
-from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.object_state import ObjectState
 
 
 class IndexWait:

@@ -21,9 +21,10 @@ from trioperator._handling.calls.invoke import Attempt, Invoker
 from trioperator._handling.declaring.registry import handler_identity, select_index_handlers
 from trioperator._handling.handlers.handler import IndexHandler
 from trioperator._handling.handlers.outcome import Outcome
-from trioperator._kube.watch import RawObject
-from trioperator._runtime.cache import ObjectCache, ObjectState
+from trioperator._kube.objects import RawObject
+from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.causes import CauseFactory
+from trioperator._runtime.object_state import ObjectState
 
 
 class _Failure(msgspec.Struct, frozen=True):

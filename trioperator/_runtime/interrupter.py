@@ -10,8 +10,9 @@ import msgspec
 from trioperator._handling.arguments.cause import ChangeCause
 from trioperator._handling.calls.interruption import Interruption
 from trioperator._model.finalizer import is_deleting
-from trioperator._runtime.cache import ObjectState, WatchEvent
 from trioperator._runtime.causes import Essences
+from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.watch_event import WatchEvent
 from trioperator.errors import UserCodeError
 
 

@@ -1,67 +1,109 @@
 """The reconciler: what is done for one object when it has changed, is due, or is requeued.
 
-First every pending watch event, in order; then, for the newest state only: detect the cause, select the handlers, call
-them, and store what they want in one patch. The response to a patch is the newest state, and is reconciled at once:
-nothing waits for an echo.
+Theory of operation
+===================
+
+First, every pending watch event is processed, in order: its ``on.event`` handlers are called, and its state becomes the
+newest one. All else is decided by the newest state. One thing is done for it: the first of this table that applies. The
+result says what is left, and whether the object is idle or open (see :mod:`trioperator._runtime.object_state`).
+
+======================================  =============================================  =========================
+the object                              what is done                                   result, and the object
+======================================  =============================================  =========================
+is at work in another version of its    nothing: the end of that requeues it           Done, as it was
+kind
+is gone                                 daemons are stopped, optional delete handlers  Done, forgotten; RequeueAt,
+                                        are called                                     open, for a retry
+is left to others: the operator stops,  what is unsaved is stored                      Done, idle
+or the kind is not handled any more
+had an error, and is to wait            nothing                                        RequeueAt, as it was
+is older than what is known to be done  it is read                                     Again, open; Done, idle,
+(or may be, before a cause is handled)                                                 where it is not found
+is idle                                 nothing: it was handled meanwhile              Done, idle
+is not in indices that handlers use     nothing: its watch event is on its way         RequeueAt, open
+needs our finalizer, or has it in vain  it is added or removed                         Again, open; Done, idle,
+                                                                                       at the end of a deletion
+has a cause with handlers               those that are due are called, and then
+- and all have ended                    it is recorded as handled                      Done, idle; Again, open,
+                                                                                       where there may be more
+- and it has changed meanwhile          nothing: progress is stored with what is next  Again, open
+- and some are to be called again       progress is stored                             RequeueAt, open
+- and daemons block the deletion        progress is stored                             Done, idle: the end of a
+                                                                                       daemon requeues it
+has nothing to handle                   what is pending is stored                      Done, idle; Again, open,
+                                                                                       if anything was
+======================================  =============================================  =========================
+
+Unless that is Again, reconcile handlers are called, if there are any. While it only waits for their retries and
+resyncs, the object is idle: its body can be decoded again from what the cache has kept. With Done, an object that is
+gone, that has left the selector of its watch, or whose kind is not handled any more, is forgotten.
+
+An error concerns one object, and never leaves its reconcile: the object stays as it was, and is requeued with a
+backoff. A ``StaleError`` brings a newer state, and is Again.
+
+**Why is it Again after a response?** A response to a write is the newest state. It may show what others have changed,
+and nothing else will: by its version, the watch event of that change is an echo. So whatever replaces the newest
+state in a reconcile is reconciled itself, at once, by the same worker. That is left out only where a response shows
+nothing but our own records, as there would be nothing to find.
+
+**What can happen at an await?** Watch events come, and wait for the next reconcile. The operator is told to stop.
+Daemons contribute to the pending patch. While handlers run, the saver stores what is due, which gives the object
+another revision: a cause that was detected before is out of date then (:class:`Change`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import trio
 
 from trioperator._concurrency.clock import steady_now
-from trioperator._handling.arguments.stopping import DaemonStoppingReason
-from trioperator._handling.calls.handler_state import HandlerState
 from trioperator._handling.declaring.registry import (
     prematches_any,
     requires_finalizer,
     select_event_handlers,
     select_handlers,
 )
-from trioperator._handling.handlers.handler import ChangeHandler, Reason, SpawningHandler
+from trioperator._handling.handlers.handler import ChangeHandler, Reason
 from trioperator._handling.handlers.lifecycles import Lifecycle, get_default_lifecycle
 from trioperator._logs import Logger
-from trioperator._model.finalizer import add_finalizer, has_finalizer, is_deleting, remove_finalizer
-from trioperator._model.patch import Patch, is_result
-from trioperator._runtime.cache import ObjectState, WatchEvent
+from trioperator._model.finalizer import has_finalizer, is_deleting
+from trioperator._model.patch import Patch
 from trioperator._runtime.causes import TITLES, CauseFactory, Change, report_begin
+from trioperator._runtime.completion import Completion
 from trioperator._runtime.daemons.manager import DaemonManager
-from trioperator._runtime.execution import Execution, Executor, ReconcilesLevel
+from trioperator._runtime.error_backoff import ErrorBackoff
+from trioperator._runtime.execution import Execution, Executor, find_nursery
+from trioperator._runtime.finalizers import Finalizers
+from trioperator._runtime.gone_objects import GoneObjects
+from trioperator._runtime.handling import Handling, inspect_handling
 from trioperator._runtime.index_wait import IndexWait
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.requests import StaleError
 from trioperator._runtime.progress.saver import Saver
 from trioperator._runtime.result import AGAIN, DONE, ONWARD, Again, RequeueAt, Result, earlier
 from trioperator._runtime.succession import AtWork
 from trioperator._runtime.takeover import Takeover
-from trioperator.errors import NotFoundError, PausedError, TrioperatorError, UserCodeError
-
-__all__ = ["Handling", "Reconciler"]
+from trioperator.errors import NotFoundError, TrioperatorError
 
 # How long a cancelled reconcile may take to store which handlers have ended: in seconds, and as a part of the grace.
 _LAST_SAVE, _LAST_SAVE_SHARE = 1.0, 0.2
 
 
-class Handling(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the handling of one object: its unfinished cause, if there is one, with the states of handlers.
+class ReconcilesLevel(Protocol):
+    """What calls the reconcile handlers of objects. No method but ``run`` waits."""
 
-    ``daemons`` are the daemons and timers that run for it; ``errors`` are failed reconciles in a row; ``unsaved`` is
-    whether something is to be stored on it; ``body`` is its newest body, if one is kept.
-    """
-
-    purpose: Reason | None
-    handlers: Mapping[str, HandlerState]
-    daemons: tuple[SpawningHandler, ...]
-    errors: int
-    unsaved: bool
-    body: Mapping[str, Any] | None
+    def find_body(self, state: ObjectState, /) -> Mapping[str, Any] | None: ...
+    def has_work(self, state: ObjectState, /) -> bool: ...
+    def has_failed(self, state: ObjectState, /) -> bool: ...
+    def expedite(self, state: ObjectState, /) -> bool: ...
+    def forget(self, state: ObjectState, /) -> None: ...
+    async def run(self, state: ObjectState, /) -> Result: ...
 
 
 class Reconciler:
@@ -87,14 +129,16 @@ class Reconciler:
         self._patcher = patcher
         self._daemons = daemons
         self._level = level
-        self._lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
-        self._settings = executor.settings
-        self._progress = executor.progress
-        self._pending = executor.pending
-        self._finalizer = executor.settings.persistence.finalizer
+        self._lifecycle = lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
+        self._settings = settings = executor.settings
+        self._progress, self._pending = progress, pending = executor.progress, executor.pending
+        self._finalizer = settings.persistence.finalizer
+        self._finalizers = Finalizers(self._finalizer, patcher=patcher, pending=pending, progress=progress)
+        self._completion = Completion(progress, patcher=patcher, pending=pending, finalizers=self._finalizers)
+        self._gone = GoneObjects(executor, causes=causes, daemons=daemons, takeover=takeover, lifecycle=lifecycle)
+        self._errors = ErrorBackoff(settings.queueing)
         self._at_work = AtWork()
-        self._index_wait = IndexWait(timeout=executor.settings.persistence.consistency_timeout)
-        self._failures: dict[ObjectState, tuple[int, float]] = {}  # how many in a row, and when to try again
+        self._index_wait = IndexWait(timeout=settings.persistence.consistency_timeout)
         self.takeover = takeover
 
     async def reconcile(self, state: ObjectState) -> Result:
@@ -106,42 +150,45 @@ class Reconciler:
             return DONE
         try:
             state.cache.predecessors.hand_over(state)
-            for event in state.take_events():
-                await self._process_event(state, event)
-            if state.body is None:
-                state.restore(self._daemons.changed_body(state) or self._level.find_body(state))
+            await self._process_events(state)
             if state.gone:
-                result = await self._handle_gone(state)
+                result = await self._gone.handle(state)
             elif self._executor.stopping.is_set() or state.cache.retired:
                 result = await self._save_last(state)
-            elif state in self._failures and self._failures[state][1] > trio.current_time():
-                return RequeueAt(self._failures.pop(state)[1])  # errors after a change are counted from zero
-            elif self._is_outdated(state):
+            elif state in self._errors.failures and (wait := self._errors.find_wait(state)) is not None:
+                return wait
+            elif state.is_outdated(self._finalizer):
                 result = await self._catch_up(state)
-            elif state.body is not None and (until := self._index_wait.find(state)) is not None:
+            elif state.body is None:
+                result = DONE
+            elif (until := self._index_wait.find(state)) is not None:
                 result = RequeueAt(until)
             else:
-                newest = self._reconcile_level if state.cache.kind.handlers.reconciles else self._reconcile_newest
-                result = DONE if state.body is None else await newest(state)
+                result = await self._reconcile_newest(state)
+                if state.cache.kind.handlers.reconciles and type(result) is not Again:
+                    result = _join(state, result, await self._level.run(state))
         except StaleError as stale:
             self._patcher.accept(state, stale.body)
             result = AGAIN
         except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
-            return self._back_off(state, error)
+            return self._fail(state, error)
         finally:
             self._at_work.end(state)
         return self._conclude(state, result)
 
     def _conclude(self, state: ObjectState, result: Result) -> Result:
         """Return the result of a reconcile without an error, unless more has come, and forget what is over."""
-        if state in self._failures:
-            del self._failures[state]
-        if state.events:  # they are handled when it is the object's turn again; at once if something is unsaved
+        if state in self._errors.failures:
+            self._errors.forget(state)
+        if result is DONE:
+            state.close()
+        if state.events:
+            # Others may come first, as this object had a reconcile. But what is unsaved must not wait for long.
             result = AGAIN if self._progress.is_due(state) else DONE
         elif result is DONE and (state.gone or state.cache.retired or self._has_left(state)):
             self._forget(state)
-        if not (state.events or isinstance(result, Again)):
-            self._patcher.settle(state)
+        if not (state.events or type(result) is Again):
+            self._patcher.settle(state)  # what handlers have written is brought by the watch
         return result
 
     def has_work(self, state: ObjectState) -> bool:
@@ -151,7 +198,7 @@ class Reconciler:
 
     def has_failed(self, state: ObjectState) -> bool:
         """Check whether the last reconcile of an object has failed, and is to be repeated."""
-        return state in self._failures or self._level.has_failed(state)
+        return state in self._errors.failures or self._level.has_failed(state)
 
     def is_retrying(self, state: ObjectState) -> bool:
         """Check whether a handler has failed for the unfinished cause of an object, and is to be called again."""
@@ -160,26 +207,15 @@ class Reconciler:
 
     def inspect(self, state: ObjectState) -> Handling:
         """Return what is known of the handling of an object, for people to read."""
-        progress = self._progress.get(state)
-        body = state.body or state.decode_newer() or self._daemons.body_of(state)
-        if body is None and state.last_object is not None:
-            with contextlib.suppress(msgspec.MsgspecError, ValueError):
-                body = state.last_object.decode()
-        return Handling(
-            purpose=None if progress is None else progress.purpose,
-            handlers={} if progress is None else dict(progress.states),
-            daemons=tuple(self._daemons.handlers_of(state)),
-            errors=self._failures[state][0] if state in self._failures else 0,
-            unsaved=self.is_unsaved(state),
-            body=None if body is None else dict(body),
-        )
+        errors, unsaved = self._errors.count(state), self.is_unsaved(state)
+        return inspect_handling(state, self._progress, self._daemons, errors=errors, unsaved=unsaved)
 
     def expedite(self, state: ObjectState) -> bool:
-        """Let be due now what an object waits for: retries of handlers or reconciles. Returns whether it waits."""
+        """Make due now what an object waits for: retries of handlers or reconciles. Returns whether it waits."""
         expedited = self._level.expedite(state)
         if state.body is None:
             return expedited
-        self._failures.pop(state, None)
+        self._errors.forget(state)
         progress = self._progress.get(state)
         if progress is not None:
             progress.expedite()
@@ -195,53 +231,28 @@ class Reconciler:
         text = "Possible reconcile loop (%d writes in a row): backing off for %g s."
         state.make_logger().warning(text, writes, backoff)
 
-    def _back_off(self, state: ObjectState, error: Exception) -> Result:
-        """Report an error, and requeue the object with the backoff for errors in a row."""
-        if isinstance(error, NotFoundError) and error.details and state in state.cache.leaving:
-            self._release(state)  # it is gone, which its watch does not show
-            return self._conclude(state, DONE)
-        logger = state.make_logger()
-        failures = self._failures[state][0] + 1 if state in self._failures else 1
-        delays = list(itertools.islice(self._settings.queueing.error_delays, failures))
-        fate = f"It is tried again in {delays[-1]:g} seconds." if delays else "It is handled again when it changes."
-        if isinstance(error, PausedError):
-            # Everything is drained now, as a rule. But a renewal may succeed in the very moment when it is too late.
-            logger.debug("The object is left to another operator: %s", error)
-        elif isinstance(error, NotFoundError) and failures == 1:
-            # The watch will bring it if it is true: servers also say so of kinds that they do not serve just now.
-            logger.debug("The object is not found, and is gone as a rule: %s. %s", error, fate)
-        elif isinstance(error, TrioperatorError):
-            cause = error.__cause__ if isinstance(error, UserCodeError) else None
-            logger.error("The object could not be handled: %s. %s", error, fate, exc_info=cause)
-        else:
-            logger.error("The object could not be handled. %s", fate, exc_info=error)
-        not_before = trio.current_time() + delays[-1] if delays else 0.0
-        self._failures[state] = failures, not_before
-        return RequeueAt(not_before) if delays else DONE
-
     def _forget(self, state: ObjectState) -> None:
         """Forget an object that is gone, or is not handled any more. Its daemons forget it when they have ended."""
-        self._release(state)
+        self._pending.forget(state)
         self._progress.forget(state)
         self._daemons.forget(state)
         self._level.forget(state)
         self.takeover.forget(state)
         state.cache.forget_left(state)
-        self._failures.pop(state, None)
+        self._errors.forget(state)
         self._index_wait.forget(state)
 
     def _has_left(self, state: ObjectState) -> bool:
         """Check whether an object has left the selector of its watch, and nothing runs for it any more."""
         return state in state.cache.leaving and not self._daemons.handlers_of(state)
 
-    def _is_outdated(self, state: ObjectState) -> bool:
-        """Check whether the newest state is older than what is known to have been done in another version of the kind.
-
-        What is newer is on its way, as a rule. But it never comes if etcd was restored: so it is not waited for.
-        """
-        if state.body is None or not state.cache.kind.handlers.needs_state:
-            return False
-        return state.is_behind or (state.deletion_handled and has_finalizer(state.body, self._finalizer))
+    def _fail(self, state: ObjectState, error: Exception) -> Result:
+        """Return the result of a reconcile with an error."""
+        if isinstance(error, NotFoundError) and error.details and state in state.cache.leaving:
+            self._progress.finish(state)  # it is gone, which its watch does not show
+            self._pending.forget(state)
+            return self._conclude(state, DONE)
+        return self._errors.back_off(state, error)
 
     async def _catch_up(self, state: ObjectState) -> Result:
         """Read an object again whose state is outdated."""
@@ -251,10 +262,9 @@ class Reconciler:
         except NotFoundError as error:
             if not error.details:  # its kind is not served just now
                 raise
-            state.release()
             return DONE
-        state.caught_up(is_restored=self._is_outdated(state))
-        return self._next(state)
+        state.caught_up(is_restored=state.is_outdated(self._finalizer))
+        return AGAIN
 
     async def _save_last(self, state: ObjectState) -> Result:
         """Store what is not stored yet, and leave everything else to the next operator, or to another version."""
@@ -265,49 +275,26 @@ class Reconciler:
                 if not (state.cache.retired and error.details):  # a watch tells, or its kind is not served just now
                     raise
                 state.make_logger().debug("Nothing is stored, as the object is gone: %s", error)
-        state.release()
         return DONE
 
-    def _release(self, state: ObjectState) -> None:
-        """Leave nothing to do for an object until the next watch event."""
-        state.release()
-        self._progress.finish(state)
-        self._pending.forget(state)
-
-    # The first part of a reconcile: watch events.
-
-    async def _process_event(self, state: ObjectState, event: WatchEvent) -> None:
+    async def _process_events(self, state: ObjectState) -> None:
+        """Process the pending watch events, in order; open the object if it is to be reconciled without any."""
         handlers = state.cache.kind.handlers
-        try:
-            body = None
-            if handlers.events:
-                body = event.decode()
-                cause = self._causes.make_event_cause(state, body, type=event.type)
-                for handler in select_event_handlers(handlers, cause):
-                    await self._executor.call_event_handler(state, cause, handler)
-                if handlers.needs_state or self._pending.get(state):
-                    body = None  # they may have changed it: decode another
-            state.advance(event, body)
-        except (msgspec.MsgspecError, ValueError) as error:
-            state.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
-
-    # The second part: the newest state.
-
-    async def _reconcile_level(self, state: ObjectState) -> Result:
-        """Do the next thing for the newest state of an object, and call its reconcile handlers that are due."""
-        body = state.body
-        result = await self._reconcile_newest(state)
-        if isinstance(result, Again):
-            return result
-        is_released = state.body is None
-        if is_released:
-            state.restore(body)
-        due = await self._level.run(state)
-        if state.body is not body:
-            return self._next(state)
-        if is_released:
-            state.release()
-        return earlier(result, due)
+        for event in state.take_events():
+            try:
+                body = None
+                if handlers.events:
+                    body = event.decode()
+                    cause = self._causes.make_event_cause(state, body, type=event.type)
+                    for handler in select_event_handlers(handlers, cause):
+                        await self._executor.call_event_handler(state, cause, handler)
+                    if handlers.needs_state or self._pending.get(state):
+                        body = None  # they may have changed it: decode another
+                state.advance(event, body)
+            except (msgspec.MsgspecError, ValueError) as error:
+                state.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
+        if state.body is None and (kept := self._daemons.changed_body(state) or self._level.find_body(state)):
+            state.open(kept)
 
     async def _reconcile_newest(self, state: ObjectState) -> Result:
         """Do the next thing for the newest state of an object."""
@@ -315,24 +302,22 @@ class Reconciler:
         blocked = bool(handlers.spawning) and self._daemons.match(state)
         if not handlers.changes:
             return await self._reconcile_daemons(state, blocked=blocked)
-        if handlers.mandatory_deletes and await self._add_finalizer(state):  # a tenth of the time of a creation
-            return self._next(state)
+        # The finalizer comes before all handlers: what they make elsewhere is to be removed, whatever happens next.
+        if handlers.mandatory_deletes and (result := await self._finalizers.add_early(state)) is not None:
+            return result
         change = self._causes.detect_change(state, self._progress.recall)
         if change.current:
             self._progress.confirm(state)
         cause = change.cause
         blocked = blocked or requires_finalizer(handlers, cause)
-        if await self._adjust_finalizer(state, cause.logger, blocked=blocked, finalized=change.finalized):
-            return self._next(state)
+        result = await self._finalizers.adjust(state, cause.logger, blocked=blocked, finalized=change.finalized)
+        if result is not None:
+            return result
         if self._progress.get(state) is None and not prematches_any(handlers, cause):
             return await self._store_pending(state, cause.logger)
         if cause.reason in TITLES:
             return await self._handle_cause(state, change)
-        return await self._settle(state, change)
-
-    @staticmethod
-    def _next(state: ObjectState) -> Result:
-        return DONE if state.body is None else AGAIN
+        return await self._completion.settle(state, change)
 
     async def _reconcile_daemons(self, state: ObjectState, *, blocked: bool) -> Result:
         """Store what event handlers, daemons and timers want stored, where there are no handlers of changes."""
@@ -340,74 +325,20 @@ class Reconciler:
         handlers, is_pending = state.cache.kind.handlers, bool(self._pending.get(state))
         finalized = has_finalizer(state.body, self._finalizer)
         if not (handlers.spawning or handlers.reconciles or is_pending or finalized):  # as for most watch events
-            state.release()
             return DONE
         logger, is_adjusted = state.make_logger(), bool(handlers.spawning)
         if finalized and not state.cache.retired:  # an earlier version had others; what is only looked at has others
             is_adjusted = is_adjusted or bool(handlers.reconciles) or is_deleting(state.body)
-        if is_adjusted and await self._adjust_finalizer(state, logger, blocked=blocked, finalized=finalized):
-            return self._next(state)
+        if is_adjusted:
+            result = await self._finalizers.adjust(state, logger, blocked=blocked, finalized=finalized)
+            if result is not None:
+                return result
         result = await self._store_pending(state, logger)
-        if handlers.spawning or handlers.reconciles:
-            return result
-        state.release()
-        return DONE
+        return result if handlers.spawning or handlers.reconciles else DONE  # raw events do not depend on the state
 
     async def _store_pending(self, state: ObjectState, logger: Logger) -> Result:
         """Store the pending patch, if there is one."""
-        before = state.body
-        await self._patcher.store(state, Patch(), logger)
-        if state.body is before:
-            state.release()
-        return self._next(state)
-
-    async def _adjust_finalizer(self, state: ObjectState, logger: Logger, *, blocked: bool, finalized: bool) -> bool:
-        """Add the finalizer where it is missing, or remove it where it is not needed. Returns whether it was so."""
-        assert state.body is not None
-        if blocked and not finalized and not is_deleting(state.body):
-            logger.debug("Adding the finalizer, thus preventing the actual deletion.")
-            await self._patcher.store(state, Patch(), logger, lambda body: add_finalizer(body, self._finalizer))
-        elif finalized and not blocked:
-            await self._remove_finalizer(state, Patch(), logger)
-        else:
-            return False
-        return True
-
-    async def _add_finalizer(self, state: ObjectState) -> bool:
-        """Add the finalizer where all objects need it, whatever has happened to them. Returns whether it was so."""
-        assert state.body is not None
-        if has_finalizer(state.body, self._finalizer) or not state.cache.kind.handlers.finalizes_all:
-            return False
-        return await self._adjust_finalizer(state, state.make_logger(local=False), blocked=True, finalized=False)
-
-    async def _remove_finalizer(self, state: ObjectState, records: Patch, logger: Logger) -> None:
-        logger.debug("Removing the finalizer, thus allowing the actual deletion.")
-        await self._patcher.store(state, records, logger, lambda body: remove_finalizer(body, self._finalizer))
-        if state.body is not None and is_deleting(state.body):
-            state.mark_deletion_handled()
-            self._release(state)
-
-    async def _settle(self, state: ObjectState, change: Change) -> Result:
-        """Record that there is nothing to handle, and clean up what an unfinished cause has left."""
-        cause, records = change.cause, Patch()
-        if cause.reason is Reason.FREE:
-            cause.logger.debug("Deletion, but we are done with it, and we do not care.")
-        else:
-            cause.logger.debug("Something has changed, but we are not interested (the essence is the same).")
-        if self._progress.get(state) is not None:
-            self._progress.purge(state, records)
-        last_handled = self._progress.last_handled(state)
-        handled = last_handled.settle(change.encoded)
-        if handled != change.encoded:
-            # A change that was taken back: the handlers that have seen it must see that, too.
-            self._progress.record_handled(state, handled, records, cause.logger)
-        before = state.body
-        await self._patcher.store(state, records, cause.logger)
-        last_handled.record(handled, change.encoded, finished=False)
-        self._progress.finish(state)
-        if state.body is before and handled == change.encoded:
-            state.release()
-        return self._next(state)
+        return DONE if await self._patcher.store(state, Patch(), logger) is None else AGAIN
 
     async def _handle_cause(self, state: ObjectState, change: Change) -> Result:
         """Call the handlers of a cause that are due."""
@@ -418,7 +349,7 @@ class Reconciler:
         progress = self._progress.begin(state, cause, selected)
         if cause.logger.isEnabledFor(logging.DEBUG):
             report_begin(cause, [progress.states[handler.id] for handler in selected])
-        nursery = _find_nursery()
+        nursery = find_nursery()
         saver = Saver(self._progress, self._pending, state=state, nursery=nursery, logger=cause.logger)
         try:
             with saver:
@@ -438,92 +369,31 @@ class Reconciler:
     ) -> Result:
         """Finish a cause whose handlers have all ended, or store how far they have come."""
         cause, progress = change.cause, self._progress.get(state)
-        if state.body is None or progress is None:
+        if state.body is None or progress is None:  # its shard was given up meanwhile: it is the next owner's
             return DONE
         ended = all(progress.states[handler.id].finished for handler in selected)
         waits_for_daemons = ended and cause.reason is Reason.DELETE and self._daemons.block_deletion(state)
         if ended and not waits_for_daemons:
-            await self._finish(state, change, [progress.states[handler.id] for handler in selected])
-            return self._next(state)
-        if state.has_newer() or execution.superseded:  # what is not saved yet is stored with what comes next
+            return await self._completion.finish(state, change, [progress.states[handler.id] for handler in selected])
+        if state.has_newer() or execution.superseded:
+            # The progress is stored with what comes next. It is kept in memory until then, and is due to be saved.
             return ONWARD if execution.progress else AGAIN
         await self._progress.save(state, cause.logger)
-        if state.body is not cause.raw or self._executor.stopping.is_set():
-            return self._next(state)  # a response, also to the saver, may have what others have changed
+        if state.revision != change.revision or self._executor.stopping.is_set():
+            return AGAIN  # a response, to this or to the saver, may show what others have changed
         if waits_for_daemons:
-            state.release()  # it is requeued when the last one has ended
-            return DONE
+            return DONE  # it is requeued when the last one has ended
         wait = progress.wait(selected, now=steady_now())
         return RequeueAt(trio.current_time() + wait) if wait else AGAIN
 
-    async def _finish(self, state: ObjectState, change: Change, states: Sequence[HandlerState]) -> None:
-        """Record that a cause is handled."""
-        cause, records = change.cause, Patch()
-        if states:
-            succeeded = sum(state.success for state in states)
-            title = TITLES[cause.reason].capitalize()
-            cause.logger.info("%s is processed: %d succeeded; %d failed.", title, succeeded, len(states) - succeeded)
-        self._progress.purge(state, records)
-        if cause.reason is Reason.DELETE:
-            await self._remove_finalizer(state, records, cause.logger)
-            self._progress.finish(state)
-            return
-        last_handled = self._progress.last_handled(state)
-        handled = last_handled.finish(change.encoded)  # not cause.new: a handler may have changed what it was given
-        if not (change.current and handled == change.encoded and state.body is cause.raw):  # else it is there already
-            self._progress.record_handled(state, handled, records, cause.logger)
-        before, is_alone = state.body, not self._pending.get(state)
-        await self._patcher.store(state, records, cause.logger)
-        last_handled.record(handled, change.encoded, finished=True)
-        self._progress.finish(state)
-        state.mark_handled()
-        is_detected = before is cause.raw  # else the saver has stored something: its response may have what is new
-        nothing_new = state.body is before or (is_alone and self._shows_nothing_new(state, before, records))
-        if is_detected and nothing_new and handled == change.encoded:
-            state.release()
-        cause.logger.debug("Handling cycle is finished, waiting for new changes.")
 
-    @staticmethod
-    def _shows_nothing_new(state: ObjectState, before: Mapping[str, Any] | None, records: Patch) -> bool:
-        """Check whether the response to a patch of our records is the object that was handled, as it mostly is.
+def _join(state: ObjectState, changes: Result, level: Result) -> Result:
+    """Return the result of both parts, of which the first is not to be repeated at once.
 
-        To detect that no change is left to be handled takes a sixth of the time of a creation, and gives the same.
-        """
-        handlers = state.cache.kind.handlers
-        if before is None or state.body is None or handlers.spawning or handlers.reconciles:
-            return False
-        return is_result(state.body, before, records)
-
-    # The end of an object.
-
-    async def _handle_gone(self, state: ObjectState) -> Result:
-        """Call the optional delete handlers of an object that is gone, if they were not called before."""
-        self._daemons.stop(state, DaemonStoppingReason.RESOURCE_DELETED)
-        handlers, logger = state.cache.kind.handlers, state.make_logger()
-        is_handled = state.deletion_handled or self.takeover.was_gone(state) or _may_have_left(state)
-        if handlers.optional_deletes and not is_handled and state.body is not None:
-            cause = self._causes.make_deletion_cause(state)
-            selected = [handler for handler in select_handlers(handlers, cause) if handler.is_optional_delete]
-            progress = self._progress.begin(state, cause, selected)
-            progress.plan_save(None)
-            execution = Execution(self._executor, state, nursery=_find_nursery())
-            await execution.run(selected, cause, self._lifecycle)
-            wait = progress.wait(selected, now=steady_now())
-            if wait is not None:
-                return RequeueAt(trio.current_time() + wait)
-        if handlers.changes:
-            logger.debug("Deleted, really deleted, and we are notified.")
-        return DONE
-
-
-def _may_have_left(state: ObjectState) -> bool:
-    """Check whether an object that is gone may exist still, without matching the selectors of the settings any more."""
-    is_deleted = bool(((state.body or {}).get("metadata") or {}).get("deletionTimestamp"))
-    return state.cache.kind.selected and not is_deleted
-
-
-def _find_nursery() -> trio.Nursery:
-    """Return the nursery of the current task, a worker: what it starts ends with the work queue at the latest."""
-    nursery = trio.lowlevel.current_task().parent_nursery
-    assert nursery is not None
-    return nursery
+    An object that only waits for reconcile handlers is idle: its body can be decoded again, see ``find_body``.
+    """
+    if type(level) is Again:
+        return level
+    if changes is DONE:
+        state.close()
+    return earlier(changes, level)

@@ -34,6 +34,6 @@ ONWARD: Final = Again(progress=True)
 
 
 def earlier(one: Result, other: Result) -> Result:
-    """Return the result of two parts of a reconcile, each of which has done what it can for now."""
+    """Return the result of two parts of a reconcile, neither of which is to be repeated at once."""
     times = [result.time for result in (one, other) if isinstance(result, RequeueAt)]
     return RequeueAt(min(times)) if times else DONE

@@ -15,11 +15,14 @@ from typing import Any
 import msgspec
 
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
-from trioperator._kube.watch import RawObject
-from trioperator._runtime.cache import Kind, ObjectCache, ObjectState, Queue, WatchEvent
+from trioperator._kube.objects import RawObject
+from trioperator._runtime.cache import ObjectCache, Queue
 from trioperator._runtime.daemons.manager import DaemonManager
+from trioperator._runtime.kind import Kind
 from trioperator._runtime.leaving import LEFT
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.reconciler import Reconciler
+from trioperator._runtime.watch_event import WatchEvent
 from trioperator._runtime.workqueue import Lane, QueuedItem, WorkQueue
 
 
@@ -167,7 +170,8 @@ class ShardedCache(ObjectCache):
         """Remove an object that was deleted: its owner has handled that."""
         state = self.objects.pop(key, None)
         if state is not None:
-            state._push(WatchEvent("DELETED", state.seen_version, state.last_object), replace=False)
+            self.versions.forget(key)
+            state.push(WatchEvent("DELETED", state.seen_version, state.last_object), replace=False)
 
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list: what is cached and not listed was deleted unseen."""

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
-from trioperator._runtime.cache import ObjectCache, ObjectState
+from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.object_state import Cache, ObjectState
 from trioperator._runtime.result import AGAIN, DONE, Result
 from trioperator.errors import NotFoundError, TrioperatorError
 
@@ -32,7 +33,7 @@ class Takeover:
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._paths: dict[ObjectCache, str] = {}
-        self._versions: dict[ObjectCache, float] = {}
+        self._versions: dict[Cache, float] = {}
         self._verified: set[ObjectState] = set()
 
     def begin(self, caches: Iterable[tuple[ObjectCache, str]]) -> None:
@@ -70,7 +71,6 @@ class Takeover:
             if not error.details:  # its kind is not served just now
                 raise
             state.make_logger().debug("The object is gone, and its watch will bring that later: %s", error)
-            state.release()
             return DONE
         self._verified.add(state)
         return AGAIN

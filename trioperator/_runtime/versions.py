@@ -14,33 +14,35 @@ from trioperator._runtime.watch_event import WatchEvent
 
 
 class Versioned(Protocol):
-    """An object with its newest known version, and an own write's opaque version until when that is waited for."""
+    """An object with its newest known version."""
 
-    version: int
-    expected: tuple[str, float] | None
-
+    @property
+    def uid(self) -> str: ...
+    @property
+    def version(self) -> int: ...
     @property
     def events(self) -> Collection[WatchEvent] | None: ...
 
 
 class Versions:
-    """Versions of the objects of one cache. An own write's opaque version is waited for so long at most, in seconds.
+    """Versions of the objects of one cache. After an own write, its opaque version is expected to come by the watch.
 
-    ``are_opaque`` is whether any version was no number.
+    That is waited for during *consistency_timeout* in seconds. ``are_opaque`` is whether any version was no number.
     """
 
     def __init__(self, *, consistency_timeout: float) -> None:
         self._consistency_timeout = consistency_timeout
+        self._expected: dict[str, tuple[str, float]] = {}  # the version, and until when, by the uid of the object
         self._count = 0
         self.are_opaque = False
 
     def number(self, state: Versioned, type: str | None, text: str) -> int:
         """Return the version of a watch event, or with type None that of an object of a list."""
-        if state.expected is not None:
-            expected, until = state.expected
+        if self._expected and state.uid in self._expected:
+            expected, until = self._expected[state.uid]
             if text != expected and type is not None and trio.current_time() < until:
                 return state.version
-            state.expected = None
+            del self._expected[state.uid]
             if text == expected:
                 return state.version
         try:
@@ -57,8 +59,16 @@ class Versions:
             for event in state.events or ():
                 if event.object is not None and event.object.resource_version == text:
                     return event.version  # it came before the response
-            state.expected = (text, trio.current_time() + self._consistency_timeout)
+            self._expected[state.uid] = text, trio.current_time() + self._consistency_timeout
             return self._next()
+
+    def is_expected(self, uid: str) -> bool:
+        """Check whether the version of an own write of an object is expected to come by the watch."""
+        return uid in self._expected
+
+    def forget(self, uid: str) -> None:
+        """Expect no version for an object: it is gone, or the next state counts whatever it is."""
+        self._expected.pop(uid, None)
 
     def number_list(self, text: str) -> int:
         """Return the version of a list: where versions are opaque, that of the newest arrival."""

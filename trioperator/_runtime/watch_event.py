@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trioperator._kube.watch import RawObject
+from trioperator._kube.objects import RawObject
 from trioperator._model.jsontypes import copy_json
 
 

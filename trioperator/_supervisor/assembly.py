@@ -26,12 +26,12 @@ from trioperator._model.keyed_digest import FieldDigests
 from trioperator._reconciling.applying import Applier
 from trioperator._reconciling.level_reconciler import LevelReconciler
 from trioperator._reconciling.watches import RelatedWatches
-from trioperator._runtime.cache import ObjectState
 from trioperator._runtime.causes import CauseFactory, Essences
 from trioperator._runtime.daemons.loops import DaemonLoops
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.execution import Executor
 from trioperator._runtime.indexing import Indexing
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress

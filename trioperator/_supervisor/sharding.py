@@ -16,7 +16,7 @@ from trioperator._coordination.shards import ShardOwnership, Shards
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.calls.invoke import Clients, Invoker
 from trioperator._kube.api_client import ApiClient
-from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.sharding import Shard, ShardRouter
 from trioperator._runtime.watching.watch_set import WatchSet
 from trioperator._runtime.workqueue import WorkQueue

@@ -48,8 +48,10 @@ from trioperator._logs import get_logger
 from trioperator._recorder.recorder import EventRecorder
 from trioperator._runtime.activities import run_activity
 from trioperator._runtime.authentication import make_login
-from trioperator._runtime.cache import Memory, ObjectCache, ObjectState, Queue
+from trioperator._runtime.cache import ObjectCache, Queue
 from trioperator._runtime.daemons.manager import DaemonManager
+from trioperator._runtime.kind import Memory
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.takeover import Takeover
 from trioperator._runtime.watchdog import Watchdog
 from trioperator._runtime.watching.targets import Requirements

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Collection, Iterator
 
 from trioperator._concurrency.pulse import Pulse
-from trioperator._kube.watch import RawObject
+from trioperator._kube.objects import RawObject
 from trioperator._runtime.watching.reflector import Observer
 
 

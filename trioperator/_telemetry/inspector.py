@@ -9,7 +9,7 @@ from trioperator._coordination.pauses import Pauses
 from trioperator._handling.calls.invoke import Attempt, RunningCall
 from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator._logs import describe_ref
-from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.reconciler import Reconciler
 from trioperator._runtime.watching.watch_manager import WatchManager
 from trioperator._runtime.watching.watch_set import WatchSet

@@ -26,7 +26,8 @@ from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import Logger
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache import ObjectCache, ObjectState
+from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.object_state import Cache, ObjectState
 from trioperator._runtime.reconciler import Reconciler
 from trioperator._runtime.result import Again, RequeueAt, Result
 from trioperator._runtime.watching.reflector import Observer
@@ -75,7 +76,7 @@ class Instruments:
 
     def fold(self) -> None:
         """Count all that is pending: call it before the statistics are read."""
-        by_cache: dict[ObjectCache, list[Reconcile]] = {}
+        by_cache: dict[Cache, list[Reconcile]] = {}
         for reconcile in self.reconciles:
             by_cache.setdefault(reconcile[0], []).append(reconcile)
         self.reconciles.clear()

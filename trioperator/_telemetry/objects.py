@@ -12,8 +12,9 @@ import msgspec
 import trio
 
 from trioperator._handling.calls.handler_state import HandlerState
-from trioperator._runtime.cache import ObjectCache, ObjectState
-from trioperator._runtime.reconciler import Handling
+from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.handling import Handling
+from trioperator._runtime.object_state import Cache, ObjectState
 from trioperator._runtime.workqueue import QueuedItem
 from trioperator._telemetry.failures import mask_message
 from trioperator._telemetry.inspector import Inspector
@@ -93,7 +94,7 @@ def _select(parts: Inspector, wanted: ObjectFilter) -> Iterator[tuple[ObjectCach
                 yield cache, state
 
 
-def _describe_row(queue: _Queue, cache: ObjectCache, state: ObjectState) -> dict[str, Any]:
+def _describe_row(queue: _Queue, cache: Cache, state: ObjectState) -> dict[str, Any]:
     return {
         "kind": name_kind(cache.kind.resource),
         "namespace": state.namespace or "",
@@ -133,7 +134,7 @@ def describe_object(parts: Inspector, uid: str) -> dict[str, Any] | None:
         "pending_events": len(state.events or ()),
         "version": state.version,
         "seen_version": state.seen_version,
-        "awaits_echo": state.expected is not None,
+        "awaits_echo": state.cache.versions.is_expected(state.uid),
         "cause": None if handling.purpose is None else str(handling.purpose),
         "progress": [_describe_progress(name, each) for name, each in handling.handlers.items()],
         "daemons": [{"kind": str(each).partition(" ")[0], "id": each.id} for each in handling.daemons],

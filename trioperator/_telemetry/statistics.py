@@ -12,11 +12,11 @@ import operator
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, TypeAlias
 
-from trioperator._runtime.cache import ObjectCache, ObjectState
+from trioperator._runtime.object_state import Cache, ObjectState
 
 #: A reconcile of an object in a cache: since when it was queued (None if it was not), when it began and ended, on
 #: Trio's clock, and its result (None if it was cancelled).
-Reconcile: TypeAlias = tuple[ObjectCache, float | None, float, float, str | None]
+Reconcile: TypeAlias = tuple[Cache, float | None, float, float, str | None]
 
 #: The label of what exceeds a limit, as in controller-runtime.
 OTHERS: Final = "exceeded_cardinality_limit"

@@ -15,9 +15,10 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from trioperator._handling.handlers.handler import Handler, SpawningHandler
 from trioperator._handling.handlers.outcome import Outcome
-from trioperator._kube.watch import RawObject
+from trioperator._kube.objects import RawObject
 from trioperator._logs import ObjectRef
-from trioperator._runtime.cache import ObjectCache, ObjectState
+from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.object_state import Cache, ObjectState
 from trioperator._version import __version__
 
 # Watch events whose reconciles have not begun, at most. Beyond, reconciles begin traces of their own.
@@ -104,7 +105,7 @@ class TracedCache:
         self._cache.replace(listed)
 
 
-def _describe(cache: ObjectCache, namespace: str | None, name: str | None) -> dict[str, str]:
+def _describe(cache: Cache, namespace: str | None, name: str | None) -> dict[str, str]:
     return {
         "trioperator.object.kind": cache.kind.resource.kind or "",
         "trioperator.object.name": name or "",

@@ -19,8 +19,8 @@ from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.handlers.handler import DaemonHandler
 from trioperator._logs import get_logger
 from trioperator._model.resource import Selector
-from trioperator._runtime.cache import ObjectState
 from trioperator._runtime.daemons.daemon import Daemon, ObjectDaemons
+from trioperator._runtime.object_state import ObjectState
 
 REASON = DaemonStoppingReason
 

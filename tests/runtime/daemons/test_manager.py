@@ -13,14 +13,15 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from tests.runtime.test_cache import WIDGETS, Queue, body, raw
+from tests.runtime.objects import WIDGETS, Queue, body, raw
 from trioperator import DaemonStoppingReason, on
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._model import lazy_object
-from trioperator._runtime.cache import Kind, ObjectCache
+from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.causes import CauseFactory, Essences
 from trioperator._runtime.daemons.loops import DaemonLoops
 from trioperator._runtime.daemons.manager import DaemonManager
+from trioperator._runtime.kind import Kind
 from trioperator._runtime.patching.pending import PendingPatches
 
 FINALIZERS = ["trioperator.dev/finalizer"]

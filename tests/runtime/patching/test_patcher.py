@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -24,10 +25,13 @@ from trioperator._logs import get_logger
 from trioperator._model.finalizer import add_finalizer, remove_finalizer
 from trioperator._model.patch import Patch
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache import Kind, ObjectCache, ObjectState, WatchEvent
+from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.kind import Kind
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.patching.requests import StaleError
+from trioperator._runtime.watch_event import WatchEvent
 from trioperator._runtime.workqueue import Lane
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError, NotFoundError
@@ -776,3 +780,15 @@ def log(number: int, places: frozenset[str]) -> Any:
             body.setdefault(place, {}).setdefault("log", []).append(number)
 
     return fn
+
+
+async def test_what_is_stored_is_returned(harness: Harness) -> None:
+    state = await harness.make()
+    store = functools.partial(harness.patcher.store, state, logger=LOGGER)
+    assert await store(Patch()) is None
+    assert await store(Patch(NOTE)) == await harness.get()
+    requests = len(harness.requests)
+    assert await store(Patch(NOTE)) is None  # it is there already
+    assert len(harness.requests) == requests
+    harness.contribute(state, NOTE)  # only the server knows whether that is there
+    assert await store(Patch()) == await harness.get()

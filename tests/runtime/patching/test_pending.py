@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.runtime.test_cache import body, make, raw
+from tests.runtime.objects import body, make, raw
 from trioperator._logs import get_logger
 from trioperator._model.patch import PatchFn
-from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.pending import PendingPatches, SentPatch
 
 LOGGER = get_logger("trioperator.test")

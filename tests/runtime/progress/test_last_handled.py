@@ -107,7 +107,7 @@ def test_the_first_and_the_last_of_many_configurations_are_remembered() -> None:
         ([A, B, C], A, C),
     ],
 )
-def test_a_finished_cause_records_one_that_was_seen_and_is_not_current_and_notes_another_as_missed(
+def test_finishing_records_a_configuration_that_was_seen_before_the_current_one(
     configurations: list[bytes], handled: bytes, missed: bytes | None
 ) -> None:
     last_handled = seen(*configurations)
@@ -118,7 +118,7 @@ def test_a_finished_cause_records_one_that_was_seen_and_is_not_current_and_notes
     assert last_handled.recall(None, handled) == decode(handled)
 
 
-def test_a_cause_finished_with_one_configuration_only_has_missed_none_whatever_was_missed_before() -> None:
+def test_finishing_with_a_single_configuration_misses_none() -> None:
     last_handled = missing(A)
     last_handled.see(C)
     last_handled.record(last_handled.finish(C), C, finished=True)

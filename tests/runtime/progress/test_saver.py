@@ -13,7 +13,8 @@ from trio.testing import MockClock
 from tests.runtime.conftest import settle
 from tests.runtime.harness import LOGGER, Harness
 from trioperator._handling.handlers.handler import ChangeHandler, Reason
-from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.progress.saver import Saver
 from trioperator._runtime.progress.states import CauseProgress
 from trioperator.testing import Fault
@@ -154,6 +155,7 @@ async def test_who_waits_for_an_object_whose_kind_is_not_watched_any_more_is_tol
     object = await harness.make("a")
     begin(harness, object)
     await harness.cluster.delete("widgets", "w")
+    assert isinstance(object.cache, ObjectCache)
     object.cache.retire()
     harness.pending.contribute(object, {"spec": {"other": 2}}, (), by="Handler", logger=LOGGER)
     stored = harness.pending.wait_for(object)

@@ -18,7 +18,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.conftest import CRD, settle, widget
 from trioperator._kube.api_client import open_client
-from trioperator._kube.watch import RawObject
+from trioperator._kube.objects import RawObject
 from trioperator._runtime.watching.reflector import Reflector
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport

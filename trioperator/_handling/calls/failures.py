@@ -31,15 +31,6 @@ from trioperator.errors import (
 if TYPE_CHECKING:
     from trioperator._logs import Logger
 
-__all__ = [
-    "classify_failure",
-    "find_deciding_error",
-    "is_interrupted",
-    "report_failure",
-    "report_interruption",
-    "split_cancellation",
-]
-
 # Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
 _PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
 # Errors that another attempt meets again: somebody has to change the code.

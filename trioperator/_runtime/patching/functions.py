@@ -1,8 +1,34 @@
 """Functions of patches, applied to the newest state of an object, and each only once.
 
-What is to be merged is part of the same change, so that it needs no request of its own. A conditional patch either does
-what was meant or meets a conflict, and then the functions are applied again. But a response can be lost: then the
-newest state tells whether what was meant is there already.
+Theory of operation
+===================
+
+Functions change an object in place, whatever it is by then. So they are applied to a copy of the newest known state,
+and the difference is sent as a JSON patch that tests the version of that state: the request either does what was meant,
+or nothing. What is to be merged is part of the same difference, so that it needs no request of its own.
+
+A function must not be applied twice: it may append, or count. Its request may be applied although there is no response,
+and that cannot be told from the version alone: it is another one, too, if somebody else has changed the object. So
+``sent`` keeps what was sent, and ``wanted``, the object as it was to become, until that is known.
+
+================================  =======================================================================
+what a request meets              what is done next
+================================  =======================================================================
+it is applied                     The part for the next subresource is sent, or it is the end.
+a conflict, and nothing was sent  Functions are applied again to the newest state: the difference is void.
+before
+a conflict, and a response was    The newest state is compared with ``wanted``. A part whose fields are all
+lost, or a part is applied        there was applied: only what is missing of the other is sent. If there is
+                                  no such part, nothing was applied: as above.
+a rejection                       It is raised, and ``sent`` is dropped. If a part is applied already,
+                                  ``sent`` is kept; and if functions are applied again after all, that is
+                                  to the state before that part (``_before``), for the status only.
+no response, or a server error    It is raised. ``sent`` is kept with the pending patch: the next call begins
+                                  by comparing.
+too many conflicts in a row       A conflict is raised: the reconciler tries again with its backoff.
+================================  =======================================================================
+
+If somebody else makes exactly the same change meanwhile, it counts as ours.
 """
 
 from __future__ import annotations
@@ -19,12 +45,10 @@ from trioperator._logs import Logger
 from trioperator._model.jsontypes import copy_json
 from trioperator._model.lazy_object import conserve
 from trioperator._model.patch import PatchFn, apply_merge, is_mapping, json_patch
-from trioperator._runtime.cache import Kind
+from trioperator._runtime.kind import Kind
 from trioperator._runtime.patching.pending import Contribution, SentPatch
 from trioperator._runtime.patching.requests import PatchRequests, StaleError
 from trioperator.errors import ApiError, ServerError, UserCodeError
-
-__all__ = ["PatchFunctions"]
 
 # Attempts at the same patch, and the delays between them, as of client-go's retry.DefaultBackoff.
 _ATTEMPTS: Final = 5
@@ -44,7 +68,8 @@ class PatchFunctions:
         self._requests = requests
         self._kind = kind
         self._logger = logger
-        self._failed: set[int] = set()  # ids of functions whose failure is reported
+        # The ids of functions whose failure is reported: callables need not be hashable. Contributions keep them alive.
+        self._failed: set[int] = set()
         self._before: Mapping[str, Any] | None = None  # what it was, if all but the status is changed already
 
     def find_changed(self, contributions: Sequence[Contribution]) -> set[str | None]:

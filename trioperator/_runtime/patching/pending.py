@@ -11,9 +11,7 @@ import trio
 from trioperator._handling.calls.storable import describe_unserializable
 from trioperator._logs import Logger
 from trioperator._model.patch import Patch, PatchFn, merge_patches
-from trioperator._runtime.cache import ObjectState
-
-__all__ = ["Contribution", "PatchObserver", "PendingPatch", "PendingPatches", "SentPatch", "Storing"]
+from trioperator._runtime.object_state import ObjectState
 
 
 class Contribution(msgspec.Struct, frozen=True):

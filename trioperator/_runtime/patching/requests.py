@@ -13,10 +13,8 @@ from trioperator._kube.objects import find_soon
 from trioperator._model.lazy_object import LARGE, LazyObject
 from trioperator._model.patch import with_version_test
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache import Kind
+from trioperator._runtime.kind import Kind
 from trioperator.errors import ApiError, ConflictError, ConnectionLostError, ForbiddenError, InvalidError
-
-__all__ = ["PatchRequests", "StaleError", "not_found"]
 
 _JSON_PATCH: Final = "application/json-patch+json"
 # The maximum number of versions of an object to which a patch of its status is bound, one after the other.

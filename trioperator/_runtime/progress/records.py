@@ -26,7 +26,7 @@ from trioperator._handling.storages.progress import (
 from trioperator._model.body import Body
 from trioperator._model.keyed_digest import FieldDigests, reveal
 from trioperator._model.patch import Patch
-from trioperator._runtime.cache import ObjectState
+from trioperator._runtime.object_state import ObjectState
 
 # The annotation of the configuration that handlers have seen, while some have ended and others have not.
 _SEEN_KEY = "seen-configuration"

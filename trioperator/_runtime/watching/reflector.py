@@ -17,7 +17,8 @@ import trio
 from trioperator._concurrency.core_tasks import keep
 from trioperator._kube.api_client import ApiClient, Page
 from trioperator._kube.error_response import is_version_too_large
-from trioperator._kube.watch import RawObject, longest_watch, open_watch
+from trioperator._kube.objects import RawObject
+from trioperator._kube.watch import longest_watch, open_watch
 from trioperator._logs import get_logger
 from trioperator._runtime.watching.failures import BrokenObjects, Failures, WatchStatus
 from trioperator._runtime.watching.paging import Pager

@@ -11,7 +11,7 @@ from trioperator._logs import get_logger
 from trioperator._model.namespaces import NamespacePattern, is_exact, match_namespace
 
 if TYPE_CHECKING:
-    from trioperator._kube.watch import RawObject
+    from trioperator._kube.objects import RawObject
 
 
 T = TypeVar("T")

@@ -15,10 +15,11 @@ from typing import Final, Protocol
 import msgspec
 
 from trioperator._handling.declaring.registry import KindHandlers
-from trioperator._kube.watch import RawObject
-from trioperator._runtime.cache import ObjectCache, ObjectState
+from trioperator._kube.objects import RawObject
+from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.indexing import Indexing
 from trioperator._runtime.leaving import LEFT
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.result import DONE, RequeueAt, Result
 from trioperator._runtime.watching.reflector import Observer
 from trioperator._runtime.watching.targets import Read

@@ -18,7 +18,9 @@ from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache import Kind, Memory, ObjectCache, ObjectState
+from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.kind import Kind, Memory
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.watching.deletion_checker import METADATA, DeletionChecker
 from trioperator._runtime.watching.index_gate import IndexGate
 from trioperator._runtime.watching.reflector import Callbacks, Observer, Reflector

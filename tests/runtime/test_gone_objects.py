@@ -1,0 +1,56 @@
+"""Objects that are gone: their optional delete handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import Bench, settle, widget
+
+on = trioperator.on
+
+
+async def test_an_optional_delete_handler_gets_the_last_state_and_is_retried_in_memory(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[tuple[int, int]] = []
+
+    @on.delete("widgets", optional=True, registry=bench.registry)
+    async def delete(spec: trioperator.Spec, retry: int, **_: Any) -> None:
+        calls.append((spec["size"], retry))
+        if not retry:
+            raise trioperator.TemporaryError("later", delay=5)
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=7))
+        await settle(1)
+        writes = len(bench.writes())
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+        assert calls == [(7, 0)]
+        await settle(10)
+        assert calls == [(7, 0), (7, 1)]
+        assert len(bench.writes()) == writes
+
+
+async def test_an_optional_delete_handler_is_not_called_again_after_the_deletion_was_handled(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    @on.delete("widgets", id="optional", optional=True, registry=bench.registry)
+    async def optional(**_: Any) -> None:
+        calls.append("optional")
+
+    @on.delete("widgets", id="mandatory", registry=bench.registry)
+    async def mandatory(**_: Any) -> None:
+        calls.append("mandatory")
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+    assert sorted(calls) == ["mandatory", "optional"]

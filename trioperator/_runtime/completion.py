@@ -1,0 +1,90 @@
+"""Completion of causes: what is recorded when all handlers have ended, or none is interested.
+
+What is recorded as handled decides what the next change is compared with: see :class:`LastHandled`. It is usually the
+current configuration. If it is not, the difference is on purpose: the object is reconciled again at once, and finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trioperator._handling.calls.handler_state import HandlerState
+from trioperator._handling.handlers.handler import Reason
+from trioperator._model.patch import Patch, is_result
+from trioperator._runtime.causes import TITLES, Change
+from trioperator._runtime.finalizers import Finalizers
+from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.patching.patcher import Patcher
+from trioperator._runtime.patching.pending import PendingPatches
+from trioperator._runtime.progress.progress import Progress
+from trioperator._runtime.result import AGAIN, DONE, Result
+
+
+class Completion:
+    """Recording of causes as handled, together with the pending patch."""
+
+    def __init__(
+        self, progress: Progress, *, patcher: Patcher, pending: PendingPatches, finalizers: Finalizers
+    ) -> None:
+        self._progress = progress
+        self._patcher = patcher
+        self._pending = pending
+        self._finalizers = finalizers
+
+    async def settle(self, state: ObjectState, change: Change) -> Result:
+        """Record that there is nothing to handle, and clean up what an unfinished cause has left."""
+        cause, records = change.cause, Patch()
+        if cause.reason is Reason.FREE:
+            cause.logger.debug("Deletion, but we are done with it, and we do not care.")
+        else:
+            cause.logger.debug("Something has changed, but we are not interested (the essence is the same).")
+        if self._progress.get(state) is not None:
+            self._progress.purge(state, records)
+        last_handled = self._progress.last_handled(state)
+        handled = last_handled.settle(change.encoded)
+        if handled != change.encoded:
+            # A change that was taken back: the handlers that have seen it must see that, too.
+            self._progress.record_handled(state, handled, records, cause.logger)
+        stored = await self._patcher.store(state, records, cause.logger)
+        last_handled.record(handled, change.encoded, finished=False)
+        self._progress.finish(state)
+        # Nothing may be stored where the record is only in memory: its difference is still to be found.
+        return DONE if stored is None and handled == change.encoded else AGAIN
+
+    async def finish(self, state: ObjectState, change: Change, states: Sequence[HandlerState]) -> Result:
+        """Record that a cause is handled, whose handlers have ended with these states."""
+        cause, records = change.cause, Patch()
+        if states:
+            succeeded = sum(each.success for each in states)
+            title = TITLES[cause.reason].capitalize()
+            cause.logger.info("%s is processed: %d succeeded; %d failed.", title, succeeded, len(states) - succeeded)
+        self._progress.purge(state, records)
+        if cause.reason is Reason.DELETE:
+            result = await self._finalizers.remove(state, records, cause.logger)
+            self._progress.finish(state)
+            return result
+        # The saver may have stored something since: its response may have what others have changed.
+        is_detected = state.revision == change.revision
+        last_handled = self._progress.last_handled(state)
+        handled = last_handled.finish(change.encoded)  # not cause.new: a handler may have changed what it was given
+        if not (change.current and handled == change.encoded and is_detected):  # else it is there already
+            self._progress.record_handled(state, handled, records, cause.logger)
+        is_alone = not self._pending.get(state)
+        stored = await self._patcher.store(state, records, cause.logger)
+        last_handled.record(handled, change.encoded, finished=True)
+        self._progress.finish(state)
+        state.mark_handled()
+        cause.logger.debug("Handling cycle is finished, waiting for new changes.")
+        is_known = stored is None or (is_alone and _shows_only(records, stored, state, before=cause.raw))
+        return DONE if is_detected and is_known and handled == change.encoded else AGAIN
+
+
+def _shows_only(records: Patch, stored: Mapping[str, Any], state: ObjectState, *, before: Mapping[str, Any]) -> bool:
+    """Check whether a response is what our records have made of the object that was handled, as it mostly is.
+
+    To detect once more that no change is left takes a sixth of the time of a creation, and gives the same. Daemons,
+    timers and reconcile handlers are to see the response itself.
+    """
+    handlers = state.cache.kind.handlers
+    return not (handlers.spawning or handlers.reconciles) and is_result(stored, before, records)

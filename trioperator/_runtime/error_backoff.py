@@ -1,0 +1,65 @@
+"""Errors of reconciles: what the log says of them, and how long their objects wait for the next attempt."""
+
+from __future__ import annotations
+
+import itertools
+
+import trio
+
+from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.result import DONE, RequeueAt, Result
+from trioperator.errors import NotFoundError, PausedError, TrioperatorError, UserCodeError
+from trioperator.settings import QueueingSettings
+
+
+class ErrorBackoff:
+    """Errors in a row of the reconciles of each object, with the delays of the settings.
+
+    ``failures`` are how many there were, and when to try again. Most objects have none: that is known at a glance.
+    """
+
+    def __init__(self, settings: QueueingSettings) -> None:
+        self._settings = settings
+        self.failures: dict[ObjectState, tuple[int, float]] = {}
+
+    def count(self, state: ObjectState) -> int:
+        """Return how many reconciles of an object have failed in a row."""
+        return self.failures[state][0] if state in self.failures else 0
+
+    def back_off(self, state: ObjectState, error: Exception) -> Result:
+        """Report an error, and return when the object is to be reconciled again."""
+        failures = self.count(state) + 1
+        delays = list(itertools.islice(self._settings.error_delays, failures))
+        not_before = trio.current_time() + delays[-1] if delays else 0.0
+        self.failures[state] = failures, not_before
+        fate = f"It is tried again in {delays[-1]:g} seconds." if delays else "It is handled again when it changes."
+        _report(state, error, fate, is_first=failures == 1)
+        return RequeueAt(not_before) if delays else DONE
+
+    def find_wait(self, state: ObjectState) -> RequeueAt | None:
+        """Return until when an object waits that is reconciled before that time, as it has changed.
+
+        It still waits: the error may be the server's. But errors after the change are counted from zero.
+        """
+        if state not in self.failures or self.failures[state][1] <= trio.current_time():
+            return None
+        return RequeueAt(self.failures.pop(state)[1])
+
+    def forget(self, state: ObjectState) -> None:
+        """Forget the errors of an object: a reconcile has ended without one, or is to be tried now."""
+        self.failures.pop(state, None)
+
+
+def _report(state: ObjectState, error: Exception, fate: str, *, is_first: bool) -> None:
+    logger = state.make_logger()
+    if isinstance(error, PausedError):
+        # Everything is drained now, as a rule. But a renewal may succeed in the very moment when it is too late.
+        logger.debug("The object is left to another operator: %s", error)
+    elif isinstance(error, NotFoundError) and is_first:
+        # The watch will bring it if it is true: servers also say so of kinds that they do not serve just now.
+        logger.debug("The object is not found, and is gone as a rule: %s. %s", error, fate)
+    elif isinstance(error, TrioperatorError):
+        cause = error.__cause__ if isinstance(error, UserCodeError) else None
+        logger.error("The object could not be handled: %s. %s", error, fate, exc_info=cause)
+    else:
+        logger.error("The object could not be handled. %s", fate, exc_info=error)

@@ -1,0 +1,63 @@
+"""Objects that are gone: the optional delete handlers are called for the last state that was seen of them."""
+
+from __future__ import annotations
+
+import trio
+
+from trioperator._concurrency.clock import steady_now
+from trioperator._handling.arguments.stopping import DaemonStoppingReason
+from trioperator._handling.declaring.registry import select_handlers
+from trioperator._handling.handlers.lifecycles import Lifecycle
+from trioperator._runtime.causes import CauseFactory
+from trioperator._runtime.daemons.manager import DaemonManager
+from trioperator._runtime.execution import Execution, Executor, find_nursery
+from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.result import DONE, RequeueAt, Result
+from trioperator._runtime.takeover import Takeover
+
+
+class GoneObjects:
+    """Handling of objects that are gone. Nothing can be stored on them: what is left to do is lost with the process."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        causes: CauseFactory,
+        daemons: DaemonManager,
+        takeover: Takeover,
+        lifecycle: Lifecycle,
+    ) -> None:
+        self._executor = executor
+        self._causes = causes
+        self._daemons = daemons
+        self._takeover = takeover
+        self._lifecycle = lifecycle
+
+    async def handle(self, state: ObjectState) -> Result:
+        """Stop what runs for an object, and call its optional delete handlers that are due."""
+        self._daemons.stop(state, DaemonStoppingReason.RESOURCE_DELETED)
+        handlers = state.cache.kind.handlers
+        if handlers.optional_deletes and state.body is not None and not self._is_handled(state):
+            cause = self._causes.make_deletion_cause(state)
+            selected = [handler for handler in select_handlers(handlers, cause) if handler.is_optional_delete]
+            progress = self._executor.progress.begin(state, cause, selected)
+            progress.plan_save(None)
+            execution = Execution(self._executor, state, nursery=find_nursery())
+            await execution.run(selected, cause, self._lifecycle)
+            wait = progress.wait(selected, now=steady_now())
+            if wait is not None:
+                return RequeueAt(trio.current_time() + wait)
+        if handlers.changes:
+            state.make_logger().debug("Deleted, really deleted, and we are notified.")
+        return DONE
+
+    def _is_handled(self, state: ObjectState) -> bool:
+        """Check whether no handler is to be called: it was called before the end, or elsewhere, or there is no end."""
+        return state.deletion_handled or self._takeover.was_gone(state) or _may_have_left(state)
+
+
+def _may_have_left(state: ObjectState) -> bool:
+    """Check whether an object that is gone may exist still, without matching the selectors of the settings any more."""
+    is_deleted = bool(((state.body or {}).get("metadata") or {}).get("deletionTimestamp"))
+    return state.cache.kind.selected and not is_deleted

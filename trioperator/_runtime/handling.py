@@ -1,0 +1,49 @@
+"""What is known of the handling of one object, for people to read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from trioperator._handling.calls.handler_state import HandlerState
+from trioperator._handling.handlers.handler import Reason, SpawningHandler
+from trioperator._runtime.daemons.manager import DaemonManager
+from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.progress.progress import Progress
+
+
+class Handling(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the handling of one object: its unfinished cause, if there is one, with the states of handlers.
+
+    ``daemons`` are the daemons and timers that run for it; ``errors`` are failed reconciles in a row; ``unsaved`` is
+    whether something is to be stored on it; ``body`` is its newest body, if one is kept.
+    """
+
+    purpose: Reason | None
+    handlers: Mapping[str, HandlerState]
+    daemons: tuple[SpawningHandler, ...]
+    errors: int
+    unsaved: bool
+    body: Mapping[str, Any] | None
+
+
+def inspect_handling(
+    state: ObjectState, progress: Progress, daemons: DaemonManager, *, errors: int, unsaved: bool
+) -> Handling:
+    """Return what is known of the handling of an object. That includes a body, even if it is idle."""
+    unfinished = progress.get(state)
+    body = state.body or state.decode_newer() or daemons.body_of(state)
+    if body is None and state.last_object is not None:
+        with contextlib.suppress(msgspec.MsgspecError, ValueError):
+            body = state.last_object.decode()
+    return Handling(
+        purpose=None if unfinished is None else unfinished.purpose,
+        handlers={} if unfinished is None else dict(unfinished.states),
+        daemons=tuple(daemons.handlers_of(state)),
+        errors=errors,
+        unsaved=unsaved,
+        body=None if body is None else dict(body),
+    )
