@@ -34,7 +34,7 @@ from trioperator._runtime.patching.requests import StaleError
 from trioperator._runtime.watch_event import WatchEvent
 from trioperator._runtime.workqueue import Lane
 from trioperator.apiserver import Cluster
-from trioperator.errors import ApiError, NotFoundError
+from trioperator.errors import ApiError, NotFoundError, ServerError
 from trioperator.settings import OperatorSettings
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -780,6 +780,30 @@ def log(number: int, places: frozenset[str]) -> Any:
             body.setdefault(place, {}).setdefault("log", []).append(number)
 
     return fn
+
+
+@pytest.mark.parametrize("code", [None, 500])
+async def test_a_response_that_comes_after_a_newer_read_does_not_become_the_newest_state(
+    harness: Harness, autojump_clock: MockClock, code: int | None
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"status": {"a": 1}})
+    harness.plan.add(Fault.delay(after=5), method="PATCH", subresource="status")  # it has been applied by then
+    if code is not None:
+        harness.plan.add(Fault.status(code), method="PATCH", subresource="")
+
+    async def store() -> None:
+        with contextlib.suppress(ServerError):
+            await harness.store(state, NOTE if code else None)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store)
+        await trio.sleep(1)
+        newest = await harness.cluster.patch("widgets", "w", {"spec": {"size": 7}})
+        harness.patcher.touch(state)
+        await harness.patcher.look(state)
+        assert state.body == newest
+    assert state.body == newest
 
 
 async def test_what_is_stored_is_returned(harness: Harness) -> None:

@@ -37,7 +37,7 @@ class Patcher:
         After an error, what could not be stored is pending again. Raises StaleError where a conditional change met a
         newer object, NotFoundError where the object is gone.
         """
-        known = state.body
+        known, revision = state.body, state.revision
         if known is None or not (self._pending.get(state) or records or finalize is not None):
             return None
         if state.has_vanished():
@@ -50,7 +50,7 @@ class Patcher:
         try:
             await sender.run(records, finalize)
         except BaseException:
-            if sender.body is not known:
+            if sender.body is not known and not _is_overtaken(state, revision, sender.body):
                 state.update(sender.body)
             self._pending.put_back(state, sender.left, waiting)
             raise
@@ -60,8 +60,9 @@ class Patcher:
             return None
         if touched is not None:
             self.settle(state, touched)
-        self.accept(state, sender.body)
-        return sender.body
+        if not _is_overtaken(state, revision, sender.body):
+            self.accept(state, sender.body)
+        return state.body
 
     def touch(self, state: ObjectState) -> None:
         """Note that a handler may have written to an object by other means than its patch."""
@@ -98,6 +99,16 @@ class Patcher:
         """Make the server's response to an own write the newest state of the object, for its daemons, too."""
         state.update(body)
         self._pending.notify_stored(state, body)
+
+
+def _is_overtaken(state: ObjectState, revision: int, response: Mapping[str, Any]) -> bool:
+    """Check whether a response is older than what is known by now, or the object is not handled here any more.
+
+    Handlers are called, and the object is read, while a saver stores what is due. A read that comes after the write
+    may have its response first. If the older one counted as the newest state, a change between them would be lost: the
+    watch event that brings it would seem to be an echo.
+    """
+    return state.revision != revision and (state.body is None or _is_newer(state.body, response))
 
 
 def _is_newer(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
