@@ -301,3 +301,39 @@ async def test_shards_that_are_lost_while_they_are_drained_are_given_up_at_once(
         assert not operator.running
         (cancelled,) = operator.cancelled
         assert 7 < cancelled - began <= 10
+
+
+@pytest.mark.parametrize("attempt", range(6))  # tasks that are due at the same time run in any order
+async def test_an_operator_that_is_suspended_while_it_drains_for_a_peer_writes_nothing_when_it_wakes(
+    attempt: int, cluster: Cluster, mock_clock: MockClock
+) -> None:
+    operator = Operator(cluster, peering=True)
+    operator.bench.settings.peering.lifetime = 10
+    suspended: list[float] = []
+
+    @trioperator.on.create("widgets", id="late", registry=operator.bench.registry)
+    async def late(client: trioperator.Client, name: str, **_: Any) -> None:
+        await client.get("widgets", name, namespace="default")  # it is connected, and knows the kind
+        await trio.sleep(3)
+        suspended.append(trio.current_time())
+        mock_clock.jump(11)  # the own record ends meanwhile, so that others take the operator for dead
+        await client.patch("widgets", name, merge={"spec": {"size": 7}}, namespace="default")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(operator.run)
+        await step(mock_clock, 5)
+        await cluster.create(widget())
+        await step(mock_clock, 1)
+        await announce(10)(cluster)
+        await step(mock_clock, 10)
+        assert suspended
+        assert (await cluster.get("widgets", "w"))["spec"]["size"] != 7
+        nursery.cancel_scope.cancel()
+
+
+async def step(clock: MockClock, seconds: float) -> None:
+    """Let time pass in small steps."""
+    for _ in range(round(seconds * 4)):
+        await settle()
+        clock.jump(0.25)
+    await settle()

@@ -70,6 +70,20 @@ async def test_writes_are_refused_after_the_deadline_though_nobody_has_noticed_i
     pauses.check_write()
 
 
+async def test_what_is_drained_in_order_may_write_until_its_deadline_only(autojump_clock: MockClock) -> None:
+    pauses = Pauses()
+    pauses.resume("peering", until=trio.current_time() + 10)
+    pauses.pause("peering", "in favour of x", until=trio.current_time() + 10)
+    await trio.sleep(9)
+    pauses.check_write()
+    pauses.pause("peering", "in favour of x", until=trio.current_time() + 10)  # the record is renewed meanwhile
+    await trio.sleep(9)
+    pauses.check_write()
+    await trio.sleep(1)
+    with pytest.raises(PausedError, match="paused in favour of x"):
+        pauses.check_write()
+
+
 async def test_tasks_that_wait_are_woken(autojump_clock: MockClock) -> None:
     pauses = Pauses()
     pauses.pause("a", "x")

@@ -46,9 +46,12 @@ class Pauses:
         """Check whether an owner has a reason for a pause."""
         return owner in self._reasons
 
-    def pause(self, owner: str, reason: str, *, at_once: bool = False) -> None:
-        """Pause the operator, or change the reason of a pause. With *at_once* what is being handled is cancelled."""
-        self._deadlines.pop(owner, None)
+    def pause(self, owner: str, reason: str, *, at_once: bool = False, until: float = math.inf) -> None:
+        """Pause the operator, or change the reason of a pause. With *at_once* what is being handled is cancelled.
+
+        Otherwise what is being handled may write until *until*, on Trio's clock, while it goes on.
+        """
+        self._deadlines[owner] = until
         self.at_once = at_once or (self.at_once and bool(self._reasons))
         self._reasons[owner] = reason
         self.paused.set()
@@ -71,8 +74,6 @@ class Pauses:
 
     def check_write(self) -> None:
         """Raise PausedError if the operator must not write any more, as others may have taken over."""
-        if not self._deadlines and not self.at_once:
-            return
         if self.at_once or any(trio.current_time() >= deadline for deadline in self._deadlines.values()):
             reasons = " and ".join(self.reasons) or "as it has not renewed its lease in time"
             raise PausedError(f"the operator is paused {reasons}")

@@ -192,7 +192,7 @@ class Peering:
         if reason is None:
             self._pauses.resume(self._owner, until=self._expires_at)
         else:
-            self._pauses.pause(self._owner, reason, at_once=is_expired)
+            self._pauses.pause(self._owner, reason, at_once=is_expired, until=self._expires_at)
         return verdict
 
     async def _clean_up(self) -> None:
