@@ -93,6 +93,13 @@ def test_a_chunked_body_over_the_limit_is_rejected() -> None:
     assert len(parse(request, request)[0]) == 2
 
 
+def test_a_body_in_too_many_tiny_chunks_says_so() -> None:
+    found = RequestReader(body_limit=10**6)
+    found.feed(CHUNKS[:-3] + b"0001\r\n \r\n" * 2000)
+    assert found.error is not None
+    assert "too many tiny chunks" in str(found.error)
+
+
 def test_100_continue_is_expected_once_and_not_of_a_body_that_arrives() -> None:
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
     found = reader()

@@ -55,11 +55,15 @@ class RequestReader:
                 self.requests.append((self._make_request(message), message.keep_alive))
         except ApiError as error:
             self.error = error
-        if (status := self.parser.error) and self.error is None:
-            is_large = status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            self.error = (
-                headers_too_large(HEAD_LIMIT) if is_large else bad_request("The request is not valid HTTP/1.1.")
-            )
+        if self.parser.error and self.error is None:
+            self.error = self._explain(self.parser.error)
+
+    def _explain(self, status: int) -> ApiError:
+        if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+            return headers_too_large(HEAD_LIMIT)
+        if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            return bad_request("The request's body is in too many tiny chunks.")
+        return bad_request("The request is not valid HTTP/1.1.")
 
     def take_expectation(self) -> bool:
         """Return, once for each request, whether its client waits for "100 Continue" before it sends the body."""
