@@ -93,6 +93,8 @@ class History:
 
             self.finalizes = self.finalizes or finalizer
 
+        if self.rng.random() < 0.3:
+            on.index("widgets", id="sizes", **gold)(lambda uid, spec, **_: {uid: spec["size"]})
         if self.rng.random() < 0.5:
 
             @on.event("widgets", **gold)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -17,7 +18,7 @@ import msgspec
 import trio
 
 from trioperator._concurrency.threads import run_in_thread
-from trioperator._http.transport import BodyTooLargeError, Headers, Response, TransportError
+from trioperator._http.transport import BodyTooLargeError, Headers, Response, TransportError, find_header
 from trioperator._kube.bookmarks import Bookmarks
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.credential_store import CredentialStore, Login, login_in_thread
@@ -69,6 +70,7 @@ class ApiClient:
         self._settings = settings
         self._fence: Callable[[], None] | None = None
         self._is_reserved = False
+        self._is_compressed = False
         self._selection: Params = {}
         self._forms: Forms = (None, None)
         self._note_headers: Callable[[Headers], None] | None = None
@@ -108,6 +110,12 @@ class ApiClient:
         """Return a client on the same connections that calls *note* with the headers of each whole response."""
         client = copy.copy(self)
         client._note_headers = note
+        return client
+
+    def compressed(self) -> ApiClient:
+        """Return a client on the same connections whose responses may be compressed, where few bytes matter more."""
+        client = copy.copy(self)
+        client._is_compressed = True
         return client
 
     @property
@@ -173,6 +181,7 @@ class ApiClient:
         """
         target = build_target(path, params)
         headers = _build_headers(accept, content_type or (_JSON if body is not None else None))
+        headers = (*headers, (b"Accept-Encoding", b"gzip")) if self._is_compressed else headers
         repeatable = is_repeatable(method, content_type, body)
         attempt = functools.partial(
             self._attempt,
@@ -346,7 +355,7 @@ class ApiClient:
                 self._note_headers(response.headers)
             limit = self._settings.networking.response_limit if max_size is None else max_size
             try:
-                data = await response.read(limit)
+                data = _decompress(response.headers, await response.read(limit), limit)
             except BodyTooLargeError as exc:
                 raise _size_error(method, target, limit) from exc
             self._raise_for_status(response, data)
@@ -427,6 +436,20 @@ def open_client(
 def _build_headers(accept: str | None, content_type: str | None) -> Headers:
     first = (b"Accept", accept.encode("ascii")) if accept else _ACCEPT_JSON
     return (first, (b"Content-Type", content_type.encode("ascii"))) if content_type else (first,)
+
+
+def _decompress(headers: Headers, data: bytes, limit: int) -> bytes:
+    """Return the body of a response that may be compressed. Raises BodyTooLargeError and TransportError."""
+    if find_header(headers, b"content-encoding") != "gzip":
+        return data
+    decoder = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    try:
+        plain = decoder.decompress(data, limit)
+    except zlib.error as exc:
+        raise TransportError(f"The response cannot be decompressed: {exc}", reached=True) from exc
+    if decoder.unconsumed_tail:
+        raise BodyTooLargeError(f"The response is larger than {limit} bytes.")
+    return plain
 
 
 def _timeout_error(method: str, path: str, seconds: float) -> TransportError:

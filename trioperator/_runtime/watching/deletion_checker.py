@@ -138,10 +138,7 @@ class DeletionChecker:
 
     def _is_old(self, obj: RawObject) -> bool:
         """Check whether an object that is new to the watch existed before it: then it has entered the selector."""
-        try:
-            created = _decode_head(obj.raw).metadata.created
-        except msgspec.MsgspecError:
-            return False
+        created = _read_metadata(obj).created
         return created is not None and created < self._began - _SKEW
 
     def _suspect(self, suspect: _Suspect) -> None:
@@ -215,14 +212,22 @@ class DeletionChecker:
 
     async def _list_finalized(self, path: str) -> None:
         settings, token = self._client.settings, ""
-        client = self._client.selecting(self._configured.parameters, forms=METADATA)
+        client = self._client.selecting(self._configured.parameters, forms=METADATA).compressed()
         pager = Pager(client, path, settings=settings)
         while True:
             page = await pager.get(token)
             for obj in page.items:
-                finalizers = _decode_head(obj.raw).metadata.finalizers or ()
+                finalizers = _read_metadata(obj).finalizers or ()
                 if settings.persistence.finalizer in finalizers and obj.key not in self._cache.objects:
                     self._suspect(_Suspect(obj.key, obj.namespace, obj.name))
             token = page.next
             if not token:
                 return
+
+
+def _read_metadata(obj: RawObject) -> _Metadata:
+    """Return the metadata of an object; nothing of what cannot be read."""
+    try:
+        return _decode_head(obj.raw).metadata
+    except msgspec.MsgspecError:
+        return _Metadata()
