@@ -1,7 +1,7 @@
 """A framework for Kubernetes operators on Trio.
 
 Handlers are functions with decorators of :mod:`trioperator.on`. Run an operator with the command ``trioperator run``,
-with :func:`run`, or by awaiting :func:`operator`. Names and meanings are those of Kopf: ``import trioperator as kopf``.
+with :func:`run`, or by awaiting :func:`operator`. Names and meanings are Kopf's: ``import trioperator as kopf``.
 
 General layout; rooms with an underscore are private:
 

@@ -9,7 +9,7 @@
     ├─ ReviewError                  an admission review that cannot be answered
     ├─ UserCodeError                a filter, a storage, or another function of the user's has failed
     ├─ PausedError                  a write of an operator that is paused
-    ├─ ForeignChildError            a child's name is that of an object of somebody else
+    ├─ ForeignChildError            somebody else's object has the name of a child
     ├─ DecodeError                  objects that were read do not fit the class they were asked for as
     ├─ DataFileError                the data file of an embedded cluster cannot be written
     ├─ ConnectionLostError          no response from the API server, or an incomplete one

@@ -6,7 +6,7 @@
     def created(spec, name, **_): ...
 
 Every decorator returns the function unchanged, so several can be stacked. The positional arguments of the resource
-decorators select resource kinds (see :class:`trioperator._model.resource.Selector`); the options are those of Kopf.
+decorators select resource kinds (see :class:`trioperator._model.resource.Selector`); the options are Kopf's.
 Options that many decorators have are explained in :mod:`trioperator._handling.declaring.help`, and so by ``help()``.
 """
 
@@ -249,7 +249,7 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     object changes, and at the resync: for one object never twice at once, and not while it is being deleted. It returns
     or yields the desired children, each a dict or a ``trioperator.Child``; None is an error if it has ``owns``, and an
     empty list means that there are none. They are applied server-side with the object as their owner; children that are
-    not desired any more are deleted. What is as desired is neither read nor written. ``Requeue(after=...)`` says when
+    no longer desired are deleted. What is as desired is neither read nor written. ``Requeue(after=...)`` says when
     to call the function again. See docs/reconcile.md.
 
     - ``owns``: kinds of children: ``"deployments"``, ``("apps/v1", "Deployment")``, or a ``trioperator.Owned``
@@ -373,7 +373,7 @@ def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
         @trioperator.on.field("example.com", "v1", "widgets", field="spec.size")
         def resize(old, new, **_): ...
 
-    A result other than None is stored in the status, under the id. ``old``, ``new`` and ``diff`` are those of the
+    A result other than None is stored in the status, under the id. ``old``, ``new`` and ``diff`` are about the
     field. See docs/handlers.md.
 
     - ``field``, ``value``: the field (required), and its value before or after the change; default: any value

@@ -156,7 +156,7 @@ def test_changed_files_are_kept_without_force(invoke: Invoke, tmp_path: pathlib.
     assert (tmp_path / "base" / "rbac.yaml").read_text() == "# mine\n"
     forced = invoke(*options, "--force")
     assert forced.exit_code == 0
-    assert "base/poddisruptionbudget.yaml is not part of the base any more: delete it." in forced.stderr
+    assert "base/poddisruptionbudget.yaml is no longer part of the base: delete it." in forced.stderr
     assert yaml.safe_load((tmp_path / "base" / "deployment.yaml").read_text())["spec"]["replicas"] == 1
 
 

@@ -107,7 +107,7 @@ async def test_a_child_whose_deletion_is_refused_is_deleted_later(
         await settle(1)
         assert await names_of(bench.cluster) == ["three"]
         assert [each.name for each in bench.cluster.requests if each.verb == "delete"].count("two") == 1
-    assert "ConfigMap default/one cannot be deleted, though it is not desired any more: HTTP" in caplog.text
+    assert "ConfigMap default/one cannot be deleted, though it is no longer desired: HTTP" in caplog.text
     assert "it is protected (will try again in 0.1 seconds)" in caplog.text
 
 

@@ -79,7 +79,7 @@ async def test_all_that_is_left_goes_in_an_order_in_which_nothing_blocks(
     assert [step.title.split(":")[0] for step in steps] == [
         "Delete the mutatingwebhookconfiguration hooks",
         "Delete the validatingwebhookconfiguration hooks",
-        "Convert widgets.example.com without a webhook, which does not respond any more",
+        "Convert widgets.example.com without a webhook, which no longer responds",
         "Remove the finalizers of all widgets.v1.example.com",
         *(f"Delete the lease default/{name}" for name in ("op", "op-0", "op-11", "op-members")),
     ]

@@ -58,7 +58,7 @@ def wall_now() -> datetime.datetime:
 
 
 def steady_now() -> datetime.datetime:
-    """Return the time on Trio's clock as wall time: that of the first call in this run, plus what has passed since.
+    """Return the time on Trio's clock as wall time: that at the first call in this run, plus what has passed since.
 
     Unlike wall time, it is never set: what is due at such a time is due after the seconds that were meant. Trio must be
     running.

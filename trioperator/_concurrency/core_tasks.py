@@ -1,4 +1,4 @@
-"""Core tasks of an operator: those that end only by cancellation. If one ends otherwise, nobody does its work any more.
+"""Core tasks of an operator: those that end only by cancellation. If one ends otherwise, nobody does its work then.
 
 An error in a core task ends the operator, as in any other task. Only a task that returns would go unnoticed.
 """

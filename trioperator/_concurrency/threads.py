@@ -33,7 +33,7 @@ class ThreadObserver(Protocol):
         """Note that the limiter has let the thread start. Called by the task that waits for the thread."""
 
     def finished(self) -> None:
-        """Note that no task waits for the thread any more: it has ended, was abandoned, or was never started."""
+        """Note that no task waits for the thread: it has ended, was abandoned, or was never started."""
 
     def time_passes(self) -> contextlib.AbstractContextManager[None]:
         """Return what :func:`time_passes` enters in the thread."""
@@ -185,7 +185,7 @@ async def _start(fn: Callable[[], T], *, limiter: Limiter, observer: ThreadObser
 
 
 class Calls:
-    """What a thread awaits on Trio, in system tasks: it is cancelled when nobody waits for the thread any more."""
+    """What a thread awaits on Trio, in system tasks: it is cancelled when nobody waits for the thread."""
 
     def __init__(self) -> None:
         self._scopes: set[trio.CancelScope] = set()

@@ -58,7 +58,7 @@ class Leadership:
             await self._lead()
 
     async def release(self) -> None:
-        """Release the lease, if it is held. Call it when nothing is handled any more: others take over at once."""
+        """Release the lease, if it is held. Call it when nothing is being handled: others take over at once."""
         self._pauses.pause(_OWNER, f"as it has released the {self._lease}", at_once=True)
         with trio.move_on_after(_RELEASE_TIMEOUT, shield=True) as scope:
             try:

@@ -93,7 +93,7 @@ def list_stale(sightings: Mapping[str, Sighting], *, now: float) -> list[str]:
 
 
 def is_dead(sightings: Mapping[str, Sighting], identity: str, *, now: float) -> bool:
-    """Check whether a member is known to own nothing any more."""
+    """Check whether a member is known to own nothing."""
     seen = sightings.get(identity)
     return seen is not None and now >= seen.expires_at
 
@@ -142,7 +142,7 @@ def choose_surplus(owned: Collection[int], share: int) -> list[int]:
 def choose_free(
     holders: Mapping[int, str], *, missing: int, is_free: Callable[[str], bool], offset: int = 0
 ) -> list[int]:
-    """Return the shards to be acquired: as many as are *missing*, of those whose *holders* do not own them any more.
+    """Return the shards to be acquired: as many as are *missing*, of those whose *holders* no longer own them.
 
     Members begin with different ones by their *offset*, so that they seldom want the same shard.
     """

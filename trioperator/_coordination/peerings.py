@@ -102,7 +102,7 @@ class Peerings:
         return observed | self._scope.exact
 
     def _adjust(self, nursery: trio.Nursery, resource: Resource) -> list[Reflector]:
-        """Begin the peerings of new namespaces, and end those of namespaces that are gone. Returns what is new."""
+        """Begin the peerings of new namespaces, and end them where namespaces are gone. Returns what is new."""
         wanted = self._wanted()
         for namespace in set(self._peerings) - set(wanted):
             peering, scope = self._peerings.pop(namespace)

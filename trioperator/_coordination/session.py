@@ -1,6 +1,6 @@
 """Sessions: a member's record on the Lease of all members, renewed for as long as the member owns shards.
 
-One request renews the record and returns those of all others, however many shards there are.
+One request renews the record and returns the records of all others, however many shards there are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trioperator._coordination.members import (
 from trioperator._kube.api_client import MERGE_PATCH, ApiClient
 from trioperator.errors import ConflictError, ConnectionLostError, NotFoundError
 
-# So many records of earlier identities are removed, at most: others remove them, too, when they are old.
+# At most this many records of earlier identities are removed: others remove them, too, when they are old.
 _MAX_LEFT: Final = 16
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -104,7 +104,7 @@ class Session:
         return max(self.renewed_at, self._begun_at) + self._deadline
 
     async def renew(self, *, timeout: float) -> None:
-        """Write the record, and read those of the others. Raises as requests do; nothing is retried."""
+        """Write the record, and read the others' records. Raises as requests do; nothing is retried."""
         now = trio.current_time()
         self._begun_at = now if self._begun_at is None else self._begun_at
         self._renewals += 1
@@ -182,5 +182,5 @@ class Session:
 def _parse_version(text: str) -> int:
     try:
         return int(text)
-    except ValueError:  # opaque: those who join have no order but that of their identities
+    except ValueError:  # opaque: those who join are ordered by their identities
         return 0

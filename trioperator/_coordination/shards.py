@@ -56,7 +56,7 @@ class ShardOwnership:
         self.ending.set()
 
     def check_write(self) -> None:
-        """Raise PausedError if the replica must not write to objects of the shard any more."""
+        """Raise PausedError if the replica must no longer write to objects of the shard."""
         if self.lost.is_set() or trio.current_time() >= self._session.valid_until:
             raise PausedError(f"this replica has lost the shard {self.shard}")
 

@@ -110,7 +110,7 @@ def guarded(storage: T) -> T:
 
 
 def _is_own(storage: object) -> bool:
-    """Check whether a storage, and all storages that it combines, are those of this package."""
+    """Check whether a storage, and all storages that it combines, are from this package."""
     own = type(storage).__module__.partition(".")[0] == "trioperator"
     return own and all(_is_own(inner) for inner in getattr(storage, "storages", ()))
 

@@ -89,7 +89,7 @@ class ApiClient:
         return client
 
     def reserved(self) -> ApiClient:
-        """Return a client with connections of its own, but for streams: its requests never wait for those of others."""
+        """Return a client with connections of its own, but for streams: its requests never wait for others'."""
         client = copy.copy(self)
         client._is_reserved = True
         return client
@@ -148,7 +148,7 @@ class ApiClient:
 
     @property
     def default_namespace(self) -> str:
-        """The namespace of the connection: that of the pod or of the kubeconfig's context, else "default"."""
+        """The namespace of the connection: the pod's, or that in the kubeconfig's context, else "default"."""
         return self._credentials.default_namespace or "default"
 
     async def request(

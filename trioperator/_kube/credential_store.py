@@ -129,7 +129,7 @@ class CredentialStore:
         """Await *attempt* with the current credentials, and again with others while they are rejected.
 
         Raises LoginError if no credentials have ever been accepted, UnauthorizedError if they are rejected for about
-        a minute, or sooner if only those of this request are.
+        a minute, or sooner if only the credentials of this request are.
         """
         accepted = self._accepted_count
         rejections = 0
@@ -269,7 +269,7 @@ class CredentialStore:
             ) from error
 
     def _replace(self, fresh: Credentials) -> None:
-        """Use fresh credentials from now on, and close connections that are not used any more."""
+        """Use fresh credentials from now on, and close connections that are no longer used."""
         previous, self._current = self._current, fresh
         fresh.start_ageing()
         self._rejected = False

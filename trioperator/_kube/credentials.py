@@ -60,7 +60,7 @@ class Credentials:
     """Credentials as loaded at one moment, and the transport to use them on. Compared by identity.
 
     Times are on Trio's clock. At ``renew_at`` they are to be renewed ahead of their expiration at ``expires_at``. At
-    ``reload_at``, requests must not use them any more before their files are read again, or they are renewed.
+    ``reload_at``, requests must not use them before their files are read again, or they are renewed.
     """
 
     __slots__ = ("base", "expires_at", "headers", "info", "reload_at", "renew_at", "tls", "transport")
@@ -108,7 +108,7 @@ def prepare_credentials(
     transport: httpx.AsyncBaseTransport | None,
     settings: OperatorSettings,
 ) -> Credentials:
-    """Read the files of a connection, and open its transport; keep that of *previous* if it would be the same.
+    """Read the files of a connection, and open its transport; keep the transport of *previous* if it would be the same.
 
     With an httpx *transport* all requests go through it. Raises ConfigError if the connection is invalid.
     """

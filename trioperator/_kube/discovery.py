@@ -69,8 +69,8 @@ async def discover(client: ApiClient, groups: frozenset[str] | None = None) -> D
 def _prefer(resources: Collection[Resource], versions: Mapping[str, Sequence[str]]) -> Iterator[Resource]:
     """Yield the resources, each preferred in the best version that serves it: the group's preferred one may not.
 
-    *versions* are those of each group in order. Groups with a version that is not available are not among them, as that
-    one may serve the resource.
+    *versions* are the versions of each group in order. Groups with a version that is not available are not among them,
+    as that one may serve the resource.
     """
     served = set(resources)
     for resource in resources:

@@ -26,7 +26,7 @@ import msgspec
 from trioperator.errors import ConfigError, LoginError
 
 _VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-# Seconds until a plugin is killed; those of clouds take a few.
+# Seconds until a plugin is killed; the plugins of clouds take a few.
 _TIMEOUT: Final = 60.0
 # Bytes of each of stdout and stderr.
 _OUTPUT_LIMIT: Final = 1024 * 1024
@@ -39,7 +39,7 @@ _MIN_SECRET: Final = 4
 
 
 class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin as configured. A command such as ``./login`` is relative to ``folder``, that of the kubeconfig."""
+    """A plugin as configured. A command such as ``./login`` is relative to ``folder``, where the kubeconfig is."""
 
     command: str
     api_version: str

@@ -117,7 +117,7 @@ class BrokenObject(msgspec.Struct, frozen=True):
 class Page:
     """One page of a list: objects, resource version, and the token of the next page (``""`` for the last page).
 
-    ``broken`` are the objects that cannot be read, ``size`` is that of the page in bytes.
+    ``broken`` are the objects that cannot be read, ``size`` is the size of the page in bytes.
     """
 
     __slots__ = ("broken", "items", "next", "resource_version", "size")

@@ -58,7 +58,7 @@ def build_ssl_context(config: TlsConfig, *, server_name: str | None = None) -> s
     """Build the SSL context of a connection. Raises ConfigError for an invalid certificate or key.
 
     With *server_name*, the server's certificate must be for that name, even if the user of the context asks for another
-    one. Only for connections through memory buffers, as those of Trio are.
+    one. Only for connections through memory buffers, as Trio's are.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if server_name is None else _NamedContext(ssl.PROTOCOL_TLS_CLIENT)
     if isinstance(context, _NamedContext):

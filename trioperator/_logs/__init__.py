@@ -2,7 +2,7 @@
 
 Loggers are structlog's, assembled here: the global structlog configuration is neither used nor changed. They log to the
 standard library's logging under names that begin with ``trioperator.``, so any logging set-up works with them;
-:func:`configure` is that of the command line. Formats and names of options are Kopf's ("Logging").
+:func:`configure` is what the command line calls. Formats and names of options are Kopf's ("Logging").
 
 Records have extra attributes: ``k8s_ref`` is the reference of the object; ``event_message`` and ``event_fields`` are
 the message and its key-value pairs separately, if there are any.

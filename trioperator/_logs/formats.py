@@ -44,8 +44,8 @@ def _get_fields(record: logging.LogRecord) -> Mapping[str, Any]:
     return {key: attributes[key] for key in attributes if key not in RECORD_KEYS and not key.startswith("_")}
 
 
-# Control characters, those of C1 and line separators among them: they could forge lines, or command a terminal.
-# Those of bidirectional text could show a line in another order.
+# Control characters, C1 and line separators among them: they could forge lines, or command a terminal.
+# Characters of bidirectional text could show a line in another order.
 _BIDIRECTIONAL: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _CONTROLS: Final = re.compile(f"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}]")
 _CONTROLS_IN_LINES: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}]")
@@ -234,7 +234,7 @@ def configure(
 ) -> None:
     """Log the whole process to stderr, as the command line does. A second call replaces the first.
 
-    - *debug*: log at the DEBUG level, with that of Trio and asyncio, which otherwise log from WARNING on
+    - *debug*: log at the DEBUG level, also Trio and asyncio, which otherwise log from WARNING on
     - *verbose*: log at the DEBUG level; the default is INFO
     - *quiet*: log from WARNING on
     - *log_format*: a LogFormat, or a format string of the standard library; default: ``LogFormat.FULL``

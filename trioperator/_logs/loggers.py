@@ -205,7 +205,7 @@ class ObjectLogger(Logger):
     """Logger that is bound to an object, as handlers get it.
 
     Its messages are posted as Kubernetes Events of the object, depending on ``settings.posting``: see docs/events.md.
-    *body* is the object; *settings* are ignored, as those of the running operator apply.
+    *body* is the object; *settings* are ignored, as the running operator's apply.
     """
 
     def __init__(

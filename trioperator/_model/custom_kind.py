@@ -12,7 +12,7 @@ _ATTRIBUTE: Final = "__trioperator_kind__"
 class Column(msgspec.Struct, frozen=True):
     """A column of ``kubectl get``: its title, and the JSONPath of its value, such as ``.spec.size``.
 
-    The type is that of the field, unless it is passed; columns with a ``priority`` above 0 are shown by ``-o wide``.
+    The type is the field's, unless it is passed; columns with a ``priority`` above 0 are shown by ``-o wide``.
     """
 
     name: str

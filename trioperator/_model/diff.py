@@ -62,7 +62,7 @@ class Diff(Sequence[DiffItem]):
 
     def __hash__(self) -> int:
         try:
-            return hash(self._items)  # equal to that of an equal tuple
+            return hash(self._items)  # the hash of an equal tuple
         except TypeError:  # values that are dicts or lists: equal tuples are not hashable
             return hash(tuple((item.operation, item.field) for item in self._items))
 

@@ -1,7 +1,7 @@
 """Keyed digests in place of values that must not be stored, such as the data of Secrets. Pure.
 
-A digest shows that a value has changed, but not what it was. Those of :mod:`.digest` save room; these keep a secret, so
-equal values of different objects and fields have different digests.
+A digest shows that a value has changed, but not what it was. Digests of :mod:`.digest` save room; these keep a secret,
+so equal values of different objects and fields have different digests.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class Patch(dict[str, Any]):
         raise RuntimeError("patch.store() is for daemons, timers and handlers of changes: this patch is stored later.")
 
     def as_json_patch(self, body: Mapping[str, Any] | None = None) -> list[JsonObject]:
-        """Return the changes, functions included, as a JSON patch of *body*, by default that of the patch.
+        """Return the changes, functions included, as a JSON patch of *body*, by default the patch's own.
 
         The body is not changed. Without any, it is the patch of an empty object.
         """

@@ -141,7 +141,7 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Selector:
         """Parse a selector: a name after an optional group and version, or attributes by keyword.
 
-        The forms are those of Kopf's "Resource specification". Raises TypeError for any other.
+        The forms are described in Kopf's "Resource specification". Raises TypeError for any other.
         """
         named = {
             "group": group,

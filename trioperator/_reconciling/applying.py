@@ -98,7 +98,7 @@ class Applier:
         schedule.settle(tuple(manifest.key for manifest in missing), moving=moving)
 
     def _is_moving(self, manifest: Manifest, handled: Container[str]) -> bool:
-        """Check whether a child is that of another object of the same handler, which is going to delete it there."""
+        """Check whether a child belongs to another object of the same handler, which is going to delete it there."""
         record, writer, manager = manifest.find(), manifest.writer, self._client.settings.persistence.field_manager
         if record is None or writer.uid in record.owners or not any(uid in handled for uid in record.owners):
             return False

@@ -1,7 +1,7 @@
 """Claims: what a child says of the handler that applies it. Pure.
 
 Operators share field managers by accident, as most have the default one. So a child names its handler, too, in an
-annotation that is applied with it: a handler's children are told from those of other handlers and of other operators.
+annotation that is applied with it: a handler's children are told from the children of other handlers and operators.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class LevelReconciler:
         return True
 
     def forget(self, state: ObjectState) -> None:
-        """Forget an object that is gone, is being deleted, or is not handled any more."""
+        """Forget an object that is gone, is being deleted, or is no longer handled."""
         if self._schedules.pop(state, None) is None:
             return
         _discard(self._uids, state.uid, state)
@@ -230,7 +230,7 @@ class LevelReconciler:
         handler: ReconcileHandler,
         schedule: HandlerSchedule,
     ) -> Outcome:
-        """Make the children what a handler has returned. The outcome is that of the whole call."""
+        """Make the children what a handler has returned. The outcome is the outcome of the whole call."""
         if desired.keep:
             return Outcome(final=True, result=desired)
         if desired.silent and handler.owns:
@@ -334,7 +334,7 @@ class LevelReconciler:
                 self._requeue(state)
 
     def trigger_waiting(self) -> None:
-        """Call handlers that wait for lists or namespaces: a list is complete, or is not needed any more."""
+        """Call handlers that wait for lists or namespaces: a list is complete, or is no longer needed."""
         for state in list(self._waiting):
             self._schedules[state].retry_unserved()
             self._requeue(state)

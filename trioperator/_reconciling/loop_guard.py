@@ -17,7 +17,7 @@ _MANY: Final = 64
 class LoopGuard:
     """Counts how often the same is done, by any keys, and says when it may be done again. Times are in seconds.
 
-    *free* repetitions do not wait. After *limit* times, it is not done any more.
+    *free* repetitions do not wait. After *limit* times, it is no longer done.
     """
 
     __slots__ = ("_backoff", "_free", "_limit", "_reported", "_times")
@@ -56,7 +56,7 @@ class LoopGuard:
         return news
 
     def forget(self, keys: Collection[Hashable]) -> None:
-        """Note that what was done is not wanted any more."""
+        """Note that what was done is no longer wanted."""
         if self._times:
             self.keep(self._times.keys() - set(keys))
 

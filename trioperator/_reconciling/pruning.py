@@ -1,4 +1,4 @@
-"""Pruning: deletion of the children that no handler desires any more.
+"""Pruning: deletion of the children that no handler desires.
 
 Only children of the object are deleted that were applied by this operator's field manager, and of these only those that
 a handler of this operator claims which matches the object, and whose desired children are all there. Those that an
@@ -45,13 +45,13 @@ async def delete_child(
 
 
 _RETURNED: Final = (
-    "%s was deleted, as it is not desired any more, and has come back: another program applies it, also with the field"
+    "%s was deleted, as it is no longer desired, and has come back: another program applies it, also with the field"
     " manager %r (%s). Give each operator its own settings.persistence.field_manager. The child is %s."
 )
 
 
 class Pruner:
-    """Deletes the children of objects that no handler desires any more."""
+    """Deletes the children of objects that no handler desires."""
 
     def __init__(self, client: ApiClient, watches: RelatedWatches) -> None:
         self._client = client
@@ -83,12 +83,12 @@ class Pruner:
             if not self._may_repeat(key, record, cause=cause, deletions=schedule.deletions, own=own):
                 continue
             try:
-                why = "it is not desired any more"
+                why = "it is no longer desired"
                 await delete_child(self._client, kind, record, logger=cause.logger, why=why)
             except PausedError:
                 raise
             except TrioperatorError as error:
-                problems.append((f"{key} cannot be deleted, though it is not desired any more", error))
+                problems.append((f"{key} cannot be deleted, though it is no longer desired", error))
             else:
                 schedule.deletions.done(key.place, trio.current_time())
         if problems:

@@ -41,7 +41,7 @@ async def make_room(client: ApiClient, manifest: Manifest, record: RelatedRecord
 
 
 async def _read(client: ApiClient, manifest: Manifest, record: RelatedRecord) -> Mapping[str, Any]:
-    """Return a child as it is. It is listed, which needs no rights beyond those of watching it."""
+    """Return a child as it is. It is listed, which needs no rights beyond the right to watch it."""
     if record.whole is not None:
         return record.decode()
     path = manifest.key.resource.get_path(manifest.key.namespace or None)

@@ -200,7 +200,7 @@ class RelatedCache:
         self._rewinds = 0
 
     def succeed(self, former: RelatedCache) -> None:
-        """Begin with the objects of a cache that is not filled any more: the first list shows which are gone."""
+        """Begin with the objects of a cache that is no longer filled: the first list shows which are gone."""
         self._rewinds = former._rewinds
         for record in former._records.values():
             record.version = -1  # all that is listed is news to this cache

@@ -58,8 +58,8 @@ class HandlerSchedule:
     returned last, None if it has not returned yet. Until these are all there, ``kept`` has those before, too, and
     ``settled`` is false. ``unclaimed`` are the uids of children that an earlier release has applied. ``blocked`` are
     namespaces and names that others' objects have, ``unserved`` namespaces that the operator does not serve.
-    ``recheck`` is when children are to be looked at again. ``error`` is that of the last call, ``missing`` are children
-    that are not there yet, ``logged`` is the last error in the log with its time.
+    ``recheck`` is when children are to be looked at again. ``error`` is the error of the last call, ``missing`` are
+    children that are not there yet, ``logged`` is the last error in the log with its time.
     """
 
     __slots__ = (
@@ -169,7 +169,7 @@ class ObjectSchedule:
         self.deletions = LoopGuard(free=0, backoff=_DELETIONS, limit=_MAX_DELETIONS)
 
     def match(self, handlers: Iterable[ReconcileHandler]) -> Mapping[ReconcileHandler, HandlerSchedule]:
-        """Return the schedules of the handlers that match now, in their order; forget those of all others."""
+        """Return the schedules of the handlers that match now, in their order; forget the schedules of all others."""
         before = self._handlers
         self._handlers = {handler: before.get(handler) or HandlerSchedule() for handler in handlers}
         self._former.update({handler: own.kept for handler, own in before.items() if handler not in self._handlers})
@@ -189,7 +189,7 @@ class ObjectSchedule:
         return tuple(self._handlers)
 
     def trigger(self, handlers: Iterable[ReconcileHandler]) -> bool:
-        """Let those of *handlers* be due that match. Returns whether any does."""
+        """Let the *handlers* that match be due. Returns whether any does."""
         return _trigger([self._handlers[handler] for handler in handlers if handler in self._handlers])
 
     def unblock(self, namespace: str, name: str) -> bool:

@@ -20,7 +20,7 @@ ToWall: TypeAlias = Callable[[float], datetime.datetime]
 
 
 def get_namespace(occurrence: Occurrence) -> str:
-    """Return the namespace of the event: that of the object. The API server wants "default" for others."""
+    """Return the namespace of the event: the object's. The API server wants "default" for others."""
     return occurrence.namespace or "default"
 
 

@@ -39,7 +39,7 @@ from trioperator.settings.posting import PostingSettings
 
 _Backoffs: TypeAlias = Iterable[float] | float | None
 
-# So many events wait for being posted at most, and of those log messages.
+# At most this many events wait for being posted, and of those log messages.
 MAX_QUEUED: Final = 2000
 _MAX_QUEUED_LOGS: Final = 1000
 # Seconds that one attempt of a request may take.

@@ -17,7 +17,7 @@ from trioperator.errors import ActivityError, LoginError
 def make_login(handlers: Sequence[ActivityHandler], cause: ActivityCause, invoker: Invoker) -> Login:
     """Return a login that calls all *handlers*, each until it has ended, and returns the credentials of all.
 
-    A handler that fails does not keep those of others from being used. The login raises LoginError if there are none.
+    A handler that fails does not keep others' credentials from use. The login raises LoginError if there are none.
     """
     title = "Initial authentication"
 

@@ -142,7 +142,7 @@ class Executor(msgspec.Struct, frozen=True, eq=False):
 
 
 class Execution:
-    """Calls of handlers for one state of an object, those of sub-handlers included.
+    """Calls of handlers for one state of an object, including sub-handlers.
 
     *seen* is the configuration that the handlers see. Without a *saver* the object is gone, and nothing is stored.
     The *nursery* is the worker's, for the threads of sub-handlers, whose parents may be cancelled.
@@ -182,7 +182,7 @@ class Execution:
         *,
         parent: HandlerPatch | None = None,
     ) -> None:
-        """Call those of *handlers* that are due, each once, in the order and the groups of *lifecycle*.
+        """Call the *handlers* that are due, each once, in the order and the groups of *lifecycle*.
 
         They are sub-handlers if there is the patch of a *parent*.
         """
@@ -242,7 +242,7 @@ class Execution:
         """Make one attempt of a handler, and of its sub-handlers."""
         own, state = self._make_patch(handler, cause, parent), self._progress.states[handler.id]
         subhandlers = self._make_subhandlers(own, cause, handler, lifecycle)
-        nursery = self._nursery if self._at_work else None  # the end of the outermost one is that of the reconcile
+        nursery = self._nursery if self._at_work else None  # the outermost one ends with the reconcile
         mark = self._begin(handler)
         tokens = current_cause.set(cause), current_subhandlers.set(subhandlers)
         try:

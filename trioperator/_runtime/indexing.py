@@ -97,7 +97,7 @@ class Indexing:
         self._failed.clear()
 
     def drop(self, cache: ObjectCache) -> None:
-        """Remove the objects of a cache that is not watched any more."""
+        """Remove the objects of a cache that is no longer watched."""
         for index in self.indices.values():
             for owner in owners(index):
                 if isinstance(owner, _Owner) and owner.state.cache is cache:

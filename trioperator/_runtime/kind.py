@@ -15,7 +15,7 @@ from trioperator._model.resource import Resource
 class Kind(msgspec.Struct, frozen=True, eq=False):
     """A watched resource kind, with the handlers of its objects. Only digests of its ``digested_fields`` are stored.
 
-    Where it is ``selected``, by selectors in the settings, objects are also gone when these do not match any more.
+    Where it is ``selected``, by selectors in the settings, objects are also gone when these no longer match.
     """
 
     resource: Resource

@@ -51,7 +51,7 @@ class ShardRouter:
         self._caches: weakref.WeakValueDictionary[int, ShardedCache] = weakref.WeakValueDictionary()
 
     def make_cache(self, kind: Kind, queue: Queue, **options: Any) -> ShardedCache:
-        """Return a cache whose objects are routed. Its options are those of :class:`ObjectCache`."""
+        """Return a cache whose objects are routed. It takes the options of :class:`ObjectCache`."""
         cache = self._caches[next(self._numbers)] = ShardedCache(kind, queue, router=self, **options)
         return cache
 
@@ -67,7 +67,7 @@ class ShardRouter:
         self._owned.discard(number)
 
     def close(self, number: int) -> None:
-        """Follow the objects of a shard: nothing is done for them any more."""
+        """Follow the objects of a shard: nothing is done for them from now on."""
         self._owned.discard(number)
         self._open.pop(number, None)
         for _, state in self._list(number):

@@ -103,7 +103,7 @@ class AtWork:
         return False
 
     def end(self, state: _State) -> None:
-        """Note that a state is not reconciled any more."""
+        """Note that a state is no longer reconciled."""
         del self._at_work[state.uid]
         if self._waiting:
             for other in self._waiting.pop(state.uid, ()):

@@ -76,5 +76,5 @@ class Takeover:
         return AGAIN
 
     def forget(self, state: ObjectState) -> None:
-        """Forget an object that is gone, or is not handled any more."""
+        """Forget an object that is gone, or is no longer handled."""
         self._verified.discard(state)

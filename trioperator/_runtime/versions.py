@@ -71,7 +71,7 @@ class Versions:
         self._expected.pop(uid, None)
 
     def number_list(self, text: str) -> int:
-        """Return the version of a list: where versions are opaque, that of the newest arrival."""
+        """Return the version of a list: where versions are opaque, the newest arrival's."""
         try:
             return int(text)
         except ValueError:

@@ -106,7 +106,7 @@ class Watchdog:
                 return
             frames = loop.frames()
             work = _find_work([*frames, *loop.frames_above(task)], self._logger)
-            if beat.answered is None:  # else the frames may be those of something else
+            if beat.answered is None:  # else the frames may belong to something else
                 beat.work = work
                 _report(work, frames, limit)
                 if work.fail is not None and self._settings.execution.blocking_fails:
@@ -201,7 +201,7 @@ class _Loop:
 
 
 def _is_runner(frame: types.FrameType) -> bool:
-    """Return whether a frame is that of Trio's loop, which runs the tasks."""
+    """Return whether a frame belongs to Trio's loop, which runs the tasks."""
     return frame.f_code.co_name == "unrolled_run" and frame.f_globals.get("__name__") == "trio._core._run"
 
 

@@ -188,7 +188,7 @@ class WorkQueue(Generic[T]):
             self._drop_stale_alarms()
 
     def _drop_stale_alarms(self) -> None:
-        """Drop the alarms of items that do not wait any more, and may be gone: their times may be far off."""
+        """Drop the alarms of items that no longer wait, and may be gone: their times may be far off."""
         for time, _, entry in self._heap:
             if entry.alarm == time and entry.due is None:
                 entry.alarm = None

@@ -93,7 +93,7 @@ async def operator(**options: Unpack[_StartOptions]) -> None:
     - *registry*: registry of the handlers; default: the default registry
     - *settings*: settings of this operator, which its startup handlers may change; default: ``OperatorSettings()``
     - *memo*: ``memo`` of activities, copied with ``copy.copy()`` for each object; default: an empty ``Memo``
-    - *lifecycle*: function that selects and orders handlers; default: that of ``set_default_lifecycle()``
+    - *lifecycle*: function that selects and orders handlers; default: as ``set_default_lifecycle()`` says
     - *namespaces*: list of names and patterns of the namespaces to be handled; default: the whole cluster
     - *clusterwide*: handle the whole cluster, which is the default
     - *namespace*: one name or pattern, in place of *namespaces*
@@ -114,9 +114,9 @@ async def operator(**options: Unpack[_StartOptions]) -> None:
       default: none, and neither of these actions
     - *live_view_app*: application of :func:`trioperator.live_view_app` in which the operator is shown, in place of an
       endpoint of its own; default: none
-    - *connection*: API server and credentials; default: those of login handlers, if there are any, else those of
-      kubectl, or of the pod's service account
-    - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
+    - *connection*: API server and credentials; default: from login handlers, if there are any, else as for
+      kubectl, or the pod's service account
+    - *transport*: httpx transport for all requests, such as the embedded API server's; default: the network
     - *stop_flag*: Trio or threading event that stops the operator when it is set
     - *ready_flag*: Trio or threading event that the operator sets when it is ready
     - *handle_signals*: whether signals stop the operator; False leaves them to the program, such as pytest
@@ -260,7 +260,7 @@ def make_plan(**options: Unpack[OperatorOptions]) -> Plan:
     _check_endpoints(*(options.get(key) for key in _ENDPOINTS))
     _check_memo(memo)
     coordination = {key: rest.pop(key, None) for key in ("standalone", "priority", "peering_name", "shards")}
-    rest["live_view_token"] = rest.get("live_view_token") or None  # an empty one is that of an unset variable
+    rest["live_view_token"] = rest.get("live_view_token") or None  # an empty one comes from an unset variable
     if rest.get("live_view_app") is not None and (rest["live_view_token"] or rest.get("live_view_endpoint")):
         raise TypeError("Pass either live_view_app= or live_view_endpoint= and live_view_token=: the app has its own.")
     namespaces = _join(rest.pop("namespaces", ()), rest.pop("namespace", None))
@@ -282,7 +282,7 @@ def run(**options: Unpack[OperatorOptions]) -> None:
 
         trioperator.run(namespaces=["default"])
 
-    Options and errors are those of :func:`operator`. See docs/embedding.md.
+    Options and errors are the same as for :func:`operator`. See docs/embedding.md.
     """
     check_not_loading("run")
     raise_file_limit()

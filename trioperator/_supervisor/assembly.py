@@ -66,7 +66,7 @@ class ReadCaches(msgspec.Struct, frozen=True, eq=False):
     backlog_limit: int
 
     def make_stage(self, queue: WorkQueue[Unindexed], instruments: Instruments | None = None) -> Stage:
-        """Return what indexes objects before anybody else sees them. The *queue* is that of :func:`open_indexing`."""
+        """Return what indexes objects before anybody else sees them. *queue* is from :func:`open_indexing`."""
         stage = Stage(self.indexing, queue, self.backlog_limit, self.related.reindexed)
         return stage if instruments is None else msgspec.structs.replace(stage, observe=instruments.observe)
 
@@ -94,7 +94,7 @@ def build_reconciling(
 ) -> Reconciling:
     """Build the reconciler of an operator with all its parts. No further handlers are called once *stopping* is set.
 
-    Where the *client* must not write any more, no handlers are called either, but those of indices.
+    Where the *client* must no longer write, no handlers are called either, except for indices.
     """
     settings, invoker = plan.settings, invoker.fenced(client.fence)
     essences, causes, records = _build_records(settings)

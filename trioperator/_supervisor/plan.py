@@ -45,5 +45,5 @@ class Plan(msgspec.Struct, kw_only=True, eq=False):
     stop_flag: Flag | None = None
     ready_flag: Flag | None = None
     handle_signals: bool = True
-    replace_webhook_server: Callable[[Any], Any] | None = None  # returns that of tests
-    instruments: Callable[..., Instruments] | None = None  # makes those of tests; default: only if something is counted
+    replace_webhook_server: Callable[[Any], Any] | None = None  # returns the server of tests
+    instruments: Callable[..., Instruments] | None = None  # of tests; by default, only if something is counted

@@ -27,7 +27,7 @@ _WORKERS_SHARE = 0.6
 _DAEMONS_SHARE = 0.5
 # A thread that waits for a flag looks so often whether anybody waits for it: nothing else can wake it.
 _FLAG_PATIENCE = 1.0
-# So many are named in a report.
+# Calls that a report names at most.
 _MAX_NAMED = 10
 
 
@@ -168,7 +168,7 @@ class InFlight:
         return self._daemons_until if isinstance(handler, SpawningHandler) else self._workers_until
 
     def list_calls(self) -> list[RunningCall]:
-        """Return the calls in progress, but those of probes. May be called in any thread."""
+        """Return the calls in progress, except for probes. May be called in any thread."""
         calls = list(self.running.values())
         return [
             c for c in calls if not (isinstance(c.handler, ActivityHandler) and c.handler.activity is Activity.PROBE)

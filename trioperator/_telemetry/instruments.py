@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # Handlers that can be cancelled on request. Reviews cannot: the write would be allowed then.
 _CANCELLABLE: Final = (ChangeHandler, EventHandler, SpawningHandler)
-# Errors of these handlers are those of the reconcile that has called them.
+# Errors of these handlers are errors of the reconcile that has called them.
 _IN_RECONCILES: Final = (ChangeHandler, EventHandler, IndexHandler, ReconcileHandler)
 
 

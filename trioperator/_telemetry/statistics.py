@@ -24,7 +24,7 @@ _MAX_KINDS: Final = 100
 _MAX_HANDLERS: Final = 300
 _MAX_REQUESTS: Final = 300
 
-# Upper bounds in seconds; those of controller-runtime and of client-go, under whose names they are served.
+# Upper bounds in seconds, from controller-runtime and from client-go, under whose names they are served.
 _RECONCILES: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     *(1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0),
@@ -132,7 +132,7 @@ class KindStatistics:
 
 
 class RequestStatistics:
-    """Statistics of the requests with one method to one host. Sizes are those of bodies."""
+    """Statistics of the requests with one method to one host. Sizes are of bodies."""
 
     __slots__ = ("_pending", "codes", "received", "retries", "seconds", "sent")
 

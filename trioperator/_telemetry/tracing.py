@@ -74,7 +74,7 @@ class Tracing:
 
     @contextlib.contextmanager
     def requesting(self, method: str, path: str, host: str) -> Iterator[Span]:
-        """Make a span of a request that is a part of a trace; those of the operator itself are not."""
+        """Make a span of a request that is a part of a trace; the operator's own requests are not."""
         if not trace.get_current_span().get_span_context().is_valid:
             yield trace.INVALID_SPAN
             return

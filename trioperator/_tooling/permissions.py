@@ -242,7 +242,7 @@ def _find_kinds(
 
 
 def _rules_of(handler: ResourceHandler, kind: Resource) -> list[Rule]:
-    """Return the rules that a handler needs for the objects of one kind, and those of the operator on its behalf."""
+    """Return the rules that a handler needs for the objects of one kind, and the operator on its behalf."""
     keeps_records = _keeps_records(handler)
     if keeps_records and "patch" not in kind.verbs:
         return []  # it is not called

@@ -2,7 +2,7 @@
 
 An API server stores an object in the storage version whenever it is written; an update that changes nothing is written
 if the object is stored in another version, and only then. So all objects are replaced by themselves, in the order of
-the list, which is that of their keys. How far that has come is kept on the CRD: a migration that was interrupted goes
+the list, which is by their keys. How far that has come is kept on the CRD: a migration that was interrupted goes
 on there. What is created or moved behind it meanwhile is in the storage version already.
 """
 

@@ -43,8 +43,8 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     """An operator, by what is known without running it.
 
     *managed* is the name of its webhook configurations, *lease* the namespace and the name of its Lease, or the prefix
-    of the names of its shards' Leases; *deployment* those of its Deployment, if that is to be stopped. Its objects are
-    in *namespaces*, by default in all.
+    of the names of its shards' Leases; *deployment* the same of its Deployment, if that is to be stopped. Its objects
+    are in *namespaces*, by default in all.
     """
 
     handlers: tuple[Handler, ...]
@@ -133,7 +133,7 @@ async def _plan_conversion(client: Client, name: str) -> list[Step]:
     found = await _find(client, _CRDS, name)
     if found is None or (found["spec"].get("conversion") or {}).get("strategy") != "Webhook":
         return []
-    title = f"Convert {name} without a webhook, which does not respond any more: other versions are as they are stored"
+    title = f"Convert {name} without a webhook, which no longer responds: other versions are as they are stored"
     return [Step(title, functools.partial(_end_conversion, client, name))]
 
 

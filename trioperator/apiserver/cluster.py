@@ -229,8 +229,8 @@ class Cluster:
     ) -> Object:
         """Wait until the object exists and meets the condition, and return it. Raises TimeoutError after the timeout.
 
-        The condition is that of ``Client.wait_for()``: a type in ``status.conditions``, such as ``"Ready"``, or a
-        function of the object; it is not met where the function raises AssertionError or LookupError.
+        The condition is the same as in ``Client.wait_for()``: a type in ``status.conditions``, such as ``"Ready"``, or
+        a function of the object; it is not met where the function raises AssertionError or LookupError.
         """
         return await self._wait(kind, name, namespace).until(condition, timeout=timeout)
 
@@ -316,7 +316,7 @@ class Cluster:
             name = str(meta.get("name") or "")
             place = self._namespace(kind, namespace or meta.get("namespace"))
             if kind.key(place, name) in self._state.table(kind).objects:
-                version = ".".join(filter(None, (kind.plural, kind.version, kind.group)))  # that of the manifest
+                version = ".".join(filter(None, (kind.plural, kind.version, kind.group)))  # the manifest's
                 results.append(await self.patch(version, name, obj, place))
             else:
                 results.append(await self.create(obj, place))

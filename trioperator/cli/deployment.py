@@ -132,7 +132,7 @@ Rules: TypeAlias = Annotated[
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentRequest:
-    """Options of commands about deployments: those of the roles, of the deployment, and files with CRDs."""
+    """Options of commands about deployments: for the roles, for the deployment, and files with CRDs."""
 
     rbac: RbacOptions
     deployment: DeploymentOptions
@@ -254,7 +254,7 @@ def _make_base(request: DeploymentRequest, directory: pathlib.Path | None, *, fo
     written = write_files(directory, {name: render(objects) for name, objects in base.items()}, force=force)
     logger = get_logger("trioperator.cli")
     for name in find_leftovers(directory, base, FILES):
-        logger.warning("%s is not part of the base any more: delete it.", directory / name)
+        logger.warning("%s is no longer part of the base: delete it.", directory / name)
     typer.echo(describe_written(directory, written, count=len(base)), err=True)
 
 
@@ -286,7 +286,7 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
 def _find_removals(registry: OperatorRegistry, *, has_replicas: bool) -> list[str]:
     """Return which managed webhooks do not outlive the operator.
 
-    Raises ConfigError if one replica that stops would remove those of all.
+    Raises ConfigError if one replica that stops would remove the webhooks of all.
     """
     from trioperator._handling.reviews.webhook_configuration import describe_removal
 

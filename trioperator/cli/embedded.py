@@ -38,7 +38,7 @@ async def run_embedded(
     by then, as client libraries may be configured where they are imported; it must not send requests. CRDs and
     namespaces are applied before the operator starts, all other objects when it is ready, so that it sees them created;
     then *ready_flag* is set. Kinds that classes declare are defined, too, unless the manifests do that. If *operate*
-    *reloads* the handlers, it gets a function *define_kinds* that defines those of the classes that are loaded.
+    *reloads* the handlers, it gets a function *define_kinds* that defines the kinds of the loaded classes.
 
     Raises what these functions raise, and ConfigError for manifests that the API server rejects and for controllers
     that do not exist.

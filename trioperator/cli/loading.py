@@ -39,7 +39,7 @@ def load_file(path: str, *, index: int = 0) -> None:
     """
     full = os.path.abspath(path)
     try:
-        with open(full, "rb"):  # the errors are clearer than those of the import system
+        with open(full, "rb"):  # the errors are clearer than the import system's
             pass
     except IsADirectoryError:
         raise ConfigError(
@@ -110,7 +110,7 @@ def _is_relative_import(error: Exception, name: str) -> bool:
     """Return whether the file with the module *name* has a relative import: a file has no package."""
     if not isinstance(error, ImportError):
         return False
-    # A name with dots, such as that of main.py, counts as one in a package.
+    # A name with dots, such as main.py, counts as one in a package.
     looked_for = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
     return looked_for or str(error).startswith("attempted relative import")
 

@@ -1,6 +1,6 @@
 """The report of ``trioperator check --kopf``: what differs for an operator that was written for Kopf.
 
-Nothing of the operator is imported: its sources are parsed, with those of the modules that they import.
+Nothing of the operator is imported: its sources are parsed, and the modules that they import.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _locate(name: str, roots: Sequence[str]) -> pathlib.Path | None:
 
 
 def _read(paths: Iterable[pathlib.Path], roots: Sequence[str]) -> Iterator[Source]:
-    """Yield the sources, and those of the project that they import, each once."""
+    """Yield the sources, and the sources of the project that they import, each once."""
     from trioperator._tooling.checking import Source
 
     seen: set[str] = set()

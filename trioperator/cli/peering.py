@@ -83,7 +83,7 @@ def freeze(
 ) -> None:
     """Pause operators of a lower priority for a while.
 
-    They are those of the same peering object.
+    They have the same peering object.
     """
     configure(verbose=verbose, debug=debug, quiet=quiet, log_format=LogFormat[format.name])
 

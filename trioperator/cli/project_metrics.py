@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class ProjectMetrics:
     """Collectors in the default registry, with the files of the code that has registered them.
 
-    Those of libraries are kept, as libraries are not imported again. The client does not tell who has registered what:
-    so this is recorded.
+    Metrics of libraries are kept, as libraries are not imported again. The client does not tell who has registered
+    what: so this is recorded.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ def _replaced(registry: CollectorRegistry, register: Callable[[Collector], None]
 
 
 def _list_files() -> Collection[str]:
-    """Return the files of the calls that have led here, from the innermost to that of the module being imported."""
+    """Return the files of the calls that have led here, from the innermost to the module being imported."""
     files: list[str] = []
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:

@@ -91,7 +91,7 @@ def find_defaults(
 
 
 def _list_options(parameters: Sequence[Parameter]) -> Iterator[tuple[str, Parameter]]:
-    """Yield parameters by their keys: those of lists in the plural, or as they are on the command line."""
+    """Yield parameters by their keys: lists in the plural, or as they are on the command line."""
     for parameter in parameters:
         if parameter.param_type_name == "argument":
             yield str(parameter.name), parameter

@@ -156,7 +156,7 @@ def uninstall(
 ) -> None:
     """Remove from a cluster what an operator has left in it, in order.
 
-    Webhook configurations, conversions that do not respond any more, finalizers of all kinds with handlers, Leases.
+    Webhook configurations, conversions that no longer respond, finalizers of all kinds with handlers, Leases.
     Stop the operator first, or pass --stop. Objects, their children and CRDs stay.
     """
     if not files and not modules:

@@ -56,7 +56,7 @@ def _make_command(name: str) -> Any:
 
 
 class _Command(TyperCommand):
-    """A command whose options may be in the project's pyproject.toml; those of the command line win."""
+    """A command whose options may be in the project's pyproject.toml; options on the command line win."""
 
     def invoke(self, ctx: Any) -> Any:
         """Forget options of the project that exclude or add to what was given, and call the function."""
@@ -68,7 +68,7 @@ class _Command(TyperCommand):
 
 
 def _find_defaults(context: typer.Context) -> None:
-    """Take the options of the command from the project; ``check`` looks at those of all. Raises ConfigError."""
+    """Take the options of the command from the project; ``check`` looks at the options of all. Raises ConfigError."""
     command = context.invoked_subcommand
     if command not in COMMANDS or not (table := read_table()):
         return

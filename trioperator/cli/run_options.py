@@ -224,7 +224,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_operator_options(options: RunOptions, controls: CLIControls) -> OperatorOptions:
-    """Return the options of the operator: those of the command line, and the controls."""
+    """Return the options of the operator: from the command line, and from the controls."""
     from trioperator.settings import OperatorSettings
 
     settings = controls.settings or OperatorSettings()

@@ -26,7 +26,7 @@ class Default(enum.Enum):
 
 HANDLED: Final = Default.HANDLED
 #: Metadata with which an apply creates an object, and is a conflict if there is one: none has this version, as it is
-#: that of an empty store. Where nothing exists, the server ignores it.
+#: the version of an empty store. Where nothing exists, the server ignores it.
 CREATE_ONLY: Final = {"resourceVersion": "1"}
 
 
@@ -49,7 +49,7 @@ def check_owner(obj: Mapping[str, Any], uid: str, *, what: object) -> None:
 
 
 def adopt(obj: JsonObject, owner: object, *, resource: Resource, labels: Collection[str] = ()) -> str | None:
-    """Make *obj* a child of *owner*: reference, name, namespace, and those of the owner's labels that are in *labels*.
+    """Make *obj* a child of *owner*: reference, name, namespace, and the owner's labels that are in *labels*.
 
     Labels decide which Pods get the traffic of a Service, and what a namespace may do: not all are the owner's to give.
     Namespaces get none.

@@ -51,7 +51,7 @@ _BACKOFF: Final = Backoff(initial=0.01, maximum=1.0, factor=5.0, jitter=0.1)
 class Client(Reader):
     """A client of one API server: objects are dicts, and kinds have the names that decorators and kubectl accept.
 
-    A class that :func:`trioperator.crds.kind` declares names its kind, too: then objects are those of the class.
+    A class that :func:`trioperator.crds.kind` declares names its kind, too: then objects are instances of the class.
 
     ::
 
@@ -206,7 +206,7 @@ class Client(Reader):
         subresource: str | None = None,
         dry_run: bool = False,
     ) -> Any:
-        """Apply an object server-side: create it, or change those of its fields that differ. Return the new one.
+        """Apply an object server-side: create it, or change its fields that differ. Return the new one.
 
         ::
 
@@ -217,7 +217,7 @@ class Client(Reader):
                 "data": {"level": "debug"},
             })
 
-        Fields that the same field manager applied before, and are not in *obj* any more, are removed. *field_manager*
+        Fields that the same field manager applied before, and are no longer in *obj*, are removed. *field_manager*
         defaults to ``settings.persistence.field_manager``. A field that another manager has set to another value is a
         ConflictError, which is not retried; *force* takes it over. *owner* is as for :meth:`create`.
 

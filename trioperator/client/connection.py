@@ -48,7 +48,7 @@ class BaseConnection:
 
             core = kubernetes.client.CoreV1Api(connection.for_kubernetes())
 
-        Tokens are renewed with those of the operator.
+        Tokens are renewed with the operator's.
         """
         api = importlib.import_module("kubernetes.config").new_client_from_config_dict(self.kubeconfig)
         api.configuration.refresh_api_key_hook = self._refresh

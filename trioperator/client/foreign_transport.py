@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def lend_transport(transport: httpx.AsyncBaseTransport, library: ModuleType) -> Any:
     """Return an asynchronous transport for *library*, which is httpx or a fork of it, that sends through *transport*.
 
-    Closing it leaves *transport* open. Responses are streamed, and errors are those of the library.
+    Closing it leaves *transport* open. Responses are streamed, and errors are the library's.
     """
     kind = type("LentTransport", (_Transport, library.AsyncBaseTransport), {})
     return kind(transport, library)
@@ -54,7 +54,7 @@ class _Transport:
 
 
 class _Stream:
-    """A stream of one library for the other one. Errors become those of *library*, if it is given."""
+    """A stream of one library for the other one. Errors become errors of *library*, if it is given."""
 
     def __init__(self, stream: Any, library: ModuleType | None) -> None:
         self._stream = stream

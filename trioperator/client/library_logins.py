@@ -23,8 +23,8 @@ _logger = get_logger(__name__)
 class LibraryLogins:
     """Default configurations of client libraries, with the current credentials of the operator.
 
-    Only those libraries are configured that have been imported, and that have no default configuration yet: that of
-    a login handler, or of ``load_kube_config()`` in the operator's files, stays. Nothing is imported otherwise.
+    Only those libraries are configured that have been imported, and that have no default configuration yet: what a
+    login handler, or ``load_kube_config()`` in the operator's files, has set, stays. Nothing is imported otherwise.
     """
 
     def __init__(self, kube: ApiClient) -> None:

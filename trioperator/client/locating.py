@@ -50,7 +50,7 @@ class ResourceFinder:
             return self._found[kind]
 
     def forget(self, resource: Resource) -> None:
-        """Look the resource up again next time, as it is not served any more."""
+        """Look the resource up again next time, as it is no longer served."""
         for kind in [kind for kind, found in self._found.items() if found == resource]:
             del self._found[kind]
 
@@ -74,7 +74,7 @@ _POD: Final = Resource("", "v1", "pods", kind="Pod", singular="pod")
 
 
 class Target(NamedTuple):
-    """One object as requests name it, with its uid where an object was passed that has one, and that of its owner."""
+    """One object as requests name it, with its uid where an object was passed that has one, and its owner's."""
 
     kube: ApiClient
     resource: Resource
@@ -100,7 +100,7 @@ class Locator:
         self._finder = ResourceFinder()
 
     def _listing(self, kube: ApiClient, resource: Resource, namespace: str | None) -> Listing:
-        """Return where to list a resource; it is looked up again next time if that is not served any more."""
+        """Return where to list a resource; it is looked up again next time if that is no longer served."""
         return Listing(kube, resource.get_path(namespace), functools.partial(self._finder.forget, resource))
 
     async def _find(self, kind: KindName) -> tuple[ApiClient, Resource]:
@@ -121,7 +121,7 @@ class Locator:
 
     @contextlib.contextmanager
     def _forgetting(self, resource: Resource) -> Iterator[None]:
-        """Look the resource up again next time if the server does not serve it any more."""
+        """Look the resource up again next time if the server no longer serves it."""
         try:
             yield
         except NotFoundError as error:

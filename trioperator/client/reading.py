@@ -62,8 +62,8 @@ class Reader(Locator):
             node = await client.get("nodes", "node-1")
 
         *target* is a kind and a name, or an object that has both: with a class of :func:`trioperator.crds.kind` or an
-        object of it, an object of that class is returned. *namespace* defaults to that of the object, else to
-        that of the handled object, else to that of the connection.
+        object of it, an object of that class is returned. *namespace* defaults to the object's, else to
+        the handled object's, else to the connection's.
 
         Raises NotFoundError if there is no such object or kind, ConfigError if the name of the kind is ambiguous,
         DecodeError if the object does not fit the class, and other errors of the API server.

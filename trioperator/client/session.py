@@ -1,4 +1,4 @@
-"""Connections of clients: that of an operator, which is opened when it is first used, and those of scripts."""
+"""Connections of clients: an operator's, which is opened when it is first used, and a script's."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def open_client(
     - *kubeconfig*, *context*: the file, and a context in it; default: as kubectl, or the pod's service account
     - *connection*: API server and credentials, in place of these
     - *settings*: settings, of which ``networking``, ``watching`` and ``persistence.field_manager`` matter
-    - *transport*: httpx transport for all requests, such as that of the embedded API server; default: the network
+    - *transport*: httpx transport for all requests, such as the embedded API server's; default: the network
 
     Raises TypeError for *connection* together with *kubeconfig* or *context*, ConfigError if there is no configuration
     or it is invalid, LoginError if there are no credentials. See docs/client.md.

@@ -105,9 +105,9 @@ class SyncClient:
                 for event in events:
                     ...
 
-    Methods, arguments and errors are those of :class:`Client`. They may be called in any thread but Trio's. In threads
-    that a handler itself starts, no object is being handled: pass ``owner=`` and ``namespace=`` there. When a handler
-    is cancelled, methods raise ``trio.Cancelled`` in its thread, also while they wait: let it pass.
+    Methods, arguments and errors are the same as in :class:`Client`. They may be called in any thread but Trio's. In
+    threads that a handler itself starts, no object is being handled: pass ``owner=`` and ``namespace=`` there. When a
+    handler is cancelled, methods raise ``trio.Cancelled`` in its thread, also while they wait: let it pass.
     """
 
     def __init__(self, client: Client) -> None:

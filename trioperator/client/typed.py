@@ -1,4 +1,4 @@
-"""Typed objects of the client: those of the classes that :func:`trioperator.crds.kind` declares.
+"""Typed objects of the client: instances of the classes that :func:`trioperator.crds.kind` declares.
 
 A method that is called with such a class, or with an object of it, returns objects of the class; otherwise dicts.
 """
@@ -188,7 +188,7 @@ def make_decoder(model: type | None) -> Callable[[JsonObject], Any]:
 
 
 def decode_all(model: type | None, objs: list[JsonObject]) -> list[Any]:
-    """Return objects as those of the class, or as they are if that is None.
+    """Return objects as instances of the class, or as they are if that is None.
 
     Raises DecodeError with all objects that do not fit.
     """

@@ -81,7 +81,7 @@ def _compare_versions(name: str, old: JsonObject, new: JsonObject | None) -> Ite
             )
         return
     if old.get("served") and not new.get("served"):
-        yield f"the version {name} is not served any more"
+        yield f"the version {name} is no longer served"
     before, after = old.get("subresources") or {}, new.get("subresources") or {}
     for subresource in ("status", "scale"):
         if (subresource in before) != (subresource in after):
@@ -124,7 +124,7 @@ def _compare_schemas(where: str, old: JsonObject, new: JsonObject) -> Iterator[s
         yield f"{where}: the type changes from {_type(old)} to {_type(new)}"
         return
     if old.get("nullable") and not new.get("nullable"):
-        yield f"{where}: null is not accepted any more"
+        yield f"{where}: null is no longer accepted"
     yield from _compare_values(where, old, new)
     yield from _compare_fields(where, old, new)
     if isinstance(old.get("items"), Mapping):
@@ -145,7 +145,7 @@ def _compare_values(where: str, old: JsonObject, new: JsonObject) -> Iterator[st
     if "enum" in new:
         gone = [value for value in old.get("enum", ()) if value not in new["enum"]]
         if gone:
-            yield f"{where}: {', '.join(map(repr, gone))} is not accepted any more"
+            yield f"{where}: {', '.join(map(repr, gone))} is no longer accepted"
         elif "enum" not in old:
             yield f"{where}: only {', '.join(map(repr, new['enum']))} are accepted now"
     for keys, sign in ((_LOWER, 1), (_UPPER, -1)):

@@ -48,7 +48,7 @@ def kind(api_version: str, /, **options: Unpack[KindOptions]) -> Callable[[type[
             spec: DatabaseSpec
             status: DatabaseStatus | None = None
 
-    The class is a ``msgspec.Struct``, a dataclass, an attrs class or a pydantic model. Its fields are those of the
+    The class is a ``msgspec.Struct``, a dataclass, an attrs class or a pydantic model. Its fields are the fields of the
     objects: usually ``spec`` and ``status``. A field ``metadata`` of the type ``trioperator.crds.ObjectMeta`` is for
     handlers only. Classes with the same group and plural are versions of one kind.
 
@@ -108,7 +108,7 @@ def _pluralize(word: str) -> str:
 
 
 def rule(rule: str, *, message: str | None = None, **options: Any) -> Callable[[type[T]], type[T]]:
-    """Add a CEL rule to a class: ``self`` is an object of the class. Options are those of ``Rule``.
+    """Add a CEL rule to a class: ``self`` is an object of the class. It takes the options of ``Rule``.
 
     ::
 
@@ -129,7 +129,7 @@ def rule(rule: str, *, message: str | None = None, **options: Any) -> Callable[[
 
 
 def rules_of(cls: type) -> tuple[Rule, ...]:
-    """Return the CEL rules of a class, those of its base classes included."""
+    """Return the CEL rules of a class and its base classes."""
     found: tuple[Rule, ...] = getattr(cls, _RULES, ())
     return found
 

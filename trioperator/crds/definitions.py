@@ -132,7 +132,7 @@ def _make_version(cls: type, *, stored: bool) -> dict[str, Any]:
 
 
 def _make_root(cls: type) -> Schema:
-    """Return the schema of whole objects: that of the class, with what all objects have."""
+    """Return the schema of whole objects: the class's, with what all objects have."""
     name = cls.__qualname__.rpartition(".")[2]
     schema = make_schema(cls, name)
     fields = schema.get("properties")

@@ -36,7 +36,7 @@ def describe_fields(cls: type) -> dict[str, str]:
 
 
 def _is_inherited(cls: type, text: str) -> bool:
-    """Return whether a docstring is that of a base class, or Python's own, as enumerations have."""
+    """Return whether a docstring is a base class's, or Python's own, as enumerations have."""
     return any(base.__dict__.get("__doc__") == text for base in cls.__mro__[1:]) or (
         issubclass(cls, enum.Enum) and text == "An enumeration."
     )

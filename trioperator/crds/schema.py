@@ -128,7 +128,7 @@ class _Walk:
 
 
 def _default_of(field: inspect.Field) -> Schema:
-    """Return the default of a field, as the API server fills it in; that of a function may differ each time."""
+    """Return the default of a field, as the API server fills it in; a function's may differ each time."""
     value = field.default
     if field.default_factory is not msgspec.NODEFAULT:
         factory = field.default_factory

@@ -120,7 +120,7 @@ def _unwrap(obj: Any) -> Any:
 
 
 def _package_of(obj: Any, packages: Mapping[str, Any]) -> _Package | None:
-    # Users derive classes from those of the client libraries, so the bases count too.
+    # Users derive classes from the classes of the client libraries, so the bases count too.
     for cls in type(obj).__mro__:
         package = cls.__module__.partition(".")[0]
         if package in packages:

@@ -115,7 +115,7 @@ def label(
     nested: Nested = None,
     force: bool | None = None,
 ) -> None:
-    """Add *labels* to *objs*: by default those of the owner; ``{}`` changes nothing.
+    """Add *labels* to *objs*: by default the owner's; ``{}`` changes nothing.
 
     *nested* names fields that have their own ``metadata``, such as ``"spec.template"``: they are labelled too, if they
     exist.
@@ -140,7 +140,7 @@ def unlabel(
     *,
     nested: Nested = None,
 ) -> None:
-    """Undo :func:`label`: remove *labels*, by default those of the owner.
+    """Undo :func:`label`: remove *labels*, by default the owner's.
 
     With a mapping, only labels with the same values are removed; with other collections, labels with any value.
     *nested* is the same as for :func:`label`.
@@ -175,7 +175,7 @@ def harmonize_naming(
 
 
 def adjust_namespace(objs: KubeObjects, namespace: str | None = None, *, forced: bool = False) -> None:
-    """Set the namespace of *objs* to that of the owner, or to *namespace*.
+    """Set the namespace of *objs* to the owner's, or to *namespace*.
 
     Guarantees: objects that have a namespace keep it, unless *forced*; an owner without a namespace changes nothing.
     """

@@ -35,7 +35,7 @@ __all__ = [
     "login_with_service_account",
 ]
 
-# As in Kopf; that of kr8s is as that of the other async client.
+# As in Kopf; kr8s has the same as the other async client.
 _KUBECONFIG: Final = 10
 _SERVICE_ACCOUNT: Final = 20
 _CLIENT: Final = 10

@@ -4,7 +4,7 @@
 
     python -m trioperator.kopf run app.py
 
-The options are those of ``kopf run``. Async handlers that are declared by ``kopf.on`` are called in an asyncio loop on
+It has the options of ``kopf run``. Async handlers that are declared by ``kopf.on`` are called in an asyncio loop on
 top of Trio (by ``trio-asyncio``: install ``trioperator[kopf]``), those that are declared by ``trioperator.on`` on Trio
 itself: an operator can be moved over handler by handler. Where this package is not used, nothing changes.
 

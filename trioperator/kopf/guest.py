@@ -114,7 +114,7 @@ class _Ready:
 
 @contextlib.asynccontextmanager
 async def adapt_flags(options: dict[str, Any]) -> AsyncIterator[None]:
-    """Let the flags in the options of an operator be those of asyncio, too, as in Kopf: events and futures."""
+    """Let the flags in the options of an operator be asyncio's, too, as in Kopf: events and futures."""
     futures = (asyncio.Future, concurrent.futures.Future)
     if isinstance(options.get("ready_flag"), futures):
         options["ready_flag"] = _Ready(options["ready_flag"])

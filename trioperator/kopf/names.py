@@ -57,7 +57,7 @@ async def execute(*, fns: object = None, **options: Any) -> None:
 
 
 async def _execute_aside(call: Callable[[], Any]) -> None:
-    """Call sub-handlers in a task beside that of their handler, which awaits it by asyncio's means."""
+    """Call sub-handlers in a task beside their handler's, which awaits it by asyncio's means."""
     with subhandlers.running_subhandlers("execute").joined():
         await call()
 
@@ -132,7 +132,7 @@ _HIDDEN: Final = frozenset({"__version__", "__version_tuple__", "__commit_id__"}
 
 
 def _own_names() -> dict[str, Any]:
-    """Return the names of ``kopf`` that differ from those of trioperator."""
+    """Return the names of ``kopf`` that differ from trioperator's."""
     return {
         **{name: getattr(storages, name) for name in storages.__all__ if name != "FINALIZER"},
         **{name: getattr(running, name) for name in ("operator", "run", "run_tasks", "spawn_tasks")},

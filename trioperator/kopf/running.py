@@ -27,8 +27,8 @@ _FOREIGN = ("vault", "indexers", "insights", "memories", "_command")
 async def operator(**options: Any) -> None:
     """Run an operator until it is stopped or cancelled, with an asyncio loop for its handlers.
 
-    Options and errors are those of ``trioperator.operator()``, with the defaults of Kopf's settings. May be awaited on
-    Trio and, as in Kopf, on asyncio: then the handlers run in that asyncio loop, and flags may be asyncio's.
+    Options and errors are the same as for ``trioperator.operator()``, with the defaults of Kopf's settings. May be
+    awaited on Trio and, as in Kopf, on asyncio: then the handlers run in that asyncio loop, and flags may be asyncio's.
     """
     for name in _FOREIGN:
         if options.pop(name, None) is not None:
@@ -63,7 +63,7 @@ async def _run_on_asyncio(options: dict[str, Any]) -> None:
 
 
 def run(**options: Any) -> None:
-    """Run an operator as a program. Options and errors are those of :func:`operator`.
+    """Run an operator as a program. Options and errors are the same as for :func:`operator`.
 
     *loop* is an asyncio loop to run it in, such as uvloop's: as if it awaited :func:`operator`.
     """
@@ -100,8 +100,8 @@ def _run_in_loop(loop: asyncio.AbstractEventLoop, options: dict[str, Any]) -> No
 async def spawn_tasks(**options: Any) -> Collection[asyncio.Task[None]]:
     """Start an operator in the current asyncio loop, and return its tasks, for :func:`run_tasks`.
 
-    Options and errors of the task are those of :func:`operator`. It is one task here, where Kopf has several; to cancel
-    it stops the operator. Raises RuntimeError outside of asyncio.
+    Options and errors of the task are the same as for :func:`operator`. It is one task here, where Kopf has several; to
+    cancel it stops the operator. Raises RuntimeError outside of asyncio.
     """
     if not is_in_asyncio():
         raise RuntimeError("kopf.spawn_tasks() works in asyncio only: await kopf.operator() in a nursery of Trio.")

@@ -65,7 +65,7 @@ class _Server:
         loop = current_loop.get()
 
         async def call(request: Any, **hints: Any) -> Any:
-            current_loop.set(loop)  # in the context of this call: that of an asyncio task may be anything
+            current_loop.set(loop)  # in the context of this call: an asyncio task's may be anything
             return await fn(request, **hints)
 
         async def review(request: Any, **hints: Any) -> Any:

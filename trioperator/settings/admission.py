@@ -31,8 +31,8 @@ class AdmissionSettings(Section):
     404, and the ``failurePolicy`` of the webhook decides."""
 
     max_workers: int = setting(256, COUNT)
-    """Number of threads for sync handlers of webhooks, which do not wait for those of other handlers; default: 256.
-    Further reviews wait for a thread. Keep it below the limit of processes of the pod."""
+    """Number of threads for sync handlers of webhooks, which do not wait for the threads of other handlers; default:
+    256. Further reviews wait for a thread. Keep it below the limit of processes of the pod."""
 
     shutdown_delay: float | None = setting(None, SECONDS.or_none())
     """Seconds from the beginning of a stop for which webhooks are served on, and longer if reviews still come, until

@@ -52,7 +52,7 @@ class LeadershipSettings(Section):
     """Name of the Lease; default: "trioperator". Different operators in one namespace need different names."""
 
     namespace: str | None = setting(None, TEXT.or_none())
-    """Namespace of the Lease; default: None, that of the pod or of the kubeconfig's context, else "default"."""
+    """Namespace of the Lease; default: None, the pod's, or that in the kubeconfig's context, else "default"."""
 
     identity: str | None = setting(None, TEXT.or_none())
     """Name of this replica, unique among all; default: None, the host name and a random suffix."""
@@ -70,7 +70,7 @@ class LeadershipSettings(Section):
 
     shards: int = setting(1, COUNT)
     """Number of shards that the objects are divided into; default: 1. If there are more, all replicas handle objects,
-    each those of its share of the shards, whatever ``enabled`` is."""
+    each the objects in its share of the shards, whatever ``enabled`` is."""
 
     @property
     def expects_replicas(self) -> bool:

@@ -26,7 +26,7 @@ class PostingSettings(Section):
     _path: ClassVar[str] = "settings.posting"
 
     enabled: bool = setting(True, BOOLEAN)
-    """Whether events are posted: those of ``event()`` and the related functions, and log messages; default: True."""
+    """Whether events are posted: by ``event()`` and the related functions, and from log messages; default: True."""
 
     loggers: bool = setting(True, BOOLEAN)
     """Whether messages of the loggers of handlers are posted as events; default: True (Kopf since 1.44: False)."""
@@ -49,5 +49,5 @@ class PostingSettings(Section):
     """Name of the instance in events; default: None, the operator's identity (Kopf: "dev")."""
 
     event_name_prefix: str = setting("trioperator-event-", NAME_PREFIX)
-    """Begin of the names of events, which the API server completes; default: "trioperator-event-" (Kopf:
+    """Prefix of the names of events, which the API server completes; default: "trioperator-event-" (Kopf:
     "kopf-event-")."""

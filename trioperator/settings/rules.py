@@ -55,7 +55,7 @@ def _has_methods(*names: str) -> Callable[[Any], bool]:
     return lambda value: not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in names)
 
 
-# Names of resource kinds, as those of their CRDs: "secrets" is of the core group.
+# Names of resource kinds, as their CRDs have them: "secrets" is of the core group.
 # Labels with a meaning for Kubernetes and its tools.
 _RESERVED: Final = re.compile(r"([^/]+\.)?(kubernetes|k8s)\.io/")
 _RESOURCE: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*")
@@ -130,7 +130,7 @@ DIGESTED_FIELDS = Rule(
     _with_secrets,
 )
 OWNER_LABELS = Rule(
-    "a collection of names of labels such as ['team'], without those of Kubernetes ('*.kubernetes.io/', '*.k8s.io/')",
+    "a collection of names of labels such as ['team'], without Kubernetes' own ('*.kubernetes.io/', '*.k8s.io/')",
     _are_owner_labels,
     frozenset,
 )

@@ -30,7 +30,7 @@ class KopfRunner:
         assert "And here we are!" in runner.stdout
 
     The block begins when the operator is ready, or has ended. At its end the operator is stopped and waited for, at
-    most *timeout* seconds (None: as long as it takes). *args* and *kwargs* are those of ``CliRunner.invoke()``.
+    most *timeout* seconds (None: as long as it takes). *args* and *kwargs* are for ``CliRunner.invoke()``.
 
     - *reraise*: raise RuntimeError after the block if the operator has failed, unless the block has raised
     - *registry*: registry of the handlers, in place of the default one

@@ -54,7 +54,7 @@ async def open_runner(cluster: Cluster, *, module: str | None = None) -> AsyncIt
             ...
 
     At the end of the block, the operator is cancelled and checked: see :meth:`OperatorRunner.check`. In the block, the
-    default registry has only the handlers that are declared in it, and those of *module*.
+    default registry has only the handlers that are declared in it and in *module*.
     """
     try:
         async with open_unchecked_runner(cluster, module=module) as runner:
@@ -145,7 +145,7 @@ class OperatorRunner:
             await operator.start(registry)
 
         Files are relative to the working directory. They and modules are imported once in a process. The options are
-        those of ``trioperator.operator()``. By default, the operator handles the whole cluster, by an in-memory
+        the same as for ``trioperator.operator()``. By default, the operator handles the whole cluster, by an in-memory
         transport, and leaves signals to pytest. The kinds that classes declare are defined in the cluster, unless the
         test has done that. Without arguments, the operator is started again as it was started before.
 
@@ -167,7 +167,7 @@ class OperatorRunner:
         try:
             await self._nursery.start(run.serve, name="operator")
         except Exception as error:  # noqa: BLE001 -- it is raised, without the frames of the framework
-            del self._journal.failures[failures:]  # those of startup handlers are the error
+            del self._journal.failures[failures:]  # failures of startup handlers are the error
             raise error.with_traceback(None) from error.__cause__
 
     async def stop(self) -> None:
@@ -177,7 +177,7 @@ class OperatorRunner:
         await run.ended.wait()
 
     async def crash(self) -> None:
-        """End the operator as SIGKILL or a lost node does: nothing is stored any more, no cleanup handlers are called.
+        """End the operator as SIGKILL or a lost node does: nothing is stored, no cleanup handlers are called.
 
         Async handlers are cancelled; sync handlers that run in threads go on, as they cannot be killed.
         """
@@ -232,8 +232,8 @@ class OperatorRunner:
     async def find_missing_rights(self) -> list[MissingRights]:
         """Return what handlers have requested, and the role of ``trioperator rbac`` does not allow, by handlers.
 
-        Requests that the operator itself has sent are not looked at, and neither are those of clients that do not use
-        its transport. Raises ConfigError for a handler of a kind that does not exist.
+        Requests that the operator itself has sent are not looked at, and neither are requests of clients that do not
+        use its transport. Raises ConfigError for a handler of a kind that does not exist.
         """
         plan = self._get_run().plan
         info = ConnectionInfo(server="http://cluster")
@@ -349,7 +349,7 @@ class _Run:
             self.ended.set()
 
     def cut_off(self) -> None:
-        """Let nothing reach the server any more, and no handler be called."""
+        """Let nothing reach the server, and no handler be called."""
         if self.transport is not None:
             self.transport.is_cut = True
         if self._instruments is not None:

@@ -41,7 +41,7 @@ class Journal:
 
 
 class RecordingInstruments(Instruments):
-    """Instruments that also record all calls of handlers. Once *is_dead* is set, they call none any more."""
+    """Instruments that also record all calls of handlers. Once *is_dead* is set, they call none."""
 
     def __init__(self, journal: Journal, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -124,7 +124,7 @@ def record_logs(logs: RecordLog[LogLine]) -> Iterator[None]:
 
 
 class RecordingTransport(httpx.AsyncBaseTransport):
-    """Transport that records what is written, and can be cut off, so that nothing reaches the server any more.
+    """Transport that records what is written, and can be cut off, so that nothing reaches the server.
 
     *on_write* is called in place of sending each write, with the function that sends it. *revision* returns the newest
     resource version of the cluster.

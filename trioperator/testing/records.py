@@ -32,10 +32,10 @@ class RecordLog(deque[T]):
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Call:
-    """One call of a handler. ``kind``, ``namespace`` and ``name`` are those of the object, None if there is none.
+    """One call of a handler. ``kind``, ``namespace`` and ``name`` are the object's, None if there is none.
 
     ``handler`` is the id of the handler, without the names of functions in which it is declared.
-    ``kwargs`` are all arguments that the handler could have declared. Times are those of Trio's clock; ``ended`` is
+    ``kwargs`` are all arguments that the handler could have declared. Times are by Trio's clock; ``ended`` is
     None while the call is in progress. ``is_review`` tells that it is a webhook's.
     """
 
@@ -77,7 +77,7 @@ class Call:
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False, frozen=True)
 class LogLine:
-    """One log message. ``level`` is its name; ``kind``, ``namespace`` and ``name`` are those of the object."""
+    """One log message. ``level`` is its name; ``kind``, ``namespace`` and ``name`` are the object's."""
 
     level: str
     message: str

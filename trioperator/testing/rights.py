@@ -125,7 +125,7 @@ def find_missing_rights(
 
 
 def _find_owner(id: str, owners: Collection[str]) -> str:
-    """Return the declared handler of an id: that of a sub-handler begins with it."""
+    """Return the declared handler of an id: a sub-handler's begins with it."""
     return max((owner for owner in owners if id == owner or id.startswith(f"{owner}/")), key=len, default=id)
 
 

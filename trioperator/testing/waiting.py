@@ -89,7 +89,7 @@ class _WaitingTasks:
         self._tasks: trio.lowlevel.RunVar[set[trio.lowlevel.Task]] = trio.lowlevel.RunVar("trioperator-eventually")
 
     def get(self) -> set[trio.lowlevel.Task]:
-        """Return those of the current run."""
+        """Return the ones of the current run."""
         try:
             return self._tasks.get()
         except LookupError:

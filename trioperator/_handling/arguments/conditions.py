@@ -59,7 +59,7 @@ class Conditions(Mapping[str, Mapping[str, Any]]):
         """Set the condition of a type.
 
         *status* is True, False or None, or "True", "False" or "Unknown". *reason* is a word in CamelCase for programs,
-        *message* a text for people. ``observedGeneration`` is that of the object as the handler sees it;
+        *message* a text for people. ``observedGeneration`` is the generation of the object as the handler sees it;
         ``lastTransitionTime`` is now if the status differs from that before, and else stays.
 
         Raises ValueError for what the API conventions do not allow.

@@ -19,7 +19,7 @@ class DaemonStoppingReason(enum.Flag):
     """It has exited, for whatever reason."""
 
     FILTERS_MISMATCH = enum.auto()
-    """The object does not match the filters any more."""
+    """The object no longer matches the filters."""
 
     RESOURCE_DELETED = enum.auto()
     """The object is being deleted, or was deleted."""
@@ -37,7 +37,7 @@ class DaemonStoppingReason(enum.Flag):
     """It was cancelled, as it did not exit in time."""
 
     DAEMON_ABANDONED = enum.auto()
-    """It is not waited for any more, and may still run."""
+    """It is no longer waited for, and may still run."""
 
 
 class DaemonStopped(abc.ABC):

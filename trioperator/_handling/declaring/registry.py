@@ -282,7 +282,7 @@ def select_reconcile_handlers(handlers: KindHandlers, cause: ObjectCause) -> tup
 def select_admission_handlers(
     handlers: Iterable[AdmissionHandler], cause: AdmissionCause
 ) -> tuple[AdmissionHandler, ...]:
-    """Return those of *handlers* that review a write, each function once for an id. Raises UserCodeError.
+    """Return the *handlers* that review a write, each function once for an id. Raises UserCodeError.
 
     A validating handler also reviews an update by which the object stops to match its filters, as API servers call a
     webhook if the old or the new object matches its selector: the update must not be a way around it.
@@ -307,7 +307,7 @@ def select_handlers(handlers: KindHandlers, cause: ChangeCause) -> tuple[ChangeH
 
 
 def select_change_handlers(handlers: Iterable[ChangeHandler], cause: ChangeCause) -> tuple[ChangeHandler, ...]:
-    """Return those of *handlers* that match a detected change, in their order, each function once for an id."""
+    """Return the *handlers* that match a detected change, in their order, each function once for an id."""
     return _deduplicated(
         [h for h in handlers if _matches_reason(h, cause) and (not h.has_filters or matches(h, cause))]
     )

@@ -107,7 +107,7 @@ class Subhandlers:
             self._tasks.discard(task)
 
     async def execute(self, handlers: Iterable[ChangeHandler], *, lifecycle: Lifecycle | None = None) -> None:
-        """Call those of *handlers* that are due. Raises UnfinishedSubhandlersError unless all have finished."""
+        """Call the *handlers* that are due. Raises UnfinishedSubhandlersError unless all have finished."""
         self._check_task()
         handlers = list(handlers)
         for handler in handlers:

@@ -60,7 +60,7 @@ class Child:
     - *ready*: a function of the child's body, for children that depend on it and for rolling updates; default: it is
       ready when it exists. It needs the body: ``owns=[Owned(..., bodies=True)]``. A child whose
       ``status.observedGeneration`` is older than its generation is not ready, and the function is not called
-    - *strategy*: what happens if it exists and differs; default: that of its kind, see :class:`Owned`
+    - *strategy*: what happens if it exists and differs; default: the strategy of its kind, see :class:`Owned`
 
     Raises TypeError for anything in *depends_on* that is no Child, and for a *ready* that is no sync function;
     ValueError for another strategy.

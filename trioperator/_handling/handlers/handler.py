@@ -81,7 +81,7 @@ class Signature(msgspec.Struct, frozen=True):
     takes_all: bool
 
     def pick(self, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return those of *kwargs* that the function accepts."""
+        """Return the *kwargs* that the function accepts."""
         if self.takes_all:
             return kwargs
         return {name: kwargs[name] for name in self.names if name in kwargs}
@@ -336,7 +336,7 @@ def check_signature(handler: Handler, known: frozenset[str]) -> None:
 def check_callback(handler: Handler, option: str, fn: HandlerFn, known: frozenset[str]) -> None:
     """Check that a callback of the handler can be called with the *known* keyword arguments.
 
-    Those of filters except ``when=`` get the value as their first, positional argument. Raises SignatureError.
+    Filters except ``when=`` get the value as their first, positional argument. Raises SignatureError.
     """
     is_filter = option not in ("watches", "initial_delay", "interval", "cron")
     signature = signature_of(fn, skip=1 if is_filter and option != "when" else 0)

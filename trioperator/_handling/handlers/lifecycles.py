@@ -99,7 +99,7 @@ def check_lifecycle(lifecycle: object) -> None:
 def apply_lifecycle(
     lifecycle: Lifecycle, handlers: Sequence[H], *, state: State, kwargs: Mapping[str, Any], logger: Logger
 ) -> list[H]:
-    """Return those of *handlers* that *lifecycle* selects to be called next, each once.
+    """Return the *handlers* that *lifecycle* selects to be called next, each once.
 
     If it raises, return nothing; drop handlers that it was not offered. Log both.
     """

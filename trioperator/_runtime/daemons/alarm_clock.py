@@ -59,7 +59,7 @@ class AlarmClock:
         return len(self._heap)
 
     def set(self, time: float, *, by_wall: bool = False) -> Alarm:
-        """Return an alarm that goes off at *time*. Drop it when it is not waited for any more.
+        """Return an alarm that goes off at *time*. Drop it when it is no longer waited for.
 
         With *by_wall* it also rings within a minute of when the wall clock was set, as its time has to be
         computed again.

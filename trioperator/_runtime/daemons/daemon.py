@@ -25,7 +25,7 @@ class Daemon:
 
     ``stopper`` tells it to stop; ``scope`` cancels it, or ``interruption`` what its thread waits for; ``ended`` is set
     when it has ended, which may be after it was ``abandoned``. ``is_finished`` is whether it has ended on its own, and
-    has nothing to do for its object any more. ``renewals`` counts how often a timer whose rhythm
+    has nothing left to do for its object. ``renewals`` counts how often a timer whose rhythm
     depends on the object has to look at it again.
     """
 
@@ -239,7 +239,7 @@ class ObjectDaemons:
         self._digest = None if self._digest_of is None else self._digest_of(cause.raw)
 
     def end(self) -> None:
-        """End the live view: no daemon uses it any more."""
+        """End the live view: no daemon uses it."""
         self.cause = self.matched = None
 
     def contributed(self, patch: Mapping[str, Any], *, opaque: bool) -> None:
@@ -277,5 +277,5 @@ class ObjectDaemons:
             daemon.note_change()
 
     def unwanted(self, wanted: Collection[Hashable]) -> list[Daemon]:
-        """Return the running daemons that are not wanted any more."""
+        """Return the running daemons that are no longer wanted."""
         return [daemon for key, daemon in self.running.items() if key not in wanted]

@@ -123,7 +123,7 @@ class DaemonManager:
                 self._stop(daemon, reason)
 
     def forget(self, state: ObjectState) -> None:
-        """Forget an object that is gone or is not handled any more, as soon as its last daemon has ended."""
+        """Forget an object that is gone or is no longer handled, as soon as its last daemon has ended."""
         daemons = self._objects.get(state)
         if daemons is not None and not daemons.running:
             del self._objects[state]
@@ -196,7 +196,7 @@ class DaemonManager:
                 nursery.start_soon(self._cancel_late, name="cancel late daemons")
 
     def stop_all(self, reason: DaemonStoppingReason, *, give_up_at: float = math.inf) -> None:
-        """Stop all daemons and timers, spawn none any more, and end ``serve`` when the last one has ended.
+        """Stop all daemons and timers, spawn no more, and end ``serve`` when the last one has ended.
 
         What has not ended at a time on Trio's clock is cancelled then, and threads are abandoned.
         """
@@ -239,7 +239,7 @@ class DaemonManager:
         how = "on request" if stopped else "on its own"
         daemon.logger.debug("%s has exited %s and will not be retried or restarted.", daemon.handler, how)
         if state in self._objects:
-            self._objects[state].invalidate()  # those of a newer watch, where that is not the daemon's own
+            self._objects[state].invalidate()  # by a newer watch, where that is not the daemon's own
         if daemons.state.gone or daemons.state is not state:
             self.forget(daemons.state)  # else this is done by the reconcile, after the last patch
         if self._pending.get(state) or not self._closed:

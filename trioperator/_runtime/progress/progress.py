@@ -86,7 +86,7 @@ class Progress:
             self._last_handled[state].supersede()
 
     def forget(self, state: ObjectState) -> None:
-        """Forget everything about an object that is gone, or is not handled any more."""
+        """Forget everything about an object that is gone, or is no longer handled."""
         self._unfinished.pop(state, None)
         self._last_handled.pop(state, None)
 

@@ -146,7 +146,7 @@ class RecordStore:
 
 
 def _with_subrefs(state: HandlerState, known: Collection[str]) -> HandlerState:
-    """Return the state with those of its sub-handlers that are known."""
+    """Return the state with the known states of its sub-handlers."""
     if not state.subrefs:
         return state
     return msgspec.structs.replace(state, subrefs=tuple(ref for ref in state.subrefs if ref in known))

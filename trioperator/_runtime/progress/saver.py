@@ -25,7 +25,7 @@ class Saver:
 
     What has begun to be stored after that is stored when :meth:`wait` returns. No task is started for an object that
     never has anything to store, and no nursery is opened for it, which takes an eighth of the time of a reconcile: the
-    *nursery* of the worker is that of the saver, too, which fails with no error of the object.
+    *nursery* of the worker is the saver's, too, which fails with no error of the object.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Saver:
             self._pending.unobserve(self._state, self)
 
     async def wait(self) -> None:
-        """Wait until nothing is being stored any more, after the block. Not a checkpoint if nothing ever was."""
+        """Wait until nothing is being stored, after the block. Not a checkpoint if nothing ever was."""
         if self._ended is not None:
             await self._ended.wait()
 

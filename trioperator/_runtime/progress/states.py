@@ -37,7 +37,7 @@ class CauseProgress:
     def add_subhandlers(
         self, handlers: Sequence[ChangeHandler], *, parents: Iterable[str], now: datetime.datetime
     ) -> None:
-        """Begin or resume sub-handlers, and note for their *parents* whose they are."""
+        """Begin or resume sub-handlers, and register them with their *parents*."""
         self.states.update(states_for_cause(handlers, self.states, reason=self.purpose, now=now))
         refs = {ref for handler in handlers for ref in (handler.id, *self.states[handler.id].subrefs)}
         for parent in parents:

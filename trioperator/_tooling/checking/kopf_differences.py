@@ -24,7 +24,7 @@ from trioperator._tooling.checking.kopf_names import (
 )
 from trioperator._tooling.checking.sources import Source
 
-# Names that `import kopf` has with `python -m trioperator.kopf`, beside those of trioperator.
+# Names that `import kopf` has with `python -m trioperator.kopf`, beside trioperator's.
 _OWN: Final = frozenset({"AiohttpSession", "cli", "on", "run_tasks", "spawn_tasks", "testing"})
 _NAMES: Final[dict[str, tuple[Effect, str]]] = {
     "kopf.AiohttpSession": (

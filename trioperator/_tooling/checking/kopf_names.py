@@ -86,7 +86,7 @@ def find_settings(node: ast.AST, *, ours: bool) -> Iterator[ast.Attribute]:
 
 
 def _takes_settings(function: Function, *, ours: bool) -> bool:
-    """Return whether ``settings`` in a function are those of the operator; *ours* tells it of the code around it."""
+    """Return whether ``settings`` in a function are the operator's; *ours* tells it of the code around it."""
     every = function.args
     for argument in (*every.posonlyargs, *every.args, *every.kwonlyargs):
         if argument.arg == "settings":
@@ -97,7 +97,7 @@ def _takes_settings(function: Function, *, ours: bool) -> bool:
 
 
 def is_kopf(module: str) -> bool:
-    """Return whether a dotted name is that of Kopf, or of something in it."""
+    """Return whether a dotted name is Kopf, or something in it."""
     return module == "kopf" or module.startswith("kopf.")
 
 

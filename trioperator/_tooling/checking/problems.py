@@ -20,7 +20,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def locate(fn: Callable[..., Any]) -> tuple[str, int]:
-    """Return the file and the first line of a function, that of its first decorator; ("", 0) if it has none."""
+    """Return the file and the first line of a function, with its decorators; ("", 0) if it has none."""
     code = getattr(unwrap(fn), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code else ("", 0)
 

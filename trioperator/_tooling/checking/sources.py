@@ -38,7 +38,7 @@ class Source:
 
     @functools.cached_property
     def functions(self) -> Mapping[str, Function]:
-        """Functions of the module by their names, those of classes included."""
+        """Functions of the module by their names, methods included."""
         return {node.name: node for node in ast.walk(self.tree) if isinstance(node, Function)}
 
     def find_function(self, line: int) -> Function | None:

@@ -66,7 +66,7 @@ def make_bundle(
 ) -> dict[str, JsonObject]:
     """Return the manifests of a bundle by their files.
 
-    The permissions of *parts* must be those of an operator for the namespace of the deployment alone: OLM grants them
+    The permissions of *parts* must be made for the namespace of the deployment alone: OLM grants them
     in the namespaces that it is installed for. Raises ConfigError for a name that is too long.
     """
     service_version = _make_service_version(options, bundle, parts, examples=examples)

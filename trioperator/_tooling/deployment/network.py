@@ -28,7 +28,7 @@ def make_network_policy(options: DeploymentOptions, *, serves_webhooks: bool = F
 
 
 def make_metrics_service(options: DeploymentOptions) -> JsonObject:
-    """Return the Service of the metrics, those of standbys included; without a ServiceMonitor, with annotations.
+    """Return the Service of the metrics, standbys included; without a ServiceMonitor, with annotations.
 
     Prometheus is often configured to discover Services by these.
     """

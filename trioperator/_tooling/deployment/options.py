@@ -24,9 +24,10 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 class DeploymentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a deployment. Raises ConfigError if they do not fit each other.
 
-    ``name`` is that of the objects, and ``namespace`` the one that the pods are in. ``files`` and ``modules`` are those
-    in the image, ``patterns`` the namespaces whose objects are handled (default: all). ``prometheus`` is the namespace
-    that may scrape metrics; None: there are no metrics. Without ``service_monitor``, their Service has annotations.
+    ``name`` is the name of the objects, and ``namespace`` the one that the pods are in. ``files`` and ``modules`` are
+    those in the image, ``patterns`` the namespaces whose objects are handled (default: all). ``prometheus`` is the
+    namespace that may scrape metrics; None: there are no metrics. Without ``service_monitor``, their Service has
+    annotations.
     """
 
     name: str = "trioperator"

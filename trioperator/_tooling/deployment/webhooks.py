@@ -66,7 +66,7 @@ def make_certificates(options: DeploymentOptions) -> list[JsonObject]:
 def make_configurations(
     options: DeploymentOptions, handlers: Iterable[AdmissionHandler], resources: Collection[Resource]
 ) -> list[JsonObject]:
-    """Return the webhook configurations of the handlers for those of the *resources* that they select.
+    """Return the webhook configurations of the handlers for the *resources* that they select.
 
     Raises UserCodeError if a selector function fails.
     """
@@ -113,7 +113,7 @@ def _get_name(definition: JsonObject) -> tuple[str, str]:
 def _add_conversion(options: DeploymentOptions, definition: JsonObject, *, managed: bool) -> JsonObject:
     converted, address = copy.deepcopy(definition), _make_address(options)
     if managed:
-        address["service"]["port"] = WEBHOOK_PORT  # that of the server, which the operator writes
+        address["service"]["port"] = WEBHOOK_PORT  # the server's, which the operator writes
     else:
         converted["metadata"].setdefault("annotations", {}).update(_make_annotations(options))
     strategy = build_conversion_strategy(address)

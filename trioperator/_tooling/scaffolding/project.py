@@ -52,7 +52,7 @@ class ProjectOptions(msgspec.Struct, frozen=True, kw_only=True):
                 " with a letter."
             )
         if self.package in _TAKEN or keyword.iskeyword(self.package):
-            raise ConfigError(f"The name {self.name!r} is that of another Python module or keyword: use another one.")
+            raise ConfigError(f"The name {self.name!r} is taken by another Python module or keyword: use another one.")
         if not _KIND.fullmatch(self.kind):
             raise ConfigError(
                 f"The kind {self.kind!r} is invalid: use at most 60 letters and digits, beginning with a capital"
@@ -103,7 +103,7 @@ def _make_plural(noun: str) -> str:
 
 
 def render_project(options: ProjectOptions) -> dict[str, str]:
-    """Return the files of a project by their paths; those of its deployment are made from its handlers."""
+    """Return the files of a project by their paths; the files of its deployment are made from its handlers."""
     folder = importlib.resources.files("trioperator._tooling.scaffolding") / "templates"
     texts = {path: (folder / f"{name}.tmpl").read_text(encoding="utf-8") for name, path in _PATHS.items()}
     return {_fill(path, options.words): _fill(text, options.words) for path, text in texts.items()}

@@ -1,4 +1,4 @@
-"""Default roles and bindings of every cluster, without those of controllers.
+"""Default roles and bindings of every cluster, without the roles of controllers.
 
 In the table a role starts an unindented line, followed by the role that it is aggregated to, if any. Each of its rules
 is a line with verbs, groups and resources, or with verbs, ``url`` and paths. A line that is indented further continues

@@ -1,6 +1,6 @@
 """Policy rules of roles: what they allow, and whether some cover others. Pure.
 
-The syntax is that of ``PolicyRule`` in ``rbac.authorization.k8s.io/v1``: ``*`` matches everything, subresources are
+The syntax is ``PolicyRule``'s in ``rbac.authorization.k8s.io/v1``: ``*`` matches everything, subresources are
 ``pods/log`` or ``*/scale``, and a path may end with ``*``.
 """
 

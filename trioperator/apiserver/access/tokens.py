@@ -1,7 +1,7 @@
 """Tokens of the cluster: issuing and verification of signed claims.
 
 Tokens of service accounts are valid until they expire, or the objects that they are bound to are deleted. The claims
-are those of the real server; the signature is symmetric (HS256), because only this server verifies it.
+are the same as on the real server; the signature is symmetric (HS256), because only this server verifies it.
 """
 
 from __future__ import annotations

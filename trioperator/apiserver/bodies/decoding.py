@@ -204,7 +204,7 @@ def decode_object(
 ) -> dict[str, Any]:
     """Return the stored form of an object from a client. Raises ApiError if it is invalid.
 
-    Errors of a *patched* object show its JSON; those of a strategic merge patch show the patch itself, *merged*.
+    Errors of a *patched* object show its JSON; errors of a strategic merge patch show the patch itself, *merged*.
     """
     if not isinstance(sent, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {_type_error(sent)}")

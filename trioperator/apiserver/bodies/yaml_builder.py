@@ -12,7 +12,7 @@ from typing import Any, Final
 from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, TOO_MANY_VALUES, VALUES_LIMIT, depth_of
 from .yaml_scalars import key_string, scalar_value
 
-# The fraction of values from aliases falls from 99 % in documents of 400,000 values to 10 % in those of 4,000,000.
+# The fraction of values from aliases falls from 99 % in documents of 400,000 values to 10 % in documents of 4,000,000.
 _SMALL: Final = 400_000
 _LARGE: Final = 4_000_000
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -24,7 +24,7 @@ class DocumentError(ValueError):
 
 @dataclasses.dataclass(slots=True)
 class _Frame:
-    """A list or an object that is being built. ``key`` is that of the next value of an object."""
+    """A list or an object that is being built. ``key`` is the key of the next value of an object."""
 
     value: Any
     start: int  # the number of values before this one

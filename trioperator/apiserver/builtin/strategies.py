@@ -126,7 +126,7 @@ def _is_new_generation(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any
 def check_object(
     kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, warnings: list[str]
 ) -> Iterator[StatusCause]:
-    """Yield the validation errors of the object or its update, apart from those of metadata.
+    """Yield the validation errors of the object or its update, without its metadata.
 
     Warnings are added to *warnings*.
     """

@@ -36,7 +36,7 @@ class Controller(abc.ABC):
         """Create the objects that must exist from the start."""
 
     def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
-        """Return the keys to reconcile when the object changes: by default its own, or that of its owner."""
+        """Return the keys to reconcile when the object changes: by default its own, or its owner's."""
         meta = obj["metadata"]
         if resource == self.resource:
             return (f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"],)

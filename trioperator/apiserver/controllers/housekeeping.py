@@ -52,7 +52,7 @@ class ServiceAccountController(Controller):
     resource: ClassVar[Resource] = NAMESPACES
 
     def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
-        """Return the namespace: the object, or that of the service account."""
+        """Return the namespace: the object, or the service account's."""
         if resource == ACCOUNTS:
             return (obj["metadata"]["namespace"],) if obj["metadata"]["name"] == "default" else ()
         return super().keys_for(resource, obj)
@@ -75,7 +75,7 @@ class GarbageCollector(Controller):
     resource: ClassVar[Resource] = ("", "namespaces")
 
     def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
-        """Return one key for all objects: that of a namespace which always exists."""
+        """Return one key for all objects: a namespace that always exists."""
         return ("default",)
 
     async def reconcile(self, obj: Object) -> float | None:

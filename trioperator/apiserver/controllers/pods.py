@@ -3,7 +3,7 @@
 Annotations of a Pod (or of its template) control what it does:
 
 - ``pod.trioperator.dev/ready-after``: seconds until its containers are ready, or ``never``;
-- ``pod.trioperator.dev/runs-for``: seconds until its containers exit; by default only those of Jobs do;
+- ``pod.trioperator.dev/runs-for``: seconds until its containers exit; by default only containers of Jobs do;
 - ``pod.trioperator.dev/exit-codes``: exit codes such as ``1,1,0``, one for each run, the last one for all others;
 - ``pod.trioperator.dev/stops-after``: seconds that it takes to terminate, within the grace period;
 - ``pod.trioperator.dev/waits-for``: the reason why its containers do not start, such as ``ImagePullBackOff``;

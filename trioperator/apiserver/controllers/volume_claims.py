@@ -73,7 +73,7 @@ class VolumeClaimController(Controller):
         await self.client.set_status(CLAIMS, claim, {**status, "capacity": {**capacity, "storage": size}})
 
     def keys_for(self, resource: Resource, obj: Object) -> tuple[str, ...]:
-        """Return the key of the claim: the object, or that of the volume."""
+        """Return the key of the claim: the object, or the volume's."""
         if resource == VOLUMES:
             claim = obj["spec"].get("claimRef")
             return (f"{claim['namespace']}/{claim['name']}",) if claim else ()

@@ -37,7 +37,7 @@ def declarations(cel: Any) -> list[Any]:
 
 
 def _limited(cel: Any) -> Iterator[Any]:
-    """Yield the declarations of the functions that replace those of the library, which have no limits."""
+    """Yield the declarations of the functions that replace the library's, which have no limits."""
     types = {"STRING": cel.Type.STRING, "BOOL": cel.Type.BOOL, "INT": cel.Type.INT, "LIST": cel.Type.List(cel.Type.DYN)}
     for name, overloads in OVERLOADS.items():
         yield cel.FunctionDecl(

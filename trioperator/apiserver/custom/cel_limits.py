@@ -1,4 +1,4 @@
-"""Limits on what an expression may cost, besides those of the CEL library, which limits iterations only. Pure.
+"""Limits on what an expression may cost, besides the CEL library's own, which limits iterations only. Pure.
 
 An iteration can copy a large string, or a list of all earlier results; matching, replacing and joining have no limits
 of their own in the library. As on the real server, what is too expensive is an error of the expression.

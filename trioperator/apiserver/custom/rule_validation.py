@@ -25,7 +25,7 @@ _GO_ESCAPES: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u002
 
 
 def check_rule_fields(schema: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
-    """Yield the validation errors of the rules of one node, apart from those of their expressions."""
+    """Yield the validation errors of the rules of one node, but not of their expressions."""
     for at, item in enumerate(schema.get("x-kubernetes-validations") or ()):
         yield from _check_fields(schema, item, f"{path}.x-kubernetes-validations[{at}]")
 

@@ -78,7 +78,7 @@ def _check_root(schema: Schema, path: str, *, has_status: bool) -> Iterator[Stat
 
 
 def _check(schema: Schema, path: str, place: _Place) -> Iterator[StatusCause]:
-    """Yield the errors of the schema and its parts, apart from those of expressions."""
+    """Yield the errors of the schema and its parts, but not of expressions."""
     yield from _check_words(schema, path, place)
     yield from _check_parts(schema, path, place)
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:

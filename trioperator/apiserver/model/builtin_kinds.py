@@ -2,7 +2,7 @@
 
 :mod:`.kinds` parses the table. Each line is a resource: its plural name, kind, traits, short names and categories. The
 traits: ``N`` namespaced or ``C`` cluster-scoped, ``s`` with a status subresource, ``r`` with a scale subresource,
-``t`` with a token subresource, ``e`` with those of Pods (binding, eviction and log), ``a`` with an approval
+``t`` with a token subresource, ``e`` with the subresources of Pods (binding, eviction and log), ``a`` with an approval
 subresource, ``g`` with ``metadata.generation``, ``u`` if updates require a resource version, ``c`` if an update
 creates a missing object, ``d`` if a deletion returns the deleted object, ``v`` for reviews, which are answered and
 not stored.

@@ -1,7 +1,7 @@
 """Schemas of all served kinds, built-in and custom, as JSON schemas with references.
 
-Those of built-in kinds come from the real server's OpenAPI documents (see ``tests/schemas``). They are loaded on first
-use, and each definition is decoded on demand. Pure but for that.
+Schemas of built-in kinds come from the real server's OpenAPI documents (see ``tests/schemas``). They are loaded on
+first use, and each definition is decoded on demand. Pure but for that.
 
 A node is a mapping with the keywords of JSON schema and the ``x-kubernetes-*`` extensions. A node may be a reference to
 a definition: always read it through :func:`resolve`.

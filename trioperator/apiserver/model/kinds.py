@@ -1,4 +1,4 @@
-"""Kinds that the API serves: built-in ones, and those of custom resource definitions.
+"""Kinds that the API serves: built-in ones, and those that custom resource definitions define.
 
 Pure. A kind is one version of one resource; all versions of a resource share its objects.
 """
@@ -65,7 +65,7 @@ class Kind:
     creates_on_update: bool = False
     shows_deleted: bool = False
     is_virtual: bool = False  # a review: created objects are answered, and not stored
-    is_event_alias: bool = False  # events.k8s.io: its objects are those of the core group
+    is_event_alias: bool = False  # events.k8s.io: its objects are the same as in the core group
     custom: CustomTraits | None = None
 
     # Derived; used by every request.

@@ -98,7 +98,7 @@ def check_metadata(kind: Kind, meta: Mapping[str, Any]) -> Iterator[StatusCause]
 
 
 def check_common(meta: Mapping[str, Any]) -> Iterator[StatusCause]:
-    """Yield the validation errors of what all metadata has in common, also that of embedded objects."""
+    """Yield the validation errors of what all metadata has in common, also in embedded objects."""
     for key, value in (meta.get("labels") or {}).items():
         yield from check_key("metadata.labels", key)
         if len(value) > 63:

@@ -16,7 +16,7 @@ TOO_DEEP: Final = f"exceeded max depth of {DEPTH_LIMIT}"
 VALUES_LIMIT: Final = 40_000  # fields and items in a body or an object; the largest real objects have less
 TOO_MANY_VALUES: Final = f"exceeded max number of {VALUES_LIMIT} fields and items"
 LONG_PATHS: Final = "the paths of all fields take more than 32 MiB"
-_PATHS_LIMIT: Final = 32 * 1024 * 1024  # characters; those of a real object of 1.5 MiB take less than 10
+_PATHS_LIMIT: Final = 32 * 1024 * 1024  # characters; a real object of 1.5 MiB has less than 10
 _INDEX: Final = 8  # characters of the index of an item
 _CONTAINERS: Final = (dict, list)
 

@@ -1,6 +1,6 @@
 """Parsing and matching of label and field selectors. Pure.
 
-The grammar of label selectors is that of the Kubernetes documentation: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``,
+The grammar of label selectors is in the Kubernetes documentation: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``,
 ``a notin (b,c)``, ``a``, ``!a``, ``a>1``, ``a<1``, joined by commas, all of which must match.
 """
 

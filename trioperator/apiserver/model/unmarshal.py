@@ -3,7 +3,7 @@
 Unknown fields are dropped and reported; values of the wrong type are errors, with the messages of the real server.
 Nulls, empty lists and maps, and zeros of non-pointer fields count as absent. Quantities and times are normalized.
 
-Defaults are set: those of the schema, and those in :mod:`.defaults`.
+Defaults are set: from the schema, and from :mod:`.defaults`.
 """
 
 from __future__ import annotations

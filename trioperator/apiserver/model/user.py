@@ -44,7 +44,7 @@ def service_account_name(namespace: str, name: str) -> str:
 
 
 def service_account_groups(namespace: str) -> tuple[str, ...]:
-    """Return the groups of the service accounts in the namespace, without those of all users."""
+    """Return the groups of the service accounts in the namespace, without the groups of all users."""
     return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
 
 

@@ -1,7 +1,7 @@
 """Server-side apply: merging a configuration into an object, and its ownership. Pure.
 
-The steps are those of the real server: merge the configuration, remove fields that the applier applied before and that
-nobody owns now, and report conflicts with other managers unless the apply is forced.
+The steps are the same as on the real server: merge the configuration, remove fields that the applier applied before and
+that nobody owns now, and report conflicts with other managers unless the apply is forced.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A set is a tree of dicts. Its keys are elements of paths: ``f:<name>`` for a field, ``k:<keys as JSON>`` for an item of
 a list that is a map, ``v:<value as JSON>`` for an item of a list that is a set, ``i:<index>`` for one of any list. A
-path is in the set if its node is empty, or has the key ``.`` besides those of the paths below it. So nothing is
+path is in the set if its node is empty, or has the key ``.`` besides the keys of the paths below it. So nothing is
 converted when sets are read or written. Sets are never changed in place: results may share parts with the arguments.
 They have no order: only :func:`paths` has.
 """

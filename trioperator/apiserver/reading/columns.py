@@ -1,6 +1,6 @@
 """Columns of the built-in kinds in ``kubectl get``: name, readiness, status and age; for Events, what happened. Pure.
 
-Names, types and values of the columns are those of the real server, which has others besides.
+Names, types and values of the columns are the same as on the real server, which has others besides.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def is_check(endpoint: str, name: str) -> bool:
 
 
 def health_of(endpoint: str, query: Mapping[str, str]) -> str:
-    """Return the health; with ``verbose`` that of each check, without the one to ``exclude``."""
+    """Return the health; with ``verbose``, of each check, without the one to ``exclude``."""
     if "verbose" not in query:
         return "ok"
     excluded = query.get("exclude", "")

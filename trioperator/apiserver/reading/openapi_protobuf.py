@@ -1,6 +1,6 @@
 """The OpenAPI document of version 2 in protobuf, the only form in which kubectl reads it. Pure.
 
-kubectl downloads it for a kind that the server does not know, before it says so. The messages are those of
+kubectl downloads it for a kind that the server does not know, before it says so. The messages are from
 ``openapi.v2`` in gnostic's ``OpenAPIv2.proto``, as far as :mod:`.openapi` writes them.
 """
 

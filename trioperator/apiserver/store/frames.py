@@ -72,7 +72,7 @@ def read_frames(lines: Iterable[bytes]) -> Iterator[tuple[Frame, int]]:
     first = next(source, b"")
     payload = _payload(first)
     if payload is None:
-        raise CorruptRecordError("its first line is not that of a data file")
+        raise CorruptRecordError("its first line is not a data file's")
     missing = _read_head(payload)
     offset = start = len(first)
     for line in source:
@@ -101,9 +101,9 @@ def _read_head(payload: bytes) -> int:
     try:
         head = _decode_head(payload)
     except msgspec.MsgspecError:
-        raise CorruptRecordError("its first line is not that of a data file") from None
+        raise CorruptRecordError("its first line is not a data file's") from None
     if head.format != FORMAT:
-        raise CorruptRecordError("its first line is not that of a data file")
+        raise CorruptRecordError("its first line is not a data file's")
     if head.version != VERSION:
         raise CorruptRecordError(f"its format version is {head.version}, but only {VERSION} is supported")
     return head.objects

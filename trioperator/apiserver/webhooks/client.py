@@ -94,7 +94,7 @@ class WebhookClient:
             await client.aclose()
 
     def _place(self, config: ClientConfig, shown: str) -> tuple[str, str]:
-        """Return the URL to call, and the name that the certificate must have if it is not that of the URL."""
+        """Return the URL to call, and the name that the certificate must have if it is not the URL's."""
         parts = urlsplit(shown)
         if not config.service or parts.hostname in self.transports:
             return shown, ""

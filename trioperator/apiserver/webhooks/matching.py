@@ -30,7 +30,7 @@ Object = dict[str, Any]
 class AdmissionAttributes:
     """Attributes of a write for admission.
 
-    ``kind`` is that of the request. The objects are in its version; those of ``FOREIGN_KINDS`` are of their own.
+    ``kind`` is the request's. The objects are in its version; ``FOREIGN_KINDS`` have their own.
     """
 
     operation: str  # CREATE, UPDATE, DELETE

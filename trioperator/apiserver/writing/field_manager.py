@@ -198,7 +198,7 @@ def _parsed(sent: Any) -> list[Entry] | None:
 
 
 def without_entries(sent: Any, old: Mapping[str, Any]) -> Any:
-    """Return a changed object without its entries if they are those of the stored one."""
+    """Return a changed object without its entries if they are the same as the stored one's."""
     meta = sent.get("metadata") if isinstance(sent, dict) else None
     if not isinstance(meta, dict) or meta.get("managedFields") is None:
         return sent

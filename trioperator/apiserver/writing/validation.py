@@ -73,7 +73,7 @@ def check_nulls(kind: Kind, obj: Mapping[str, Any]) -> None:
 
 
 def is_removable(kind: Kind, obj: Mapping[str, Any]) -> bool:
-    """Return whether the object is being deleted, and nothing blocks that any more."""
+    """Return whether the object is being deleted, and nothing blocks that."""
     meta = obj["metadata"]
     if "deletionTimestamp" not in meta or meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
         return False

@@ -1,6 +1,6 @@
 """Validation of built-in objects beyond their types: the common rules of the real server. Pure.
 
-Messages and order are those of the real server. Rules that are not here are not checked.
+Messages and order are the same as on the real server. Rules that are not here are not checked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[StatusCause]
 
 
 def check_builtin(kind: Kind, obj: Object, old: Object | None) -> Iterable[StatusCause]:
-    """Return the validation errors of a built-in object and its update, apart from those of metadata."""
+    """Return the validation errors of a built-in object and its update, without its metadata."""
     if old is not None and kind.resource == ("", "services"):
         yield from check_changed_addresses(obj, old)
     if (check := _CHECKS.get(kind.resource)) is not None:

@@ -1,6 +1,6 @@
 """Validation of updates of built-in objects: immutable fields. Pure.
 
-Each rule takes the new and the stored object. Messages are those of the real server, without the Go structures (diffs
+Each rule takes the new and the stored object. Messages are the real server's, without the Go structures (diffs
 of specs, whole templates) that it adds.
 """
 
