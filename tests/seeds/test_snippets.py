@@ -20,7 +20,7 @@ import re
 import traceback
 import types
 import typing
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -58,6 +58,18 @@ DEPLOYMENT: dict[str, Any] = {
 }
 #: What is run elsewhere.
 ELSEWHERE = {"001-kopf-package-08": "KopfRunner is for a process without Trio: tests/testing/test_kopf_runner.py"}
+
+
+@pytest.fixture(autouse=True)
+def filters() -> Iterator[None]:
+    """Remove the filters that snippets add to Kopf's loggers, which others read."""
+    loggers = [logging.getLogger(name) for name in ("kopf", "kopf.objects", "kopf.activities")]
+    before = [list(logger.filters) for logger in loggers]
+    yield
+    for logger, kept in zip(loggers, before, strict=True):
+        logger.filters[:] = kept
+
+
 #: What denies the object of this test.
 DENIED = {"001-admission-control-04": "I don't like it"}
 #: Imports that are replaced.
