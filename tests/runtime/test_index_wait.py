@@ -67,7 +67,7 @@ async def test_handlers_do_not_wait_for_ever_for_what_they_have_patched(
         times.append(trio.current_time())
 
     plan = FaultPlan()
-    plan.add(Fault.lag(100), watch=True, resource="widgets")
+    plan.add(Fault.lag(60), watch=True, resource="widgets")
     async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
         await bench.cluster.create(widget("w"))
         await settle(300)
