@@ -54,7 +54,7 @@ SLEEPS: Final = {
         "the time that a second signal leaves the process to end by itself"
     ),
     "trioperator._supervisor.signals.end_process_after.end": "the time until the process is ended",
-    "trioperator._supervisor.tree._Operator._watch": "for its cancellation",
+    "trioperator._supervisor.intake.Intake.watch": "for its cancellation, or after a start has failed",
     "trioperator.testing.crashes._Play._on_write": "for the crash",
     "trioperator.testing.crashes._Play.run": "the time for what an operator still does after a scenario",
     "trioperator.testing.operator_runner.OperatorRunner.assert_converged": "the time in which nothing must be written",

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trioperator._coordination.pauses import Pauses
+from trioperator._coordination.pauses import Pauses, Period
 from trioperator.errors import PausedError
 
 
@@ -17,17 +17,15 @@ async def is_active(pauses: Pauses) -> bool:
     return False
 
 
-async def is_paused(pauses: Pauses) -> bool:
-    with trio.move_on_after(1):
-        await pauses.paused.wait()
-        return True
-    return False
+def begin(pauses: Pauses) -> Period:
+    period = Period()
+    pauses.begin(period)
+    return period
 
 
 async def test_an_operator_is_active_at_first(autojump_clock: MockClock) -> None:
     pauses = Pauses()
     assert await is_active(pauses)
-    assert not await is_paused(pauses)
     assert pauses.reasons == ()
     pauses.check_write()
 
@@ -37,11 +35,10 @@ async def test_it_is_active_again_when_every_owner_has_resumed(autojump_clock: M
     pauses.pause("peering a", "in favour of x")
     pauses.pause("peering b", "in favour of y")
     pauses.resume("peering a")
-    assert await is_paused(pauses)
+    assert not await is_active(pauses)
     assert pauses.reasons == ("in favour of y",)
     pauses.resume("peering b")
     assert await is_active(pauses)
-    assert not await is_paused(pauses)
 
 
 async def test_a_pause_in_order_lets_handlers_write_and_one_at_once_does_not() -> None:
@@ -92,7 +89,7 @@ async def test_tasks_that_wait_are_woken(autojump_clock: MockClock) -> None:
         await trio.sleep(1)
         pauses.resume("a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(pauses.paused.wait)
+        nursery.start_soon(begin(pauses).paused.wait)
         await trio.sleep(1)
         pauses.pause("b", "y")
 
@@ -100,14 +97,16 @@ async def test_tasks_that_wait_are_woken(autojump_clock: MockClock) -> None:
 def test_a_pause_is_reported_once_for_the_same_reasons(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     pauses = Pauses()
-    pauses.report_end()
+    begin(pauses)
     pauses.pause("a", "for a reason")
     pauses.report()
     pauses.report()
     pauses.pause("b", "for another one")
     pauses.report()
-    pauses.report_end()
-    pauses.report_end()
+    pauses.resume("a")
+    pauses.resume("b")
+    begin(pauses)
+    begin(pauses)
     assert [record.getMessage() for record in caplog.records] == [
         "Pausing operations for a reason.",
         "Pausing operations for a reason and for another one.",
@@ -132,13 +131,14 @@ async def test_an_operator_that_is_paused_again_while_it_wakes_up_stays_paused(a
 
 def test_who_has_begun_before_a_pause_at_once_knows_of_it_also_after_it() -> None:
     pauses = Pauses()
-    paused, lost = pauses.paused, pauses.lost
+    before = begin(pauses)
     pauses.pause("peering", "in favour of x")
     pauses.resume("peering")
-    assert paused.is_set()
-    assert not lost.is_set()
-    assert not pauses.paused.is_set()
+    assert before.paused.is_set()
+    assert not before.lost.is_set()
     pauses.pause("leadership", "as the lease is lost", at_once=True)
     pauses.resume("leadership")
-    assert lost.is_set()  # though it has begun a pause earlier
-    assert not pauses.lost.is_set()
+    assert before.lost.is_set()  # though it has begun a pause earlier
+    after = begin(pauses)
+    assert not after.paused.is_set()
+    assert not after.lost.is_set()

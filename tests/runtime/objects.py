@@ -20,11 +20,15 @@ WIDGETS = Resource("example.com", "v1", "widgets", kind="Widget", subresources=f
 
 
 class Queue:
-    """A queue that records what was added, and in which lane."""
+    """A queue that records what was added, and in which lane. ``owned`` is whether it handles objects."""
 
     def __init__(self) -> None:
         self.added: list[ObjectState] = []
         self.lanes: list[Lane] = []
+        self.owned = True
+
+    def owns(self, uid: str) -> bool:
+        return self.owned
 
     def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None:
         self.added.append(item)

@@ -369,8 +369,15 @@ def make_standby(*kinds: str, memories: dict[str, Memory] | None = None) -> tupl
     cache, queue = make(*kinds)
     if memories is not None:
         cache._memories.update(memories)
-    cache.stand_by()
+    queue.owned = False
     return cache, queue
+
+
+def activate(cache: ObjectCache, queue: Queue) -> None:
+    """End the standby, as a router does when a shard is owned."""
+    queue.owned = True
+    for state in list(cache):
+        cache.take_over(state)
 
 
 @pytest.mark.parametrize("kind", ["create", "event"])
@@ -381,7 +388,7 @@ def test_a_standby_keeps_the_newest_state_of_each_object_as_if_it_was_listed(kin
     for version in range(7, 300):
         cache.observe("MODIFIED", raw(version, name="a", uid="a"))
     assert queue.added == []
-    cache.release()
+    activate(cache, queue)
     assert [(state.name, state.initial, lane) for state, lane in zip(queue.added, queue.lanes, strict=True)] == [
         ("a", True, Lane.INITIAL),
         ("b", True, Lane.INITIAL),
@@ -397,10 +404,45 @@ def test_a_standby_drops_what_is_deleted() -> None:
     cache.observe("DELETED", raw(6, name="a", uid="a"))
     cache.observe("DELETED", raw(6, name="unknown", uid="u"))
     cache.replace(["c"])
-    cache.release()
+    activate(cache, queue)
     assert [state.name for state in queue.added] == ["c"]
     cache.observe("DELETED", raw(7, name="c", uid="c"))
     assert queue.added[-1].name == "c"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "kept"), [(("create",), False), (("event",), False), (("gone",), True), (("index",), False)]
+)
+def test_what_a_standby_has_kept_is_dropped_when_it_is_handled_unless_handlers_need_it(
+    kinds: tuple[str, ...], kept: bool
+) -> None:
+    cache, queue = make_standby(*kinds)
+    cache.observe(None, raw(5))
+    (state,) = cache
+    assert (state.last_object is not None) is (kinds != ("index",))  # nothing is ever done for it
+    activate(cache, queue)
+    assert (state.last_object is not None) is kept
+
+
+def test_what_is_taken_over_while_the_cache_is_held_is_queued_on_release() -> None:
+    cache, queue = make_standby()
+    cache.hold()
+    cache.observe(None, raw(5))
+    activate(cache, queue)
+    assert queue.added == []
+    cache.release()
+    assert queue.lanes == [Lane.INITIAL]
+
+
+def test_an_object_that_was_deleted_after_it_was_taken_over_while_held_is_queued_for_that() -> None:
+    cache, queue = make_standby("create", "gone")
+    cache.hold()
+    cache.observe(None, raw(5))
+    activate(cache, queue)
+    cache.observe("DELETED", raw(6))
+    cache.release()
+    (state,) = queue.added
+    assert [event.type for event in state.take_events()] == ["DELETED"]
 
 
 @pytest.mark.parametrize(
@@ -410,11 +452,10 @@ def test_an_object_that_is_indexed_first_is_initial_if_it_was_when_it_came(
     type: str | None, on_standby: bool, initial: bool
 ) -> None:
     cache, queue = make("create", "index")
-    if on_standby:
-        cache.stand_by()
+    queue.owned = not on_standby
     state = cache.admit(type, raw(5))
     assert cache.admit("MODIFIED", raw(6)) is state
-    cache.release()
+    activate(cache, queue)
     cache.observe("MODIFIED", raw(6))
     assert queue.added == [state]
     assert state.initial is initial

@@ -33,6 +33,9 @@ LAST = "trioperator.dev/last-handled-configuration"
 
 
 class NoQueue:
+    def owns(self, uid: str) -> bool:
+        return True
+
     def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None:
         raise AssertionError
 

@@ -20,6 +20,7 @@ from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
+from trioperator._runtime.sharding import ShardRouter
 from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -679,7 +680,10 @@ def machinery(others: list[Any]) -> tuple[ObjectCache, WorkQueue[Any], PendingPa
     """Return the parts of the only operator: of its caches, the one that has objects."""
     caches, queues, [pending], [progress] = find_all(*PARTS, but=others).values()
     (cache,) = [found for found in caches if len(found)]
-    (queue,) = [found for found in queues if found is cache._queue]  # the other one is for indices
+    router = cache._queue
+    assert isinstance(router, ShardRouter)
+    shards = [shard.queue for shard in router._open.values()]
+    (queue,) = [found for found in queues if found in shards]  # the other one is for indices
     return cache, queue, pending, progress
 
 

@@ -6,16 +6,13 @@ import contextlib
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 import trio
 from trio.testing import MockClock
 
 import trioperator
-from tests.coordination.test_peering import peering, peering_crd
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -55,96 +52,6 @@ async def test_startup_comes_before_all_requests_and_cleanup_after_them(
         assert (await bench.cluster.get("widgets", "w"))["metadata"]["finalizers"] == ["mine.example.com/it"]
     assert requests[0] == 0
     assert requests[1] == len(bench.cluster.requests)
-
-
-async def test_a_startup_handler_that_fails_permanently_keeps_the_operator_from_starting(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    cleaned: list[bool] = []
-
-    @on.startup(registry=bench.registry)
-    async def start(**_: Any) -> None:
-        raise trioperator.PermanentError("no license")
-
-    @on.cleanup(registry=bench.registry)
-    async def clean(**_: Any) -> None:
-        cleaned.append(True)
-
-    bench.cluster.requests.clear()
-    with pytest.raises(trioperator.ActivityError, match="no license"):
-        await trioperator.operator(
-            registry=bench.registry,
-            connection=trioperator.ConnectionInfo(server="http://embedded"),
-            transport=bench.cluster.transport(),
-        )
-    assert len(bench.cluster.requests) == 0
-    assert cleaned == [True]
-    assert "The operator has stopped." not in caplog.messages  # the error says more
-
-
-async def test_a_startup_handler_that_always_fails_ends_the_operator_with_its_error(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
-    calls: list[float] = []
-
-    @on.startup(registry=bench.registry)
-    async def start(**_: Any) -> None:
-        calls.append(trio.current_time())
-        raise OSError("no database")
-
-    with pytest.RaisesGroup(pytest.RaisesExc(trioperator.ActivityError, match="no database")):
-        async with bench.running():
-            raise AssertionError
-    assert len(calls) == 10
-
-
-@pytest.mark.parametrize("error", [AttributeError, ImportError, NameError, TypeError, trioperator.ConfigError])
-async def test_an_error_of_the_programmer_in_a_startup_handler_ends_the_operator_at_once(
-    error: type[Exception], bench: Bench, autojump_clock: MockClock
-) -> None:
-    attempts: list[int] = []
-
-    @on.startup(registry=bench.registry)
-    async def configure(retry: int, **_: Any) -> None:
-        attempts.append(retry)
-        raise error("settings.posting.levle")
-
-    with pytest.raises(trioperator.ActivityError, match=r"levle"):
-        await trioperator.operator(
-            registry=bench.registry,
-            connection=trioperator.ConnectionInfo(server="http://embedded"),
-            transport=bench.cluster.transport(),
-        )
-    assert attempts == [0]
-
-
-async def test_a_startup_handler_that_says_how_errors_are_treated_is_retried(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
-    attempts: list[int] = []
-
-    @on.startup(registry=bench.registry, errors=trioperator.ErrorsMode.TEMPORARY)
-    async def configure(retry: int, **_: Any) -> None:
-        attempts.append(retry)
-        if retry < 2:
-            raise TypeError("not yet")
-
-    async with bench.running():
-        assert attempts == [0, 1, 2]
-
-
-async def test_startup_handlers_are_retried(bench: Bench, autojump_clock: MockClock) -> None:
-    times: list[float] = []
-
-    @on.startup(registry=bench.registry)
-    async def start(retry: int, **_: Any) -> None:
-        times.append(trio.current_time())
-        if retry < 2:
-            raise trioperator.TemporaryError("not yet", delay=30)
-
-    async with bench.running():
-        assert [round(t - times[0]) for t in times] == [0, 30, 60]
 
 
 async def test_a_running_handler_finishes_and_is_stored_before_the_operator_exits(
@@ -282,31 +189,6 @@ async def test_a_quick_stop_reports_nothing(
         await settle(5)
     assert not [text for text in caplog.messages if text.startswith("Waiting for")]
     assert caplog.messages[-1] == "The operator has stopped."
-
-
-async def test_a_cleanup_handler_whose_retry_lies_beyond_the_grace_is_given_up_at_once(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    calls: list[str] = []
-
-    @on.cleanup(id="first", registry=bench.registry)
-    async def first(**_: Any) -> None:
-        calls.append("first")
-        raise OSError("the network is down")  # retried in 60 seconds, by default
-
-    @on.cleanup(id="second", registry=bench.registry)
-    async def second(retry: int, **_: Any) -> None:
-        calls.append("second")
-        if not retry:
-            raise trioperator.TemporaryError("not yet", delay=5)
-
-    began = trio.current_time()
-    with pytest.RaisesGroup(pytest.RaisesExc(trioperator.ActivityError, match="first: OSError: the network is down$")):
-        async with bench.running():
-            pass
-    assert calls == ["first", "second", "second"]
-    assert trio.current_time() - began < 10
-    assert "Activity 'first' is given up: it would be retried in 60 seconds, and the operator ends in" in caplog.text
 
 
 async def test_signals_are_left_to_the_program_if_it_wants_so(bench: Bench, autojump_clock: MockClock) -> None:
@@ -492,126 +374,6 @@ async def test_the_second_signal_does_not_blame_cleanup_handlers_that_do_not_exi
     assert not [message for message in caplog.messages if "leanup" in message]
 
 
-async def test_a_kind_whose_list_hangs_does_not_block_others(bench: Bench, autojump_clock: MockClock) -> None:
-    plan = FaultPlan()
-    plan.add(Fault.stall(), path="/widgets")
-    created: list[float] = []
-
-    @on.create("widgets", id="never", registry=bench.registry)
-    async def never(**_: Any) -> None:
-        raise AssertionError
-
-    @on.create("v1", "configmaps", id="soon", registry=bench.registry)
-    async def soon(**_: Any) -> None:
-        created.append(trio.current_time())
-
-    began = trio.current_time()
-    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
-        assert trio.current_time() - began < 10
-        await bench.cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}, "default")
-        await settle(5)
-        assert len(created) == 1
-
-
 async def test_a_single_namespace_is_given_as_a_list() -> None:
     with pytest.raises(TypeError, match="as a list"):
         await trioperator.operator(namespaces="default")
-
-
-async def test_an_operator_that_fails_stops_handlers_and_daemons_in_order(
-    bench: Bench, autojump_clock: MockClock
-) -> None:
-    class Broken(threading.Event):
-        def set(self) -> None:
-            raise RuntimeError("a flag of the user's that fails")
-
-    ended: list[str] = []
-
-    @on.create("widgets", registry=bench.registry)
-    async def create(**_: Any) -> None:
-        await trio.sleep(10)
-        ended.append("handler")
-
-    @trioperator.daemon("widgets", registry=bench.registry)
-    async def watch(stopped: trioperator.DaemonStopped, **_: Any) -> None:
-        await stopped.wait()
-        ended.append("daemon")
-
-    @on.cleanup(registry=bench.registry)
-    async def clean(**_: Any) -> None:
-        ended.append("cleanup")
-
-    manifest = widget()
-    manifest["metadata"]["finalizers"] = [bench.settings.persistence.finalizer]
-    await bench.cluster.create(manifest)
-    with pytest.RaisesGroup(RuntimeError, flatten_subgroups=True):
-        async with bench.running(ready_flag=Broken()):
-            await trio.sleep_forever()
-    assert ended == ["daemon", "handler", "cleanup"]
-
-
-class CountedWatch(httpx.AsyncByteStream):
-    """Stream of a watch that is counted until it is closed."""
-
-    def __init__(self, inner: httpx.AsyncByteStream, transport: CountingTransport) -> None:
-        self._inner = inner
-        self._transport = transport
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return aiter(self._inner)
-
-    async def aclose(self) -> None:
-        self._transport.watches -= 1
-        await self._inner.aclose()
-
-
-class CountingTransport(httpx.AsyncBaseTransport):
-    """Transport that counts the watches of widgets that are open."""
-
-    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
-        self._inner = inner
-        self.watches = 0
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        response = await self._inner.handle_async_request(request)
-        if request.url.path.endswith("/widgets") and "watch" in request.url.params:
-            assert isinstance(response.stream, httpx.AsyncByteStream)
-            self.watches += 1
-            response.stream = CountedWatch(response.stream, self)
-        return response
-
-
-async def test_a_pause_is_logged_when_no_more_objects_come_in(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    @on.create("widgets", registry=bench.registry)
-    async def create(**_: Any) -> None: ...
-
-    await bench.cluster.apply(peering_crd())
-    await bench.cluster.create(peering())
-    transport = CountingTransport(bench.cluster.transport())
-    open_watches: list[int] = []
-
-    class Watching(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "Pausing operations" in record.getMessage():
-                open_watches.append(transport.watches)
-
-    caplog.set_level(logging.INFO)
-    logger, handler = logging.getLogger("trioperator.supervisor"), Watching()
-    logger.addHandler(handler)
-    try:
-        async with bench.running(transport=transport):
-            assert transport.watches == 1
-            async with bench.running(settings=preferred()):
-                await settle(1)
-    finally:
-        logger.removeHandler(handler)
-    assert open_watches == [0]
-
-
-def preferred() -> trioperator.OperatorSettings:
-    """Return the settings of an operator that others pause for."""
-    settings = trioperator.OperatorSettings()
-    settings.peering.priority = 10
-    return settings

@@ -9,6 +9,6 @@ from trioperator.settings import OperatorSettings
 
 async def test_an_operator_that_starts_has_no_parts_yet() -> None:
     parts = Inspector(OperatorSettings(), Pauses(), {})
-    assert (parts.queue, parts.watches, parts.daemons, parts.instruments, parts.ready) == (None,) * 4 + (False,)
+    assert (list(parts.shards.items()), parts.watches, parts.instruments, parts.ready) == ([], None, None, False)
     parts.announce()
     assert parts.ready

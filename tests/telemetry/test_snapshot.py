@@ -38,7 +38,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[Inspector]:
             super().__init__(*args)
             made.append(self)
 
-    monkeypatch.setattr("trioperator._supervisor.tree.Inspector", Kept)
+    monkeypatch.setattr("trioperator._supervisor.assembly.Inspector", Kept)
     return made
 
 

@@ -16,14 +16,23 @@ from trioperator.errors import PausedError
 _logger = get_logger("trioperator.supervisor")
 
 
+class Period:
+    """A period in which an operator handles objects: from a start or the end of a pause until the next pause.
+
+    ``paused`` is set when it is over. ``lost`` is set when others may take over: what is still being handled is to be
+    cancelled then, also if it was a pause in order that has ended the period, or there is no reason for one any more.
+    """
+
+    def __init__(self) -> None:
+        self.paused = trio.Event()
+        self.lost = trio.Event()
+
+
 class Pauses:
     """Reasons why an operator is paused, by their owners: a peering, a lease.
 
     A pause is in order (what is being handled goes on within the grace period), or at once. Writes are allowed until
     the earliest of the deadlines that were set, so that an operator that was suspended writes nothing when it wakes.
-
-    ``paused`` is set by the next pause, ``lost`` by the next one at once. Who begins to handle objects takes hold of
-    both: after a pause, there are new ones, and what has begun before it must still end.
     """
 
     def __init__(self, announce: Callable[[], None] = lambda: None) -> None:
@@ -32,8 +41,7 @@ class Pauses:
         self._deadlines: dict[str, float] = {}
         self._active = trio.Event()
         self._active.set()
-        self.paused = trio.Event()
-        self.lost = trio.Event()
+        self._period = Period()
         self.at_once = False
         self._reported: str | None = None
 
@@ -54,9 +62,9 @@ class Pauses:
         self._deadlines[owner] = until
         self.at_once = at_once or (self.at_once and bool(self._reasons))
         self._reasons[owner] = reason
-        self.paused.set()
+        self._period.paused.set()
         if self.at_once:
-            self.lost.set()
+            self._period.lost.set()
         if self._active.is_set():
             self._active = trio.Event()
         self._announce()
@@ -67,10 +75,15 @@ class Pauses:
         if self._reasons.pop(owner, None) is not None:
             self._announce()
         if not self._reasons and not self._active.is_set():
-            self.paused = trio.Event()
-            if self.at_once:
-                self.at_once, self.lost = False, trio.Event()
+            self.at_once = False
             self._active.set()
+
+    def begin(self, period: Period) -> None:
+        """Begin to handle objects, for a period that the next pause ends. There must be no reason for one now."""
+        self._period = period
+        if self._reported is not None:
+            _logger.info("Resuming operations.")
+            self._reported = None
 
     def check_write(self) -> None:
         """Raise PausedError if the operator must not write any more, as others may have taken over."""
@@ -84,12 +97,6 @@ class Pauses:
         if reasons != self._reported:
             _logger.info("Pausing operations %s.", reasons)
             self._reported = reasons
-
-    def report_end(self) -> None:
-        """Log that a pause that was reported is over."""
-        if self._reported is not None:
-            _logger.info("Resuming operations.")
-            self._reported = None
 
     async def wait_active(self) -> None:
         """Wait until there is no reason for a pause: also none that has come while this task was waking up."""

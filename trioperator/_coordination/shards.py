@@ -37,14 +37,15 @@ class ShardOwnership:
     """The ownership of one shard, from its acquisition to its end.
 
     ``ending`` is set when no more of its objects are to be handled. Then what is being handled may be finished, unless
-    the shard is ``lost``, too: another replica may own it in a few seconds.
+    the shard is ``lost``, too: another replica may own it in a few seconds. Writes are allowed until *valid_until*, on
+    Trio's clock.
     """
 
-    def __init__(self, shard: int, session: Session) -> None:
+    def __init__(self, shard: int, valid_until: Callable[[], float] = lambda: math.inf) -> None:
         self.shard = shard
         self.ending = trio.Event()
         self.lost = trio.Event()
-        self._session = session
+        self._valid_until = valid_until
 
     def end(self) -> None:
         """Request the end of the term: the shard is to be drained, and is released then."""
@@ -57,7 +58,7 @@ class ShardOwnership:
 
     def check_write(self) -> None:
         """Raise PausedError if the replica must no longer write to objects of the shard."""
-        if self.lost.is_set() or trio.current_time() >= self._session.valid_until:
+        if self.lost.is_set() or trio.current_time() >= self._valid_until():
             raise PausedError(f"this replica has lost the shard {self.shard}")
 
 
@@ -237,13 +238,17 @@ class Shards:
             if self._is_stopping:
                 self._begin_to_give_back(lease, shard, nursery)
                 return
-            term = self._terms[shard] = ShardOwnership(shard, self._session)
+            term = self._begin_term(shard)
             nursery.start_soon(self._own, term, lease, name=f"shard {shard}")
 
     def _begin_to_give_back(self, lease: Lease, shard: int, nursery: trio.Nursery) -> None:
-        term = self._terms[shard] = ShardOwnership(shard, self._session)
+        term = self._begin_term(shard)
         term.end()
         nursery.start_soon(self._give_back, term, lease, name=f"give back shard {shard}")
+
+    def _begin_term(self, shard: int) -> ShardOwnership:
+        term = self._terms[shard] = ShardOwnership(shard, lambda: self._session.valid_until)
+        return term
 
     async def _own(self, term: ShardOwnership, lease: Lease) -> None:
         """Serve a shard until its term is over, and release it, unless it is lost."""

@@ -184,7 +184,7 @@ class OperatorCollector(Collector):
         depth = GaugeMetricFamily("workqueue_depth", "Objects that wait for a worker.", labels=labels)
         kinds = [kind.name for kind in self._each_kind()]
         waiting: collections.Counter[tuple[str, Lane]] = collections.Counter()
-        for item in () if self._parts.queue is None else self._parts.queue.items():
+        for item in self._parts.shards.items():
             if item.lane is not None:
                 waiting[self._instruments.kind_of(item.item.cache.kind.resource).name, item.lane] += 1
         for name, lane in itertools.product(kinds, Lane):
@@ -281,7 +281,7 @@ class OperatorCollector(Collector):
         gauges = (
             ("ready", "Whether the operator is ready.", parts.ready),
             ("paused", "Whether the operator is on standby.", bool(parts.pauses.reasons)),
-            ("daemons_running", "Daemons and timers.", 0 if parts.daemons is None else len(parts.daemons)),
+            ("daemons_running", "Daemons and timers.", len(parts.shards.daemons)),
             ("loop_lag_seconds", "Time of a pass of the event loop.", self._statistics.loop_lag),
         )
         for name, text, value in gauges:

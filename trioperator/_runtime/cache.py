@@ -29,8 +29,9 @@ _OF_SERVER: Final[Mapping[str | None, str]] = {LEFT: "MODIFIED", ENTERED: "ADDED
 
 
 class Queue(Protocol):
-    """A work queue, as the cache uses it."""
+    """The work queues of shards, as the cache uses them."""
 
+    def owns(self, uid: str, /) -> bool: ...  # whether objects with this uid are to be handled here
     def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None: ...
 
 
@@ -41,10 +42,12 @@ class ObjectCache:
     there are handlers of raw events, at most *backlog_limit* events of an object are pending: further changes replace
     the newest one. An addition and a deletion are never replaced.
 
+    An object whose shard is not owned is followed, as are all of them on standby: its newest state is kept as the
+    server has sent it, until :meth:`take_over`. With *keeps_objects* it is also kept while the object is handled, as
+    its shard may go and come back. That takes about as much memory as the objects' JSON.
+
     *memories* are of an operator that was paused, by the keys of objects; each is taken when its object is seen.
     """
-
-    keeps_objects = False
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class ObjectCache:
         backlog_limit: int = 100,
         indices: Indices | None = None,
         memories: dict[str, Memory] | None = None,
+        keeps_objects: bool = False,
     ) -> None:
         self.kind = kind
         self.memo = memo
@@ -67,7 +71,7 @@ class ObjectCache:
         self.predecessors = Predecessors()
         self.leaving = Leaving()
         self._held: dict[ObjectState, Lane] | None = None
-        self._is_standby = False
+        self._keeps_objects = keeps_objects
         self._memories = {} if memories is None else memories
         self._queue = queue
         self.versions = Versions(consistency_timeout=consistency_timeout)
@@ -87,8 +91,8 @@ class ObjectCache:
         Returns the object's key in the cache: its uid, or its name where an aggregated API has no uids.
         """
         uid = obj.uid or obj.key
-        if self._is_standby:
-            self._observe_on_standby(uid, type, obj)
+        if not self._queue.owns(uid):
+            self._follow(uid, type, obj)
             return uid
         state = self.objects.get(uid)
         if state is None:
@@ -102,7 +106,7 @@ class ObjectCache:
             state.rewind()
         if type is None and version <= state.seen_version:
             return uid  # listed again, unchanged
-        state.see(version, obj if self.keeps_objects or self.kind.handlers.keep_objects else None)
+        state.see(version, obj if self._keeps_objects or self.kind.handlers.keep_objects else None)
         if type == "DELETED":
             self.objects.pop(uid, None)
         elif version <= state.version and not (self.kind.handlers.needs_own_writes or has_left):
@@ -117,7 +121,7 @@ class ObjectCache:
         uid = obj.key
         state = self.objects.get(uid)
         if state is None:
-            state = self._add(uid, obj, initial=type in _INITIAL or self._is_standby)
+            state = self._add(uid, obj, initial=type in _INITIAL or not self._queue.owns(uid))
             self.predecessors.lend(state)  # index functions see the memo
         return state
 
@@ -127,28 +131,37 @@ class ObjectCache:
         self.objects[uid] = state
         return state
 
-    def _observe_on_standby(self, uid: str, type: str | None, obj: RawObject) -> None:
-        """Keep the newest state of an object, as if it came from the list of the moment when the operator is active."""
+    def _follow(self, uid: str, type: str | None, obj: RawObject) -> None:
+        """Keep the newest state of an object that is not handled here, as if it came from the list of the takeover."""
         if type in ("DELETED", LEFT):
-            if uid in self.objects:
-                self._drop(self.objects[uid])
+            self._drop(uid)
             return
         state = self.objects.get(uid) or self._add(uid, obj, initial=True)
         version = self.versions.number(state, type, obj.resource_version)
-        if type is not None or version > state.seen_version:
-            state.see(version, obj if self.kind.handlers.reconciles else None)
-            state.take_events()
-            self._push(state, WatchEvent(None, version, obj), Lane.INITIAL)
+        if version > state.seen_version:
+            state.keep(None if self.kind.handlers.is_index_only else obj, version)
 
-    def _drop(self, state: ObjectState) -> None:
-        del self.objects[state.uid]
-        self.versions.forget(state.uid)
-        if self._held is not None:
-            self._held.pop(state, None)
+    def _drop(self, uid: str) -> None:
+        """Drop an object that is gone, or has left the selector: its owner has handled that."""
+        state = self.objects.pop(uid, None)
+        if state is not None:
+            self.versions.forget(uid)
+            # What is still being done for it here, while its shard is drained, is told.
+            state.push(WatchEvent("DELETED", state.seen_version, state.last_object), replace=False)
+
+    def take_over(self, state: ObjectState) -> None:
+        """Handle an object that was followed, as if it came from an initial list."""
+        obj = state.last_object
+        if obj is None:
+            return
+        state.restart()
+        if not (self._keeps_objects or self.kind.handlers.keep_objects):
+            state.keep(None, state.seen_version)
+        self._push(state, WatchEvent(None, state.seen_version, obj), Lane.INITIAL)
 
     def handles(self, key: str) -> bool:
         """Check whether an object with this key is to be handled here, not by others."""
-        return not self._is_standby
+        return self._queue.owns(key)
 
     def forget_left(self, state: ObjectState) -> None:
         """Forget an object that has left the selector of the watch, if it has, as nothing is left to do for it."""
@@ -160,8 +173,8 @@ class ObjectCache:
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list: what is cached and not listed was deleted unseen."""
         for state in [state for uid, state in self.objects.items() if uid not in listed]:
-            if self._is_standby:
-                self._drop(state)
+            if not self._queue.owns(state.uid):
+                self._drop(state.uid)
                 continue
             del self.objects[state.uid]
             self._push(state, WatchEvent("DELETED", state.version, body=self._last_state(state)), Lane.FRESH)
@@ -200,17 +213,8 @@ class ObjectCache:
         """Keep objects from being queued, until :meth:`release`."""
         self._held = {}
 
-    def stand_by(self) -> None:
-        """Keep objects for an operator on standby, in their newest states, until :meth:`release`.
-
-        Objects that are deleted meanwhile are dropped: another operator has handled that.
-        """
-        self._held = {}
-        self._is_standby = True
-
     def release(self) -> None:
         """Queue the objects that were held, as far as they have pending watch events."""
-        self._is_standby = False
         held, self._held = self._held, None
         for state, lane in (held or {}).items():
             if state.events:

@@ -191,8 +191,8 @@ class ObjectState:
         if not self.gone:
             self.cache.requeue(self)
 
-    def keep(self, obj: RawObject, version: int) -> None:
-        """Keep the newest state as the server has sent it: it may have to be handled later."""
+    def keep(self, obj: RawObject | None, version: int) -> None:
+        """Keep the newest state as the server has sent it, if it may have to be handled later."""
         self.last_object = obj
         self.seen_version = version
 

@@ -1,4 +1,4 @@
-"""What reconciles objects, wired together from its parts."""
+"""What an operator consists of, wired together: the parts that live as long as it does, and what reconciles objects."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
+from trioperator._concurrency.core_tasks import CoreTasks
 from trioperator._coordination.leadership import Leadership
 from trioperator._coordination.pauses import Pauses
 from trioperator._coordination.peerings import Peerings
 from trioperator._handling.arguments.indexing import Indices
 from trioperator._handling.arguments.reconciling import ReconcileHandler
-from trioperator._handling.calls.invoke import Invoker
+from trioperator._handling.calls.invoke import Clients, Invoker
+from trioperator._handling.calls.thread_limiter import ThreadLimiter
 from trioperator._handling.guard import guarded
 from trioperator._handling.handlers.handler import Activity
 from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
@@ -26,21 +28,32 @@ from trioperator._model.keyed_digest import FieldDigests
 from trioperator._reconciling.applying import Applier
 from trioperator._reconciling.level_reconciler import LevelReconciler
 from trioperator._reconciling.watches import RelatedWatches
+from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.causes import CauseFactory, Essences
 from trioperator._runtime.daemons.loops import DaemonLoops
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.execution import Executor
 from trioperator._runtime.indexing import Indexing
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.kind import Memory
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.progress.records import RecordStore
 from trioperator._runtime.reconciler import Reconciler
+from trioperator._runtime.sharding import ShardRouter
 from trioperator._runtime.takeover import Takeover
+from trioperator._runtime.watching.targets import Requirements
 from trioperator._runtime.watching.view import Stage, Unindexed
+from trioperator._runtime.watching.watch_manager import WatchManager
+from trioperator._runtime.watching.watch_set import WatchSet
 from trioperator._runtime.workqueue import WorkQueue
+from trioperator._supervisor.activities import Activities
+from trioperator._supervisor.health import Health
 from trioperator._supervisor.plan import Plan
+from trioperator._supervisor.shutdown import InFlight, Shutdown
+from trioperator._supervisor.signals import HINT
+from trioperator._telemetry.inspector import Inspector
+from trioperator.client.session import Session
 from trioperator.errors import ConfigError
 from trioperator.settings import OperatorSettings
 
@@ -48,6 +61,76 @@ if TYPE_CHECKING:
     from trioperator._telemetry.instruments import Instruments
     from trioperator._telemetry.tracing import Tracing
     from trioperator._webhooks.service import Admission
+
+
+class Operator(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """The parts of an operator that live as long as it does. None of them runs by itself: see the tree of tasks."""
+
+    plan: Plan
+    stop: Shutdown
+    pauses: Pauses
+    core: CoreTasks
+    indices: Indices
+    work: InFlight
+    instruments: Instruments | None
+    make_invoker: Callable[..., Invoker]
+    activities: Activities
+    session: Session
+    inspector: Inspector
+    health: Health
+
+
+def build_operator(plan: Plan) -> Operator:
+    """Build the parts of an operator that live as long as it does. Raises ConfigError."""
+    stop, core, indices = Shutdown(lambda: plan.settings.process.grace), CoreTasks(), plan.registry.make_indices()
+    work = InFlight(stop, hint=HINT if plan.handle_signals else "")
+    instruments = _make_instruments(plan)
+    pauses = Pauses(_get_announcer(instruments))
+
+    def make_invoker(threads: int | None = None, *, connected: bool = True) -> Invoker:
+        return _make_invoker(plan, work, instruments, threads=threads, clients=session.clients if connected else None)
+
+    activities = Activities(plan, indices, make_invoker)
+    session = Session(
+        activities.make_login,
+        settings=plan.settings,
+        transport=plan.transport,
+        fence=pauses.check_write,
+        wrap=None if instruments is None else instruments.wrap_client,
+    )
+    inspector = Inspector(plan.settings, pauses, work.running, instruments, plan.registry)
+    return Operator(
+        plan=plan,
+        stop=stop,
+        pauses=pauses,
+        core=core,
+        indices=indices,
+        work=work,
+        instruments=instruments,
+        make_invoker=make_invoker,
+        activities=activities,
+        session=session,
+        inspector=inspector,
+        health=Health(inspector, stop, core),
+    )
+
+
+def _make_invoker(
+    plan: Plan, work: InFlight, instruments: Instruments | None, *, threads: int | None, clients: Clients | None
+) -> Invoker:
+    execution = plan.settings.execution
+    limiter = ThreadLimiter(threads or execution.max_workers)
+    make = Invoker if instruments is None else instruments.make_invoker
+    return make(limiter=limiter, backoff=execution.default_backoff, running=work.running, clients=clients)
+
+
+def _get_announcer(instruments: Instruments | None) -> Callable[[], None]:
+    """Return what tells those who watch the operator live that something has changed."""
+    return _announce_nothing if instruments is None else instruments.announce
+
+
+def _announce_nothing() -> None:
+    """Do nothing: nobody watches."""
 
 
 class Reconciling(msgspec.Struct, frozen=True, eq=False):
@@ -77,6 +160,37 @@ def build_read_caches(plan: Plan, indices: Indices, invoker: Invoker) -> ReadCac
     related = RelatedWatches(handlers, settings=plan.settings, indices=indices, memo=plan.memo)
     indexing = Indexing(indices, invoker, causes=_build_records(plan.settings)[1])
     return ReadCaches(indexing, related, plan.settings.queueing.backlog_limit)
+
+
+def build_watch_manager(
+    operator: Operator,
+    client: ApiClient,
+    router: ShardRouter,
+    reads: ReadCaches,
+    unindexed: WorkQueue[Unindexed],
+    *,
+    admission: Admission | None,
+    memories: dict[str, Memory],
+) -> WatchManager:
+    """Build what watches for an operator. *memories* are what it remembers of objects from before a pause."""
+    plan, settings = operator.plan, operator.plan.settings
+    make_cache = functools.partial(
+        ObjectCache,
+        queue=router,
+        memo=plan.memo,
+        consistency_timeout=settings.persistence.consistency_timeout,
+        backlog_limit=settings.queueing.backlog_limit,
+        indices=operator.indices,
+        memories=memories,
+        keeps_objects=settings.leadership.shards > 1,
+    )
+    stage, announce = reads.make_stage(unindexed, operator.instruments), _get_announcer(operator.instruments)
+    daemons, active = router.daemons, router.active
+    watches = WatchSet(client, stage, make_cache=make_cache, daemons=daemons, active=active, announce=announce)
+    requirements = Requirements.of(plan.registry, settings)
+    return WatchManager(
+        client, watches, requirements=requirements, related=reads.related, scope=plan.scope, webhooks=admission
+    )
 
 
 def _build_records(settings: OperatorSettings) -> tuple[Essences, CauseFactory, RecordStore]:
@@ -132,30 +246,23 @@ def check_webhooks(plan: Plan) -> None:
                 get_logger("trioperator.webhooks").warning("%s", problem)
 
 
-def build_admission(
-    plan: Plan,
-    client: ApiClient,
-    invoker: Invoker,
-    *,
-    indices: Indices,
-    find: Callable[[str], ObjectState | None],
-    stopping: trio.Event,
-    instruments: Instruments | None = None,
-) -> Admission:
-    """Build the webhooks of an operator. *find* returns the state of a watched object by its uid."""
+def build_admission(operator: Operator, client: ApiClient) -> Admission:
+    """Build the webhooks of an operator."""
     from trioperator._webhooks.converter import Converter
     from trioperator._webhooks.reviewer import Reviewer
     from trioperator._webhooks.service import Admission
 
+    plan, settings, instruments = operator.plan, operator.plan.settings, operator.instruments
+    indices, invoker = operator.indices, operator.make_invoker(settings.admission.max_workers)
+
     def find_memo(uid: str | None) -> Callable[[], Any]:
-        state = None if uid is None else find(uid)
+        state = None if uid is None else operator.inspector.find_state(uid)
         return functools.partial(copy.copy, plan.memo) if state is None else state.get_memo
 
     handlers, conversions = plan.registry.admission_handlers(), plan.registry.conversion_handlers()
-    reviewer = Reviewer(handlers, invoker, indices=indices, find_memo=find_memo, settings=plan.settings.admission)
+    reviewer = Reviewer(handlers, invoker, indices=indices, find_memo=find_memo, settings=settings.admission)
     converter = Converter(conversions, invoker, indices=indices, find_memo=find_memo)
-    settings = plan.settings
-    has_replicas = settings.leadership.expects_replicas
+    stopping, has_replicas = operator.stop.requested, settings.leadership.expects_replicas
     admission = Admission(client, settings.admission, reviewer, converter, stopping=stopping, has_replicas=has_replicas)
     if plan.replace_webhook_server is not None:
         admission.server = plan.replace_webhook_server(admission.server)
@@ -165,7 +272,7 @@ def build_admission(
     return admission
 
 
-def make_instruments(plan: Plan) -> Instruments | None:
+def _make_instruments(plan: Plan) -> Instruments | None:
     """Return what counts and traces what the operator does; None without metrics and traces. Raises ConfigError."""
     live, make = plan.live_view_endpoint is not None or plan.live_view_app is not None, plan.instruments
     if make is None:

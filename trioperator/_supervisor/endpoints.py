@@ -12,12 +12,16 @@ from trioperator._telemetry.inspector import Inspector
 
 
 class Endpoints:
-    """The endpoints of one operator that live as long as it does. Their servers are imported only if they are used."""
+    """The endpoints of one operator that live as long as it does. Their servers are imported only if they are used.
 
-    def __init__(self, plan: Plan, health: Health, parts: Inspector) -> None:
+    The live view shows the tree of tasks below *root*.
+    """
+
+    def __init__(self, plan: Plan, health: Health, parts: Inspector, *, root: trio.lowlevel.Task) -> None:
         self._plan = plan
         self._health = health
         self._parts = parts
+        self._root = root
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Started when all of them are listening. Raises ConfigError if one cannot."""
@@ -49,11 +53,7 @@ class Endpoints:
         from trioperator._endpoints.live_view.app import live_view_app
 
         app = self._plan.live_view_app or live_view_app(token=self._plan.live_view_token)
-        root = trio.lowlevel.current_task()
-        for _ in range(2):  # the task of the endpoints is a child of the operator's
-            assert root.parent_nursery is not None
-            root = root.parent_nursery.parent_task
-        with app.showing(self._parts, root):
+        with app.showing(self._parts, self._root):
             async with trio.open_nursery() as nursery:
                 if self._plan.live_view_endpoint is not None:
                     from trioperator._endpoints.live_view.serving import serve_live_view

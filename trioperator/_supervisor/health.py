@@ -5,49 +5,48 @@ The texts are public: they contain no messages of errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import trio
 
 from trioperator._concurrency.core_tasks import CoreTasks
-from trioperator._coordination.pauses import Pauses
 from trioperator._endpoints.health import Check, HealthReport
 from trioperator._runtime.watching.readiness import describe_unwatched
 from trioperator._runtime.watching.reflector import Reflector
-from trioperator._runtime.watching.watch_manager import WatchManager
 from trioperator._supervisor.shutdown import Shutdown
+from trioperator._telemetry.inspector import Inspector
 
 if TYPE_CHECKING:
     from trioperator._webhooks.service import Admission
 
 # Periods without progress after which a watch counts as dead.
 _PERIODS = 2
+# At most this many problems of a ready operator are logged and shown by probes.
+_MAX_PROBLEMS = 20
 
 
 class Health:
     """The health of an operator. Nothing is done for it but on request."""
 
-    def __init__(self, pauses: Pauses, stop: Shutdown, core: CoreTasks) -> None:
-        self._pauses = pauses
+    def __init__(self, parts: Inspector, stop: Shutdown, core: CoreTasks) -> None:
+        self._parts = parts
         self._stop = stop
-        self._manager: WatchManager | None = None
-        self._admission: Admission | None = None
         self._core = core
-        self._started = False
+        self._admission: Admission | None = None
         self._ready = False
 
-    def update_watches(self, manager: WatchManager) -> None:
-        """Take the watches of the operator, which are others after a pause."""
-        self._manager = manager
-
-    def update_admission(self, admission: Admission) -> None:
-        """Take the webhooks of the operator."""
+    def update_admission(self, admission: Admission | None) -> None:
+        """Take the webhooks of the operator, if it has any: they begin when it has logged in."""
         self._admission = admission
 
-    def announce(self) -> None:
-        """Record that the operator is ready: it handles, or stands by to handle, what could be listed."""
-        self._started = True
+    @property
+    def problems(self) -> Sequence[str]:
+        """What a ready operator does not handle, in one sentence each."""
+        problems = () if self._parts.manager is None else self._parts.manager.problems
+        problems += () if self._admission is None else self._admission.problems
+        more = len(problems) - _MAX_PROBLEMS
+        return problems if more <= 0 else (*problems[:_MAX_PROBLEMS], f"And {more} more.")
 
     def report(self) -> HealthReport:
         """Return what the probes say now."""
@@ -70,10 +69,11 @@ class Health:
             yield Check("shutdown", "the operator is stopping")
             return
         waiting = [] if self._ready else [name for name, reflector in self._reflectors() if not _is_listed(reflector)]
-        self._ready = self._ready or (self._started and not waiting)
-        yield Check("startup", "" if self._started else "the operator is starting")
-        if self._pauses.reasons:
-            yield Check("active", f"it stands by {' and '.join(self._pauses.reasons)}", fatal=False)
+        has_started, reasons = self._parts.ready, self._parts.pauses.reasons
+        self._ready = self._ready or (has_started and not waiting)
+        yield Check("startup", "" if has_started else "the operator is starting")
+        if reasons:
+            yield Check("active", f"it stands by {' and '.join(reasons)}", fatal=False)
         for name, reflector in self._reflectors():
             problem = " ".join(describe_unwatched("it", reflector)).rstrip(".")
             if reflector.status.is_synced and reflector.status.trouble is not None:
@@ -81,11 +81,11 @@ class Health:
             yield Check(f"watch {name}", problem, fatal=name in waiting)
         for problem in () if self._admission is None else self._admission.managed_problems:
             yield Check("webhooks", problem.rstrip("."))
-        for problem in () if self._manager is None else self._manager.unserved_problems():
+        for problem in () if self._parts.manager is None else self._parts.manager.unserved_problems():
             yield Check("handlers", problem.rstrip("."), fatal=False)
 
     def _reflectors(self) -> Iterator[tuple[str, Reflector]]:
-        return iter(()) if self._manager is None else self._manager.watches.reflectors()
+        return iter(()) if self._parts.watches is None else self._parts.watches.reflectors()
 
 
 def _is_listed(reflector: Reflector) -> bool:

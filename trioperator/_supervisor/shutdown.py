@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import trio
@@ -49,13 +50,14 @@ async def wait_flag(flag: trio.Event | threading.Event) -> None:
 
 
 class Shutdown:
-    """Request to stop the operator, and its deadline."""
+    """Request to stop the operator, its deadline, and the error that is its reason, if one is."""
 
     def __init__(self, grace: Callable[[], float]) -> None:
         self.requested = trio.Event()
         self.everything = trio.CancelScope()
         self.cleaning = trio.CancelScope(shield=True)  # gets its deadline when it is entered
         self.deadline: float | None = None
+        self.failure: Exception | None = None
         self.requested_at = -math.inf
         self._grace = grace
         self._starting: trio.CancelScope | None = None
@@ -69,6 +71,11 @@ class Shutdown:
         self.requested.set()
         if self._starting is not None:
             self._starting.cancel(reason=reason)
+
+    def fail(self, error: Exception) -> None:
+        """Request a stop in order for an error, which is to be raised when everything has stopped."""
+        self.failure = self.failure or error
+        self.request("an error")
 
     def end_at_once(self, reason: str) -> None:
         """Cancel everything, also what cleans up."""
@@ -110,18 +117,26 @@ def unwrap_group(error: BaseException) -> BaseException:
     return error
 
 
+class Limits(NamedTuple):
+    """Until when, on Trio's clock, reconciles and daemons may go on while they are drained."""
+
+    workers_until: float = math.inf
+    daemons_until: float = math.inf
+
+    @classmethod
+    def within(cls, seconds: float) -> Limits:
+        """Return the limits by which all ends in time: daemons first, as a reconcile stores their last patches."""
+        now = trio.current_time()
+        return cls(now + seconds * _WORKERS_SHARE, now + seconds * _DAEMONS_SHARE)
+
+
 def drain(
     queue: WorkQueue[ObjectState], daemons: DaemonManager, *, seconds: float, reason: DaemonStoppingReason
-) -> tuple[float, float]:
-    """Limit how long objects are handled. Daemons end first: what they want stored takes a reconcile.
-
-    Returns until when, on Trio's clock, reconciles and daemons may go on.
-    """
-    now = trio.current_time()
-    workers_until, daemons_until = now + seconds * _WORKERS_SHARE, now + seconds * _DAEMONS_SHARE
-    queue.give_up_at(workers_until)
-    daemons.stop_all(reason, give_up_at=daemons_until)
-    return workers_until, daemons_until
+) -> None:
+    """Limit how long objects are handled: all ends within some seconds."""
+    limits = Limits.within(seconds)
+    queue.give_up_at(limits.workers_until)
+    daemons.stop_all(reason, give_up_at=limits.daemons_until)
 
 
 class Busy(Protocol):
@@ -139,33 +154,41 @@ class Awaited(msgspec.Struct, frozen=True, order=True):
 
 
 class InFlight:
-    """What an operator is at: calls of handlers, and objects that are reconciled; and until when, if it stops."""
+    """What an operator is at: calls of handlers, and objects that are reconciled; and until when, if it stops.
 
-    def __init__(self, stop: Shutdown) -> None:
+    *hint* says how to end it at once.
+    """
+
+    def __init__(self, stop: Shutdown, *, hint: str) -> None:
         self.running: dict[Attempt, RunningCall] = {}
         self._stop = stop
-        self._queue: Busy | None = None
-        self._workers_until = self._daemons_until = math.inf
+        self._hint = hint
+        self._draining: tuple[Busy, ...] = ()
+        self._limits = Limits()
 
-    def limit(self, queue: Busy, *, workers_until: float, daemons_until: float) -> None:
-        """Take the limits of what is at work in the queue, and of daemons, on Trio's clock."""
-        self._queue = queue
-        self._workers_until, self._daemons_until = workers_until, daemons_until
+    def limit(self, queue: Busy, limits: Limits) -> None:
+        """Take the limits of what is at work in a queue, and of daemons."""
+        self._draining, self._limits = (queue,), limits
+
+    async def report(self) -> None:
+        """Log what is waited for, every few seconds until cancelled."""
+        await report_awaited(self.list_awaited, hint=self._hint)
 
     def list_awaited(self) -> list[Awaited]:
         """Return what the operator waits for while it stops: calls of handlers, and other work on objects."""
         awaited = [Awaited(str(call), self._find_limit(call.handler)) for call in self.list_calls()]
         called = {ref["uid"] for call in self.list_calls() if (ref := call.logger.object_ref) is not None}
-        for state in () if self._queue is None else self._queue.at_work:
+        for state in itertools.chain.from_iterable(queue.at_work for queue in self._draining):
             if state.uid not in called:
                 name = f"the state of {describe_ref(state.ref)} to be stored"
-                awaited += [Awaited(name, self._workers_until)]
+                awaited += [Awaited(name, self._limits.workers_until)]
         return awaited
 
     def _find_limit(self, handler: Handler) -> float:
         if isinstance(handler, ActivityHandler):
             return self._stop.cleaning.deadline
-        return self._daemons_until if isinstance(handler, SpawningHandler) else self._workers_until
+        is_daemon = isinstance(handler, SpawningHandler)
+        return self._limits.daemons_until if is_daemon else self._limits.workers_until
 
     def list_calls(self) -> list[RunningCall]:
         """Return the calls in progress, except for probes. May be called in any thread."""

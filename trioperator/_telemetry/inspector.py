@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sized
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from trioperator._coordination.pauses import Pauses
 from trioperator._handling.calls.invoke import Attempt, RunningCall
 from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator._logs import describe_ref
 from trioperator._runtime.object_state import ObjectState
-from trioperator._runtime.reconciler import Reconciler
+from trioperator._runtime.sharding import ShardRouter
 from trioperator._runtime.watching.watch_manager import WatchManager
 from trioperator._runtime.watching.watch_set import WatchSet
-from trioperator._runtime.workqueue import QueuedItem
 from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
     from trioperator._telemetry.instruments import Instruments
 
 
-class Queued(Protocol):
-    """A work queue, or several."""
-
-    def items(self) -> Iterator[QueuedItem[ObjectState]]: ...
-
-
 class Inspector:
-    """Parts of one operator. The queue, the watches and the daemons are others after a pause, and None on start."""
+    """Parts of one operator. The watches and the shards, with what is queued, are others after a pause."""
 
     def __init__(
         self,
@@ -42,22 +35,13 @@ class Inspector:
         self.pauses = pauses
         self.running = running
         self.instruments = instruments
-        self.queue: Queued | None = None
+        self.shards = ShardRouter(1)
         self.manager: WatchManager | None = None
-        self.daemons: Sized | None = None
-        self.find_reconciler: Callable[[ObjectState], Reconciler | None] = lambda state: None
         self.ready = False
 
-    def replace(
-        self,
-        queue: Queued,
-        manager: WatchManager,
-        daemons: Sized,
-        find_reconciler: Callable[[ObjectState], Reconciler | None],
-    ) -> None:
+    def replace(self, shards: ShardRouter, manager: WatchManager) -> None:
         """Take new parts."""
-        self.queue, self.manager, self.daemons = queue, manager, daemons
-        self.find_reconciler = find_reconciler
+        self.shards, self.manager = shards, manager
         self._announce_change()
 
     @property
@@ -65,10 +49,14 @@ class Inspector:
         """The watches of the operator."""
         return None if self.manager is None else self.manager.watches
 
+    def find_state(self, uid: str) -> ObjectState | None:
+        """Return the cached state of an object, if it is watched."""
+        return None if self.watches is None else self.watches.find(uid)
+
     def requeue(self, uid: str) -> str | None:
         """Reconcile an object as if all that it waits for were due. Returns what was done; None if nothing."""
-        state = None if self.watches is None else self.watches.find(uid)
-        reconciler = None if state is None else self.find_reconciler(state)
+        state = self.find_state(uid)
+        reconciler = None if state is None else self.shards.find_reconciler(state)
         if state is None or reconciler is None or not reconciler.expedite(state):
             return None
         return f"{describe_ref(state.ref)} is requeued"
@@ -84,7 +72,7 @@ class Inspector:
         return f"{', '.join(cancelled)} is cancelled" if cancelled else None
 
     def announce(self) -> None:
-        """Record that the operator is ready."""
+        """Record that the operator is ready: it handles, or stands by to handle, what could be listed."""
         self.ready = True
         self._announce_change()
 

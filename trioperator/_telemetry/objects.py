@@ -42,7 +42,7 @@ class _Queue:
     def __init__(self, parts: Inspector) -> None:
         self._parts = parts
         self._now = trio.current_time()
-        self._items = {} if parts.queue is None else {item.item: item for item in parts.queue.items()}
+        self._items = {item.item: item for item in parts.shards.items()}
 
     def item(self, state: ObjectState) -> QueuedItem[ObjectState] | None:
         return self._items.get(state)
@@ -51,7 +51,7 @@ class _Queue:
         return next((state for state in self._items if state.uid == uid), None)
 
     def is_failing(self, state: ObjectState) -> bool:
-        reconciler = self._parts.find_reconciler(state)
+        reconciler = self._parts.shards.find_reconciler(state)
         return reconciler is not None and (reconciler.has_failed(state) or reconciler.is_retrying(state))
 
     def describe(self, state: ObjectState) -> dict[str, Any]:
@@ -108,8 +108,7 @@ def _describe_row(queue: _Queue, cache: Cache, state: ObjectState) -> dict[str, 
 def find_object(parts: Inspector, *, uid: str = "", wanted: ObjectFilter | None = None, name: str = "") -> str | None:
     """Return the uid of a known object: one that is in the cache, or still at work. By its uid, else by its names."""
     if uid:
-        cached = None if parts.watches is None else parts.watches.find(uid)
-        return uid if cached is not None or _Queue(parts).find(uid) is not None else None
+        return uid if parts.find_state(uid) is not None or _Queue(parts).find(uid) is not None else None
     if wanted is None or not name:
         return None
     return next((state.uid for _, state in _select(parts, wanted) if state.name == name), None)
@@ -118,10 +117,10 @@ def find_object(parts: Inspector, *, uid: str = "", wanted: ObjectFilter | None 
 def describe_object(parts: Inspector, uid: str) -> dict[str, Any] | None:
     """Return all that is known of an object; None if nothing is."""
     queue = _Queue(parts)
-    state = (None if parts.watches is None else parts.watches.find(uid)) or queue.find(uid)
+    state = parts.find_state(uid) or queue.find(uid)
     if state is None:
         return None
-    reconciler = parts.find_reconciler(state)
+    reconciler = parts.shards.find_reconciler(state)
     handling = _NO_HANDLING if reconciler is None else reconciler.inspect(state)
     resource = state.cache.kind.resource
     return {

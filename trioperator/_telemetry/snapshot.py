@@ -143,7 +143,7 @@ def name_object(ref: ObjectRef) -> str:
 
 def describe_queue(parts: Inspector) -> dict[str, Any]:
     """Return how many objects are at work, queued and due later, and those that are reconciled next."""
-    items = [] if parts.queue is None else list(parts.queue.items())
+    items = list(parts.shards.items())
     now = trio.current_time()
     waiting = [item for item in items if not item.at_work]
     first = heapq.nsmallest(_MAX_OBJECTS, waiting, key=lambda item: _due(item, now))

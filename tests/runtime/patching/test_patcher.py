@@ -43,6 +43,9 @@ FINALIZER = "example.com/f"
 
 
 class NoQueue:
+    def owns(self, uid: str) -> bool:
+        return True
+
     def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None:
         raise AssertionError
 

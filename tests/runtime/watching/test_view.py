@@ -61,6 +61,9 @@ class Readings:
 class NoQueue:
     """A work queue of handlers, which are none here."""
 
+    def owns(self, uid: str) -> bool:
+        return True
+
     def add(self, item: Any, lane: Lane = Lane.FRESH) -> None: ...
 
 

@@ -1,4 +1,4 @@
-"""The index gate: objects are handled when the indices are complete, and the operator is active.
+"""The index gate: objects are handled when the indices are complete.
 
 A kind that cannot be listed holds up only those kinds whose handlers declare an index of it.
 """
@@ -22,41 +22,31 @@ _PATIENCE = 120.0
 
 
 class IndexGate:
-    """Keeps objects from being handled on standby, and until all objects that are to be indexed are.
+    """Keeps objects from being handled until all objects that are to be indexed are.
 
-    ``opened`` is set when the indices are complete, except for kinds that cannot be listed; ``active`` at the end of
-    the standby.
+    ``opened`` is set when the indices are complete, except for kinds that cannot be listed.
     """
 
     def __init__(self) -> None:
         self.opened = trio.Event()
         self.opened.set()
-        self.active = trio.Event()
         self._held: list[ObjectCache] = []
         self._incomplete: set[ObjectCache] = set()  # their first lists are not in the indices yet
         self._unlistable: set[ObjectCache] = set()  # of these, the ones that wait for a list in vain
 
     def hold(self, nursery: trio.Nursery, watches: Collection[tuple[ObjectCache, Reflector]]) -> None:
-        """Keep the objects of new watches waiting, on standby or if there is anything to be indexed before."""
+        """Keep the objects of new watches waiting if there is anything to be indexed before."""
         indexed = [(cache, reflector) for cache, reflector in watches if cache.kind.handlers.indices]
-        if self.active.is_set() and not indexed and not self._incomplete:
+        if not indexed and not self._incomplete:
             return
         for cache, _ in watches:
-            if self.active.is_set():
-                cache.hold()
-            else:
-                cache.stand_by()
+            cache.hold()
             self._held.append(cache)
         for cache, reflector in indexed:
             self._incomplete.add(cache)
             nursery.start_soon(self._await_list, cache, reflector, name=f"await indices of {reflector.path}")
         if indexed and self.opened.is_set():
             self.opened = trio.Event()
-        self._release()
-
-    def activate(self) -> None:
-        """End the standby."""
-        self.active.set()
         self._release()
 
     async def _await_list(self, cache: ObjectCache, reflector: Reflector) -> None:
@@ -90,8 +80,6 @@ class IndexGate:
         if self._incomplete - self._unlistable:
             return
         self.opened.set()
-        if not self.active.is_set():
-            return
         missing = _index_names(*self._incomplete)
         held, self._held = self._held, []
         for cache in held:

@@ -47,8 +47,8 @@ class Related(Protocol):
 class WatchManager:
     """Adjusts the watches of an operator to what its handlers require, and the cluster has.
 
-    Objects are held until :meth:`activate`. *webhooks* get the resource kinds of the cluster when they are known, and
-    whenever they have changed. ``watches`` are for those who look at them.
+    *webhooks* get the resource kinds of the cluster when they are known, and whenever they have changed. What looks at
+    the operator looks at ``watches``.
     """
 
     def __init__(
@@ -94,10 +94,6 @@ class WatchManager:
             while True:
                 await self._changed.wait()
                 self._adjust(intake)
-
-    def activate(self) -> None:
-        """Let objects be handled."""
-        self.watches.gate.activate()
 
     @property
     def problems(self) -> tuple[str, ...]:

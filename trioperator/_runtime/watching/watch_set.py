@@ -69,12 +69,14 @@ class WatchSet:
         *,
         make_cache: Callable[[Kind], ObjectCache],
         daemons: StopsDaemons,
+        active: trio.Event,
         announce: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._stage = stage
         self._make_cache = make_cache
         self._daemons = daemons
+        self._active = active
         self._announce = announce
         self.gate = IndexGate()
         self._watches: dict[Key, _Watch] = {}
@@ -220,7 +222,7 @@ class WatchSet:
         view.adjust(target.related)
         checker = None
         if target.inferred:
-            checker = DeletionChecker(self._client, key.resource, view, target.configured, active=self.gate.active)
+            checker = DeletionChecker(self._client, key.resource, view, target.configured, active=self._active)
         path = key.resource.get_path(namespace=key.namespace)
         callbacks = Callbacks(view.rewind, functools.partial(self._distrust, path), self._announce)
         client = self._select_client(target, target.parameters)
