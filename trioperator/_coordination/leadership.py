@@ -1,8 +1,35 @@
 """Leadership: of all replicas of an operator, only the holder of a Lease handles objects.
 
-The others are standbys: they watch, and take over when the lease is released or has expired. A leader that cannot renew
-its lease in time is paused before another one may take over, and is a candidate again. Limits count from the last
-successful renewal, by the clock of this process. A process that was suspended sends no write when it wakes.
+Theory of operation
+===================
+
+A candidate is in one of these states:
+
+========= ======================= ========================================== ======================================
+state     the operator            does                                       leaves it
+========= ======================= ========================================== ======================================
+standby   is paused               reads the lease every retry period, or     when it has written its name into the
+                                  when it expires                            lease: it is the leader
+leader    is active, and may      writes the lease every retry period;       ``renew_deadline`` after the last
+          write until the renew   repeats it after errors                    success; when others hold the lease
+          deadline
+lost      is paused at once       nothing: it is a standby again             at once
+released  is paused at once, as   gives the lease back, once                 never: the operator has stopped
+          nothing is handled
+========= ======================= ========================================== ======================================
+
+What makes two leaders impossible is an order of times. The leader counts from the moment when it began the last
+successful renewal. That is before the server stored it, and so before any other candidate saw it::
+
+    renewal begins    renew deadline: writes are refused,      the lease expires for others:
+    |                 what is being handled is cancelled       one of them takes over
+    0 s               10 s                                     15 s at the earliest
+
+Each process measures these times by its own clock, as durations: clocks of machines are never compared. Three things
+can still go wrong, and each has its answer. The process is suspended, and wakes after another one has taken over: so
+every write and every call of a handler compares the time with the deadline first, as the task that waits for it may run
+after others. A response is lost: the lease counts as not renewed, the next write conflicts with the lost one, and the
+lease is read before the one after that. Somebody changes the lease by hand: each write tests the resource version.
 """
 
 from __future__ import annotations
@@ -59,6 +86,7 @@ class Leadership:
 
     async def release(self) -> None:
         """Release the lease, if it is held. Call it when nothing is being handled: others take over at once."""
+        # First, so that nobody writes once the request is on its way: it may be granted before its response comes.
         self._pauses.pause(_OWNER, f"as it has released the {self._lease}", at_once=True)
         with trio.move_on_after(_RELEASE_TIMEOUT, shield=True) as scope:
             try:
@@ -88,6 +116,7 @@ class Leadership:
         """Renew the lease until it is lost."""
         held = True
         while held:
+            # Each renewal moves the deadline. Every write compares the time with it, so no task has to wake up first.
             deadline = self._lease.renewed_at + self._settings.renew_deadline
             self._pauses.resume(_OWNER, until=deadline)
             with trio.move_on_at(deadline) as scope:
