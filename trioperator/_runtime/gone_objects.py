@@ -58,6 +58,6 @@ class GoneObjects:
 
 
 def _may_have_left(state: ObjectState) -> bool:
-    """Check whether an object that is gone may exist still, without matching the selectors of the settings any more."""
+    """Check whether an object that is gone may still exist, but no longer match the selectors of the settings."""
     is_deleted = bool(((state.body or {}).get("metadata") or {}).get("deletionTimestamp"))
     return state.cache.kind.selected and not is_deleted

@@ -27,8 +27,8 @@ was begun with. They wait in ``events`` until the next reconcile takes them. Onl
 beside a reconcile: its handlers may be at work while a saver stores what is due. So each new body has a new
 ``revision``: who has waited compares it with the revision that it has decided by.
 
-Versions tell which of two states is newer. ``version`` is that of the newest known state, be it from the watch or from
-a response; ``seen_version`` that of the newest one from the watch. The response to an own write is known before its
+Versions tell which of two states is newer. The newest known state has ``version``, be it from the watch or from a
+response; the newest one that the watch has brought has ``seen_version``. The response to an own write is known before its
 watch event comes. That event is an *echo*, and is dropped for not being newer.
 """
 
@@ -197,7 +197,7 @@ class ObjectState:
         self.seen_version = version
 
     def see(self, version: int, obj: RawObject | None) -> None:
-        """Note a version that the watch has brought; keep *obj*, if given, unless that of a newer own write is kept."""
+        """Note a version that the watch has brought; keep *obj*, if given, unless a newer own write is kept."""
         self.seen_version = max(self.seen_version, version)
         if obj is not None and (version >= self.version or not self.cache.kind.handlers.reconciles):
             self.last_object = obj

@@ -15,7 +15,7 @@ kind
 is gone                                 daemons are stopped, optional delete handlers  Done, forgotten; RequeueAt,
                                         are called                                     open, for a retry
 is left to others: the operator stops,  what is unsaved is stored                      Done, idle
-or the kind is not handled any more
+or the kind is no longer handled
 had an error, and is to wait            nothing                                        RequeueAt, as it was
 is older than what is known to be done  it is read                                     Again, open; Done, idle,
 (or may be, before a cause is handled)                                                 where it is not found
@@ -36,7 +36,7 @@ has nothing to handle                   what is pending is stored               
 
 Unless that is Again, reconcile handlers are called, if there are any. While it only waits for their retries and
 resyncs, the object is idle: its body can be decoded again from what the cache has kept. With Done, an object that is
-gone, that has left the selector of its watch, or whose kind is not handled any more, is forgotten.
+gone, that has left the selector of its watch, or whose kind is no longer handled, is forgotten.
 
 An error concerns one object, and never leaves its reconcile: the object stays as it was, and is requeued with a
 backoff. A ``StaleError`` brings a newer state, and is Again.
@@ -232,7 +232,7 @@ class Reconciler:
         state.make_logger().warning(text, writes, backoff)
 
     def _forget(self, state: ObjectState) -> None:
-        """Forget an object that is gone, or is not handled any more. Its daemons forget it when they have ended."""
+        """Forget an object that is gone, or is no longer handled. Its daemons forget it when they have ended."""
         self._pending.forget(state)
         self._progress.forget(state)
         self._daemons.forget(state)
@@ -243,7 +243,7 @@ class Reconciler:
         self._index_wait.forget(state)
 
     def _has_left(self, state: ObjectState) -> bool:
-        """Check whether an object has left the selector of its watch, and nothing runs for it any more."""
+        """Check whether an object has left the selector of its watch, and nothing runs for it."""
         return state in state.cache.leaving and not self._daemons.handlers_of(state)
 
     def _fail(self, state: ObjectState, error: Exception) -> Result:

@@ -153,7 +153,7 @@ class Instruments:
 
 
 def name_kind(resource: Resource) -> str:
-    """Return the name of a kind, as that of its CRD."""
+    """Return the name of a kind, such as ``widgets.example.com``: its CRD has the same name."""
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 

@@ -102,7 +102,7 @@ class Patcher:
 
 
 def _is_overtaken(state: ObjectState, revision: int, response: Mapping[str, Any]) -> bool:
-    """Check whether a response is older than what is known by now, or the object is not handled here any more.
+    """Check whether a response is older than what is known by now, or the object is no longer handled here.
 
     Handlers are called, and the object is read, while a saver stores what is due. A read that comes after the write
     may have its response first. If the older one counted as the newest state, a change between them would be lost: the

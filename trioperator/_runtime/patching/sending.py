@@ -47,7 +47,7 @@ contributions are rejected        Each is sent alone. Those that are rejected ar
 they are forbidden                The same if a patch that changes nothing is allowed. Else it is not about
                                   them: nothing is dropped, and the error is raised.
 functions are rejected, with      What is to be merged is sent without functions, then the functions alone,
-what shares their request         then those of each contribution alone.
+what shares their request         then the functions of each contribution.
 a conditional request meets       Functions are applied again to the newest state. For a finalizer,
 another version                   ``StaleError`` is raised: the reconciler decides again.
 anything else                     It is raised. ``left`` is what is not stored yet, and is pending again.
