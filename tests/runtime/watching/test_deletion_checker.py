@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+import httpx
 import pytest
 import trio
 from trio.testing import MockClock
@@ -166,12 +167,12 @@ async def test_an_object_that_enters_is_created_or_resumed(
     on.resume("widgets", labels=GOLD, id="r", registry=bench.registry)(lambda **_: called.append("resume"))
     await bench.cluster.create(labelled("w", tier="gold" if handled else "silver"))
     async with bench.running():
-        await settle(100)
+        await settle(5)
     await relabel(bench, "silver")
     called.clear()
-    await settle(100)
+    await settle(2)
     async with bench.running():
-        await settle(100)
+        await settle(5)
         assert called == []
         await relabel(bench, "gold")
         await settle(5)
@@ -501,3 +502,24 @@ async def test_what_is_gone_waits_for_no_object_that_cannot_be_asked_for(
             await relabel(bench, "gold", "a")
             await settle(5)
         assert gone == ["b"]
+
+
+async def test_without_a_date_in_responses_what_enters_is_new(bench: Bench, autojump_clock: MockClock) -> None:
+    class Dateless(FaultyTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            response = await super().handle_async_request(request)
+            response.headers.pop("Date", None)
+            return response
+
+    called: list[str] = []
+    on.resume("widgets", labels=GOLD, registry=bench.registry)(lambda **_: called.append("resume"))
+    await bench.cluster.create(labelled("w", tier="gold"))
+    async with bench.running():
+        await settle(5)
+    await relabel(bench, "silver")
+    called.clear()
+    async with bench.running(transport=Dateless(bench.cluster.transport(), FaultPlan())):
+        await settle(5)
+        await relabel(bench, "gold")
+        await settle(5)
+    assert called == []

@@ -11,7 +11,9 @@ once when objects begin to be handled, by a list of the metadata of all.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import email.utils
 import itertools
 import math
 import re
@@ -22,7 +24,7 @@ import msgspec
 import trio
 
 from trioperator._concurrency.backoff import Backoff
-from trioperator._concurrency.clock import wall_now
+from trioperator._http.transport import Headers, find_header
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import RawObject
 from trioperator._logs import get_logger
@@ -49,8 +51,6 @@ _BACKOFF: Final = Backoff(initial=0.5, maximum=30.0, jitter=0.25)
 _UNSUPPORTED: Final = frozenset({400, 405, 422})
 # What has a meaning in selectors of fields.
 _SPECIAL: Final = re.compile(r"[\\,=]")
-# Seconds by which clocks may differ: an object that is created at such a time before the start may be a new one.
-_SKEW: Final = datetime.timedelta(seconds=60)
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -92,7 +92,7 @@ class DeletionChecker:
         self._cache: ObjectCache = view.cache
         self._configured = configured
         self._active = active
-        self._began = wall_now()
+        self._listed_at: datetime.datetime | None = None  # by the server's clock
         self._suspects: dict[str, _Suspect] = {}
         self._unasked: set[str] = set()  # of these, the ones that are missing in a list, and were not asked for yet
         self._gone: set[str] = set()  # what was missing in a list, and is gone
@@ -119,6 +119,13 @@ class DeletionChecker:
                 self._unasked.add(key)
                 self._suspect(_Suspect(key, state.namespace or "", state.name, is_missing=True))
 
+    def note_headers(self, headers: Headers) -> None:
+        """Take the headers of a response to the reflector: that of the first list says when that was."""
+        date = find_header(headers, b"date")
+        if self._listed_at is None and date is not None:
+            with contextlib.suppress(ValueError):
+                self._listed_at = email.utils.parsedate_to_datetime(date)
+
     async def serve(self, path: str) -> None:
         """Ask for what was shown as deleted, until cancelled; once, look for finalizers of what left unseen."""
         async with trio.open_nursery() as nursery:
@@ -139,7 +146,7 @@ class DeletionChecker:
     def _is_old(self, obj: RawObject) -> bool:
         """Check whether an object that is new to the watch existed before it: then it has entered the selector."""
         created = _read_metadata(obj).created
-        return created is not None and created < self._began - _SKEW
+        return created is not None and self._listed_at is not None and created < self._listed_at
 
     def _suspect(self, suspect: _Suspect) -> None:
         self._suspects[suspect.key] = suspect

@@ -226,6 +226,8 @@ class WatchSet:
         path = key.resource.get_path(namespace=key.namespace)
         callbacks = Callbacks(view.rewind, functools.partial(self._distrust, path), self._announce)
         client = self._select_client(target, target.parameters)
+        if checker is not None:
+            client = client.noting_headers(checker.note_headers)
         reflector = Reflector(client, path, checker or view, consequence=key.consequence, callbacks=callbacks)
         return _Watch(view, reflector, target.parameters, checker)
 
