@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trioperator._logs import configure, get_logger
-from trioperator.cli import deployment
-from trioperator.cli.deployment import option, parse_request
-from trioperator.cli.options import split_names
+from trioperator.cli.deployment import DeploymentCommand, ManifestsOptions, option, parse_request
+from trioperator.cli.options import split_names, taking
 from trioperator.errors import ApiError, ConfigError
 
 if TYPE_CHECKING:
@@ -20,71 +19,44 @@ if TYPE_CHECKING:
     from trioperator._tooling.deployment.bundle import BundleOptions
     from trioperator.cli.deployment import DeploymentRequest
 
-Version: TypeAlias = Annotated[
-    str, option("--version", env="VERSION", metavar="VERSION", help="Version of the operator, such as 1.2.3.")
-]
-Output: TypeAlias = Annotated[
-    str, option("-o", "--output", env="OUTPUT", metavar="DIR", help="Write the bundle in this directory.")
-]
-Channels: TypeAlias = Annotated[
-    str, option("--channels", env="CHANNELS", metavar="NAMES", help="Channels, separated by commas; first: default.")
-]
-Replaces: TypeAlias = Annotated[
-    str | None, option("--replaces", env="REPLACES", metavar="VERSION", help="Version that is upgraded to this one.")
-]
-DisplayName: TypeAlias = Annotated[
-    str, option("--display-name", env="DISPLAY_NAME", metavar="TEXT", help="Name of the operator for people.")
-]
-Description: TypeAlias = Annotated[
-    str, option("--description", env="DESCRIPTION", metavar="TEXT", help="What the operator does, in Markdown.")
-]
-Provider: TypeAlias = Annotated[
-    str, option("--provider", env="PROVIDER", metavar="TEXT", help="Who publishes the operator.")
-]
-MinKubeVersion: TypeAlias = Annotated[
-    str, option("--min-kube-version", env="MIN_KUBE_VERSION", metavar="VERSION", help="The oldest Kubernetes.")
-]
-Examples: TypeAlias = Annotated[
-    list[str] | None,
-    option("--examples", env="EXAMPLES", metavar="FILE", help="Examples of custom objects; repeatable."),
-]
 
-# Options of manifests that a bundle has not: OLM decides about namespaces, and manages the webhooks.
-_OTHERS: Final[Mapping[str, Any]] = {
-    "clusterwide": False,
-    "namespaces": None,
-    "managed": None,
-    "prometheus": "",
-}
+class BundleArguments(DeploymentCommand, frozen=True, kw_only=True):
+    """Options of ``trioperator bundle``."""
+
+    version: Annotated[
+        str, option("--version", env="VERSION", metavar="VERSION", help="Version of the operator, such as 1.2.3.")
+    ]
+    output: Annotated[
+        str, option("-o", "--output", env="OUTPUT", metavar="DIR", help="Write the bundle in this directory.")
+    ] = "bundle"
+    examples: Annotated[
+        list[str],
+        option("--examples", env="EXAMPLES", metavar="FILE", help="Examples of custom objects; repeatable."),
+    ] = []  # noqa: RUF012 -- the class is a struct, which copies it
+    channels: Annotated[
+        str,
+        option("--channels", env="CHANNELS", metavar="NAMES", help="Channels, separated by commas; first: default."),
+    ] = "alpha"
+    replaces: Annotated[
+        str | None,
+        option("--replaces", env="REPLACES", metavar="VERSION", help="Version that is upgraded to this one."),
+    ] = None
+    display_name: Annotated[
+        str, option("--display-name", env="DISPLAY_NAME", metavar="TEXT", help="Name of the operator for people.")
+    ] = ""
+    description: Annotated[
+        str, option("--description", env="DESCRIPTION", metavar="TEXT", help="What the operator does, in Markdown.")
+    ] = ""
+    provider: Annotated[
+        str, option("--provider", env="PROVIDER", metavar="TEXT", help="Who publishes the operator.")
+    ] = ""
+    min_kube_version: Annotated[
+        str, option("--min-kube-version", env="MIN_KUBE_VERSION", metavar="VERSION", help="The oldest Kubernetes.")
+    ] = "1.25.0"
 
 
-def bundle(
-    context: typer.Context,
-    version: Version,
-    files: deployment.Files = None,
-    modules: deployment.Modules = None,
-    output: Output = "bundle",
-    force: deployment.Force = False,
-    name: deployment.Name = "trioperator",
-    image: deployment.Image = "operator",
-    crds: deployment.Crds = None,
-    other_crds: deployment.OtherCrds = None,
-    examples: Examples = None,
-    channels: Channels = "alpha",
-    replaces: Replaces = None,
-    display_name: DisplayName = "",
-    description: Description = "",
-    provider: Provider = "",
-    min_kube_version: MinKubeVersion = "1.25.0",
-    peering: deployment.PeeringName = None,
-    replicas: deployment.Replicas = 1,
-    leader_elect: deployment.LeaderElect = False,
-    shards: deployment.Shards = 1,
-    metrics: deployment.Metrics = False,
-    scanning: deployment.Scanning = True,
-    events: deployment.Events = True,
-    rules: deployment.Rules = None,
-) -> None:
+@taking(BundleArguments)
+def bundle(context: typer.Context, options: BundleArguments) -> None:
     """Write a bundle for the Operator Lifecycle Manager.
 
     It is what OLM installs an operator from.
@@ -93,14 +65,20 @@ def bundle(
 
     configure(quiet=True)
     try:
-        _write(parse_request({**_OTHERS, "pod_namespace": None, **context.params}), context.params)
+        _write(_make_request(options), options)
     except (typer.Exit, typer.BadParameter):
         raise
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
 
 
-def _write(request: DeploymentRequest, params: Mapping[str, Any]) -> None:
+def _make_request(options: BundleArguments) -> DeploymentRequest:
+    """Return what the manifests would be, but for namespaces and webhooks, which OLM decides about and manages."""
+    shared = {name: getattr(options, name) for name in DeploymentCommand.__struct_fields__}
+    return parse_request(ManifestsOptions(**shared, prometheus="", create_namespace=False))
+
+
+def _write(request: DeploymentRequest, arguments: BundleArguments) -> None:
     import trio
 
     from trioperator._tooling.deployment.bundle import make_annotations, make_bundle, make_dockerfile
@@ -108,19 +86,19 @@ def _write(request: DeploymentRequest, params: Mapping[str, Any]) -> None:
     from trioperator.cli.deployment import load_parts
     from trioperator.cli.manifests import load_manifests
 
-    options = _make_options(params)
+    options = _make_options(arguments)
     # OLM grants the rights of this namespace in those that the operator is installed for.
     rbac = dataclasses.replace(request.rbac, namespaces=(request.deployment.namespace,))
     parts = load_parts(dataclasses.replace(request, rbac=rbac))
-    given = [dict(manifest.content) for manifest in load_manifests(tuple(params["examples"] or ()))]
+    given = [dict(manifest.content) for manifest in load_manifests(tuple(arguments.examples))]
     examples = trio.run(_complete_examples, given, parts.definitions)
     made = make_bundle(request.deployment, options, parts, examples=examples)
     annotations = make_annotations(request.deployment, options)
     files = {name: render([content]) for name, content in made.items()}
     files["metadata/annotations.yaml"] = render([{"annotations": annotations}])
     files["bundle.Dockerfile"] = make_dockerfile(annotations)
-    directory = pathlib.Path(params["output"])
-    written = write_files(directory, files, force=params["force"])
+    directory = pathlib.Path(arguments.output)
+    written = write_files(directory, files, force=arguments.force)
     for handler in parts.admission:
         if handler.namespace_selector or handler.match_conditions:
             text = "%s has a namespace selector or match conditions, which OLM does not know: all objects are reviewed."
@@ -128,17 +106,17 @@ def _write(request: DeploymentRequest, params: Mapping[str, Any]) -> None:
     typer.echo(describe_written(directory, written, count=len(files)), err=True)
 
 
-def _make_options(params: Mapping[str, Any]) -> BundleOptions:
+def _make_options(arguments: BundleArguments) -> BundleOptions:
     from trioperator._tooling.deployment.bundle import BundleOptions
 
     return BundleOptions(
-        version=params["version"],
-        channels=split_names(params["channels"]),
-        display_name=params["display_name"],
-        description=params["description"],
-        provider=params["provider"],
-        replaces=params["replaces"],
-        min_kube_version=params["min_kube_version"],
+        version=arguments.version,
+        channels=split_names(arguments.channels),
+        display_name=arguments.display_name,
+        description=arguments.description,
+        provider=arguments.provider,
+        replaces=arguments.replaces,
+        min_kube_version=arguments.min_kube_version,
     )
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final
 
+import msgspec
 import typer
 
 from trioperator._logs import configure, get_logger
-from trioperator.cli.options import declare_option
+from trioperator.cli.options import declare_option, taking
 from trioperator.cli.rbac import RbacOptions, make_requirements, parse_pair, parse_rules
 from trioperator.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from trioperator._handling.declaring.registry import OperatorRegistry
     from trioperator._model.resource import Resource
@@ -24,110 +25,128 @@ if TYPE_CHECKING:
     from trioperator._tooling.permissions import Permissions
     from trioperator.cli.manifests import Manifest
 
-#: Declares an option of commands about deployments.
+# Declares an option of commands about deployments.
 option: Final = functools.partial(declare_option, "DEPLOY")
 
-Files: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="FILES", help="Python files with handlers, by their paths in the image.", show_default=False
-    ),
-]
-Modules: TypeAlias = Annotated[
-    list[str] | None,
-    option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
-]
-Output: TypeAlias = Annotated[
-    str | None,
-    option("-o", "--output", env="OUTPUT", metavar="DIR", help="Write files in this directory; else print YAML."),
-]
-Force: TypeAlias = Annotated[bool, option("--force", env="FORCE", help="Replace files that differ.")]
-Name: TypeAlias = Annotated[str, option("--name", env="NAME", metavar="NAME", help="Name of the operator's objects.")]
-PodNamespace: TypeAlias = Annotated[
-    str | None,
-    option(
-        "--pod-namespace",
-        env="POD_NAMESPACE",
-        metavar="NAME",
-        help="Namespace of the operator's pods; by default, it has the name of the operator.",
-    ),
-]
-CreateNamespace: TypeAlias = Annotated[
-    bool,
-    option(
-        "--create-namespace/--no-create-namespace", env="CREATE_NAMESPACE", help="Whether the namespace is included."
-    ),
-]
-Image: TypeAlias = Annotated[
-    str,
-    option("--image", env="IMAGE", metavar="REF", help="Image whose entry point is trioperator run."),
-]
-Crds: TypeAlias = Annotated[
-    list[str] | None,
-    option("--crds", env="CRDS", metavar="FILE", help="Include the CRDs in a file, a directory or stdin; repeatable."),
-]
-OtherCrds: TypeAlias = Annotated[
-    list[str] | None,
-    option("--other-crds", env="OTHER_CRDS", metavar="FILE", help="CRDs of kinds by others; repeatable."),
-]
-Clusterwide: TypeAlias = Annotated[
-    bool, option("-A", "--all-namespaces", env="ALL_NAMESPACES", help="For all namespaces, which is the default.")
-]
-Namespaces: TypeAlias = Annotated[
-    list[str] | None,
-    option("-n", "--namespace", env="NAMESPACES", metavar="PATTERN", help="Handle these namespaces; repeatable."),
-]
-PeeringName: TypeAlias = Annotated[
-    str | None, option("-P", "--peering", env="PEERING", metavar="NAME", help="With this peering object; else none.")
-]
-Replicas: TypeAlias = Annotated[
-    int, option("--replicas", env="REPLICAS", min=1, metavar="NUMBER", help="Number of pods.")
-]
-LeaderElect: TypeAlias = Annotated[bool, option("--leader-elect", env="LEADER_ELECT", help="With leader election.")]
-Shards: TypeAlias = Annotated[
-    int, option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="Number of shards that the replicas share.")
-]
-Metrics: TypeAlias = Annotated[
-    bool, option("--metrics", env="METRICS", help="With metrics, and a ServiceMonitor for the Prometheus Operator.")
-]
-Prometheus: TypeAlias = Annotated[
-    str,
-    option("--prometheus", env="PROMETHEUS", metavar="NAMESPACE", help="With --metrics: the namespace of Prometheus."),
-]
-ServiceMonitor: TypeAlias = Annotated[
-    bool,
-    option(
-        "--service-monitor/--no-service-monitor",
-        env="SERVICE_MONITOR",
-        help="With --metrics: whether a ServiceMonitor is included, or annotations for others than that operator.",
-    ),
-]
-Scanning: TypeAlias = Annotated[
-    bool, option("--scanning/--no-scanning", env="SCANNING", help="As for rbac: settings.scanning.disabled.")
-]
-Events: TypeAlias = Annotated[
-    bool, option("--events/--no-events", env="EVENTS", help="As for rbac: settings.posting.enabled.")
-]
-Managed: TypeAlias = Annotated[
-    str | None,
-    option("--managed", env="MANAGED", metavar="NAME", help="As for rbac: settings.admission.managed."),
-]
-Conversions: TypeAlias = Annotated[
-    bool,
-    option(
-        "--managed-conversions",
-        env="MANAGED_CONVERSIONS",
-        help="As for rbac: settings.admission.managed_conversions.",
-    ),
-]
-CaSecret: TypeAlias = Annotated[
-    str | None,
-    option("--ca-secret", env="CA_SECRET", metavar="NAMESPACE/NAME", help="As for rbac; then without cert-manager."),
-]
-Rules: TypeAlias = Annotated[
-    list[str] | None,
-    option("--rule", env="RULES", metavar="VERBS:KINDS", help="As for rbac: rights of handlers; repeatable."),
-]
+
+class DeploymentCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """Options that commands about deployments have in common."""
+
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILES", help="Python files with handlers, by their paths in the image.", show_default=False
+        ),
+    ] = []
+    modules: Annotated[
+        list[str],
+        option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
+    ] = []
+    force: Annotated[bool, option("--force", env="FORCE", help="Replace files that differ.")] = False
+    name: Annotated[str, option("--name", env="NAME", metavar="NAME", help="Name of the operator's objects.")] = (
+        "trioperator"
+    )
+    image: Annotated[
+        str,
+        option("--image", env="IMAGE", metavar="REF", help="Image whose entry point is trioperator run."),
+    ] = "operator"
+    crds: Annotated[
+        list[str],
+        option(
+            "--crds", env="CRDS", metavar="FILE", help="Include the CRDs in a file, a directory or stdin; repeatable."
+        ),
+    ] = []
+    other_crds: Annotated[
+        list[str],
+        option("--other-crds", env="OTHER_CRDS", metavar="FILE", help="CRDs of kinds by others; repeatable."),
+    ] = []
+    peering: Annotated[
+        str | None,
+        option("-P", "--peering", env="PEERING", metavar="NAME", help="With this peering object; else none."),
+    ] = None
+    replicas: Annotated[int, option("--replicas", env="REPLICAS", min=1, metavar="NUMBER", help="Number of pods.")] = 1
+    leader_elect: Annotated[bool, option("--leader-elect", env="LEADER_ELECT", help="With leader election.")] = False
+    shards: Annotated[
+        int, option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="Number of shards that the replicas share.")
+    ] = 1
+    metrics: Annotated[
+        bool, option("--metrics", env="METRICS", help="With metrics, and a ServiceMonitor for the Prometheus Operator.")
+    ] = False
+    scanning: Annotated[
+        bool, option("--scanning/--no-scanning", env="SCANNING", help="As for rbac: settings.scanning.disabled.")
+    ] = True
+    events: Annotated[
+        bool, option("--events/--no-events", env="EVENTS", help="As for rbac: settings.posting.enabled.")
+    ] = True
+    rules: Annotated[
+        list[str],
+        option("--rule", env="RULES", metavar="VERBS:KINDS", help="As for rbac: rights of handlers; repeatable."),
+    ] = []
+
+
+class ManifestsOptions(DeploymentCommand, frozen=True, kw_only=True):
+    """Options of ``trioperator manifests``."""
+
+    output: Annotated[
+        str | None,
+        option("-o", "--output", env="OUTPUT", metavar="DIR", help="Write files in this directory; else print YAML."),
+    ] = None
+    pod_namespace: Annotated[
+        str | None,
+        option(
+            "--pod-namespace",
+            env="POD_NAMESPACE",
+            metavar="NAME",
+            help="Namespace of the operator's pods; by default, it has the name of the operator.",
+        ),
+    ] = None
+    create_namespace: Annotated[
+        bool,
+        option(
+            "--create-namespace/--no-create-namespace",
+            env="CREATE_NAMESPACE",
+            help="Whether the namespace is included.",
+        ),
+    ] = True
+    clusterwide: Annotated[
+        bool, option("-A", "--all-namespaces", env="ALL_NAMESPACES", help="For all namespaces, which is the default.")
+    ] = False
+    namespaces: Annotated[
+        list[str],
+        option("-n", "--namespace", env="NAMESPACES", metavar="PATTERN", help="Handle these namespaces; repeatable."),
+    ] = []
+    prometheus: Annotated[
+        str,
+        option(
+            "--prometheus", env="PROMETHEUS", metavar="NAMESPACE", help="With --metrics: the namespace of Prometheus."
+        ),
+    ] = "monitoring"
+    service_monitor: Annotated[
+        bool,
+        option(
+            "--service-monitor/--no-service-monitor",
+            env="SERVICE_MONITOR",
+            help="With --metrics: whether a ServiceMonitor is included, or annotations for others than that operator.",
+        ),
+    ] = True
+    managed: Annotated[
+        str | None,
+        option("--managed", env="MANAGED", metavar="NAME", help="As for rbac: settings.admission.managed."),
+    ] = None
+    conversions: Annotated[
+        bool,
+        option(
+            "--managed-conversions",
+            env="MANAGED_CONVERSIONS",
+            help="As for rbac: settings.admission.managed_conversions.",
+        ),
+    ] = False
+    ca_secret: Annotated[
+        str | None,
+        option(
+            "--ca-secret", env="CA_SECRET", metavar="NAMESPACE/NAME", help="As for rbac; then without cert-manager."
+        ),
+    ] = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,105 +159,81 @@ class DeploymentRequest:
     other_crds: tuple[str, ...] = ()
 
 
-def manifests(
-    context: typer.Context,
-    files: Files = None,
-    modules: Modules = None,
-    output: Output = None,
-    force: Force = False,
-    name: Name = "trioperator",
-    pod_namespace: PodNamespace = None,
-    create_namespace: CreateNamespace = True,
-    image: Image = "operator",
-    crds: Crds = None,
-    other_crds: OtherCrds = None,
-    clusterwide: Clusterwide = False,
-    namespaces: Namespaces = None,
-    peering: PeeringName = None,
-    replicas: Replicas = 1,
-    leader_elect: LeaderElect = False,
-    shards: Shards = 1,
-    metrics: Metrics = False,
-    prometheus: Prometheus = "monitoring",
-    service_monitor: ServiceMonitor = True,
-    scanning: Scanning = True,
-    events: Events = True,
-    managed: Managed = None,
-    conversions: Conversions = False,
-    ca_secret: CaSecret = None,
-    rules: Rules = None,
-) -> None:
+@taking(ManifestsOptions)
+def manifests(context: typer.Context, options: ManifestsOptions) -> None:
     """Print or write the manifests of a deployment.
 
     Together they are a base for kustomize.
     """
     from trioperator.cli.failures import report_failure
 
-    if force and output is None:
+    if options.force and options.output is None:
         raise typer.BadParameter("it requires -o.", param_hint="'--force'")
     configure(quiet=True)
     try:
-        _make_base(parse_request(context.params), None if output is None else pathlib.Path(output), force=force)
+        directory = None if options.output is None else pathlib.Path(options.output)
+        _make_base(parse_request(options), directory, force=options.force)
     except (typer.Exit, typer.BadParameter):
         raise
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
 
 
-def parse_request(params: Mapping[str, Any]) -> DeploymentRequest:
-    """Return the request for the parameters of a command. Raises BadParameter and ConfigError."""
+def parse_request(options: ManifestsOptions) -> DeploymentRequest:
+    """Return the request for the options of a command. Raises BadParameter and ConfigError."""
     from trioperator._tooling.deployment.options import DeploymentOptions
 
-    _check_usage(params)
-    rbac = _make_rbac_options(params)
+    _check_usage(options)
+    rbac = _make_rbac_options(options)
     deployment = DeploymentOptions(
-        name=params["name"],
-        namespace=params["pod_namespace"] or params["name"],
-        image=params["image"],
+        name=options.name,
+        namespace=options.pod_namespace or options.name,
+        image=options.image,
         files=rbac.files,
         modules=rbac.modules,
         patterns=rbac.namespaces,
-        peering=params["peering"],
-        replicas=params["replicas"],
-        leader_elect=params["leader_elect"],
-        shards=params["shards"],
-        prometheus=params["prometheus"] if params["metrics"] else None,
-        service_monitor=params.get("service_monitor", True),
-        create_namespace=params.get("create_namespace", False),
+        peering=options.peering,
+        replicas=options.replicas,
+        leader_elect=options.leader_elect,
+        shards=options.shards,
+        prometheus=options.prometheus if options.metrics else None,
+        service_monitor=options.service_monitor,
+        create_namespace=options.create_namespace,
     )
-    crds, other_crds = (tuple(params[key] or ()) for key in ("crds", "other_crds"))
-    return DeploymentRequest(rbac=rbac, deployment=deployment, crds=crds, other_crds=other_crds)
+    return DeploymentRequest(
+        rbac=rbac, deployment=deployment, crds=tuple(options.crds), other_crds=tuple(options.other_crds)
+    )
 
 
-def _check_usage(params: Mapping[str, Any]) -> None:
-    if not params["files"] and not params["modules"]:
+def _check_usage(options: ManifestsOptions) -> None:
+    if not options.files and not options.modules:
         raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
-    if params["clusterwide"] and params["namespaces"]:
+    if options.clusterwide and options.namespaces:
         raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
-    if params.get("ca_secret") is not None and params["managed"] is None and not params["conversions"]:
+    if options.ca_secret is not None and options.managed is None and not options.conversions:
         hint = "'--ca-secret'"
         raise typer.BadParameter("it requires --managed or --managed-conversions.", param_hint=hint)
 
 
-def _make_rbac_options(params: Mapping[str, Any]) -> RbacOptions:
-    account = (params["pod_namespace"] or params["name"], params["name"])
-    has_lease = params["leader_elect"] or params["shards"] > 1
+def _make_rbac_options(options: ManifestsOptions) -> RbacOptions:
+    account = (options.pod_namespace or options.name, options.name)
+    has_lease = options.leader_elect or options.shards > 1
     return RbacOptions(
-        files=tuple(params["files"] or ()),
-        modules=tuple(params["modules"] or ()),
-        namespaces=tuple(params["namespaces"] or ()),
-        standalone=params["peering"] is None,
-        peering=params["peering"],
+        files=tuple(options.files),
+        modules=tuple(options.modules),
+        namespaces=tuple(options.namespaces),
+        standalone=options.peering is None,
+        peering=options.peering,
         lease=account if has_lease else None,
-        shards=params["shards"],
-        scanning=params["scanning"],
-        events=params["events"],
-        managed=params.get("managed"),
-        conversions=params.get("conversions", False),
-        ca_secret=parse_pair(params.get("ca_secret"), "--ca-secret"),
-        name=params["name"],
+        shards=options.shards,
+        scanning=options.scanning,
+        events=options.events,
+        managed=options.managed,
+        conversions=options.conversions,
+        ca_secret=parse_pair(options.ca_secret, "--ca-secret"),
+        name=options.name,
         account=account,
-        rules=parse_rules(params["rules"] or ()),
+        rules=parse_rules(options.rules),
     )
 
 

@@ -42,5 +42,6 @@ def taking(options: type[T]) -> Callable[[Callable[[typer.Context, T], None]], C
 
 
 def _parameter(field: msgspec.structs.FieldInfo) -> inspect.Parameter:
-    default = () if field.default is msgspec.NODEFAULT else field.default
+    default = () if field.default_factory is not msgspec.NODEFAULT else field.default
+    default = inspect.Parameter.empty if default is msgspec.NODEFAULT else default
     return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
