@@ -27,8 +27,6 @@ from trioperator._logs import get_logger
 from trioperator.errors import ConnectionLostError
 from trioperator.settings import WatchingSettings
 
-__all__ = ["MAX_LINE", "RawWatchEvent", "Watch", "WatchType", "longest_watch", "open_watch"]
-
 _logger = get_logger("trioperator.kube.watch")
 
 WatchType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]

@@ -36,7 +36,7 @@ class Resource:
     """Resource kind of a cluster, in one version. The group, version and plural determine equality.
 
     ``namespaced`` is None if that is not known, as where the others are all that is passed: paths may have a namespace.
-    ``selectable_fields`` are those of a CRD by which objects can be selected, such as ``spec.color``.
+    ``selectable_fields`` are the fields of a CRD by which objects can be selected, such as ``spec.color``.
     """
 
     group: str

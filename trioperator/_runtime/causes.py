@@ -33,7 +33,7 @@ Recall = Callable[[ObjectState, Mapping[str, Any] | None, bytes], Mapping[str, A
 class Change(msgspec.Struct, frozen=True, eq=False):
     """The newest state of an object, with the cause that was detected in it.
 
-    ``revision`` is that of the state: the cause is out of date once the object has another. ``encoded`` is its essence,
+    ``revision`` is the state's: the cause is out of date once the object has another. ``encoded`` is its essence,
     ``current`` whether that is stored on it as the last-handled configuration, ``finalized`` whether it has our
     finalizer.
     """

@@ -37,7 +37,7 @@ class Versions:
         self.are_opaque = False
 
     def number(self, state: Versioned, type: str | None, text: str) -> int:
-        """Return the version of a watch event, or with type None that of an object of a list."""
+        """Return the version of a watch event, or with type None the version of an object of a list."""
         if self._expected and state.uid in self._expected:
             expected, until = self._expected[state.uid]
             if text != expected and type is not None and trio.current_time() < until:

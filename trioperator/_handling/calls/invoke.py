@@ -48,7 +48,7 @@ from trioperator.errors import HandlerTimeoutError, PausedError, PermanentError
 if TYPE_CHECKING:
     from trioperator._logs import Logger
 
-# The outcome where others may have taken over. A second later, the operator is paused, and nothing waits any more; or
+# The outcome where others may have taken over. A second later, the operator is paused, and nothing waits; or
 # it has renewed its lease in the last moment after all.
 _REFUSED: Final = Outcome(final=False, interrupted=True, delay=1.0)
 
