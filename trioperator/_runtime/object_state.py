@@ -28,8 +28,8 @@ beside a reconcile: its handlers may be at work while a saver stores what is due
 ``revision``: who has waited compares it with the revision that it has decided by.
 
 Versions tell which of two states is newer. The newest known state has ``version``, be it from the watch or from a
-response; the newest one that the watch has brought has ``seen_version``. The response to an own write is known before its
-watch event comes. That event is an *echo*, and is dropped for not being newer.
+response; the newest one that the watch has brought has ``seen_version``. The response to an own write is known before
+its watch event comes. That event is an *echo*, and is dropped for not being newer.
 """
 
 from __future__ import annotations
