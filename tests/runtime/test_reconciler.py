@@ -318,7 +318,7 @@ def reconcile_children(registry: trioperator.OperatorRegistry) -> None:
 
 
 def handle_events(registry: trioperator.OperatorRegistry) -> None:
-    @on.event("widgets", labels={"mine": "yes"}, registry=registry)
+    @on.event("widgets", when=lambda **_: False, registry=registry)  # no selector, which would hide the objects
     async def handle(**_: Any) -> None:
         raise AssertionError
 

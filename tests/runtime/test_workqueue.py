@@ -713,6 +713,7 @@ async def test_idle_objects_have_neither_tasks_nor_bodies(
     async def create(**_: Any) -> None:
         raise AssertionError
 
+    bench.settings.watching.infer_selectors = False  # else they are not received
     await bench.cluster.create(widget("first"))
     async with bench.running():
         await settle(5)
