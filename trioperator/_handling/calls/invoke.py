@@ -60,7 +60,7 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     wants stored, with its result: if that is not JSON-serializable, the handler has failed. ``interruption`` cancels
     this attempt alone. The threads of attempts that are cancelled within ``nursery`` are waited for, as they may
     be retried. ``kind`` is the object's kind, if there is an object, for statistics. Where threads are scarce,
-    attempts of one ``flow`` take turns with those of others. ``backoff`` replaces the default delay after errors, in
+    attempts of one ``flow`` take turns with other flows. ``backoff`` replaces the default delay after errors, in
     seconds. ``reports_success`` is false where the caller has more to do; ``is_news`` says of an error whether to log
     it as one.
     """
