@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from trioperator.errors import ConfigError
 
 #: The commands that have options in the table.
-COMMANDS: Final = ("run", "check", "rbac", "manifests", "bundle", "crds")
+COMMANDS: Final = ("run", "check", "explore", "rbac", "manifests", "bundle", "crds")
 
 #: A parameter of Click, or of the Click in Typer.
 Parameter: TypeAlias = Any

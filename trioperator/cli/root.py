@@ -21,6 +21,7 @@ _MODULES: Final = {
     "new": "new",
     "run": "run",
     "check": "check",
+    "explore": "explore",
     "freeze": "peering",
     "resume": "peering",
     "cluster": "cluster",

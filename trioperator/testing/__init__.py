@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .autojump import pause_autojump_for_threads
     from .crashes import crash_at_every_write
     from .determinism import deterministic
+    from .exploring.checks import check_states
     from .faults import Fault
     from .kopf_runner import KopfRunner
     from .operator_runner import OperatorRunner, open_runner
@@ -33,6 +34,7 @@ __all__ = [
     "OperatorRunner",
     "RecordLog",
     "Write",
+    "check_states",
     "crash_at_every_write",
     "deterministic",
     "eventually",
@@ -52,6 +54,7 @@ _HOMES = {
     "OperatorRunner": "operator_runner",
     "RecordLog": "records",
     "Write": "records",
+    "check_states": "exploring.checks",
     "crash_at_every_write": "crashes",
     "deterministic": "determinism",
     "eventually": "waiting",

@@ -1,0 +1,142 @@
+"""Tests for :mod:`trioperator.cli.explore`: the command, its exit codes, and what it says about bad input."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+import trioperator
+from tests.testing.exploring.operators import GOOD, make_crd, write_crd
+from tests.testing.exploring.test_explorer import FORGETFUL
+from trioperator.cli.root import app as command
+
+Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
+Explore: TypeAlias = Callable[..., Result]
+
+
+@pytest.fixture
+def explore(restored_modules: None, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> Iterator[Explore]:
+    """Return a function that explores an operator, whose source it gets, in this process."""
+    monkeypatch.chdir(tmp_path)
+    registry, handlers, level = trioperator.get_default_registry(), logging.root.handlers[:], logging.root.level
+    write_crd(tmp_path)
+
+    def explore(source: str, *args: str) -> Result:
+        (tmp_path / "app.py").write_text(source)
+        return CliRunner().invoke(command, ["explore", "app.py", "--crds", "crd.yaml", *args])
+
+    yield explore
+    trioperator.set_default_registry(registry)
+    logging.root.handlers[:], logging.root.level = handlers, level
+
+
+@pytest.fixture
+def start(run: Run, tmp_path: pathlib.Path) -> Run:
+    """Return a function that explores an operator in a process of its own."""
+
+    def start(source: str, *args: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "app.py").write_text(source)
+        write_crd(tmp_path)
+        return run("explore", "app.py", "--crds", "crd.yaml", *args)
+
+    return start
+
+
+def test_a_good_operator_exits_with_0(explore: Explore) -> None:
+    result = explore(GOOD, "--sequences", "4")
+    assert result.exit_code == 0, result.output
+    assert "no findings in" in result.stdout
+    assert result.stderr == ""
+
+
+def test_findings_exit_with_1_and_the_command_plays_them_again(explore: Explore) -> None:
+    source = FORGETFUL.replace("    meta", '    print("called")\n    meta')
+    result = explore(source, "--sequences", "4", "--format", "json", "--write-tests", "found")
+    assert result.exit_code == 1, result.output
+    (finding,) = json.loads(result.stdout)["subjects"][0]["findings"]
+    path = os.path.join("found", f"test_webapp_{finding['oracle']}.py")
+    assert result.stderr == f"Written: {path}\n"
+    again = explore(source, "--play", json.dumps(finding["states"]))
+    assert again.exit_code == 1
+    assert finding["summary"] in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "args", "text"),
+    [
+        (GOOD, ("--oracles", "truth"), "There is no oracle truth"),
+        (GOOD, ("--kind", "pods"), "handles no such kind as pods"),
+        (GOOD, ("--play", "{"), "--play must be a list of states as JSON"),
+        (GOOD, ("--from", "missing.yaml"), "Cannot read the manifests in missing.yaml"),
+        ("import missing_module\n", (), "Cannot load the file app.py: ModuleNotFoundError"),
+        ("", (), "no decorator has registered a function"),
+        (GOOD.replace('"webapps"', '"pods"'), (), "the operator handles pods"),
+    ],
+)
+def test_bad_input_exits_with_2(explore: Explore, source: str, args: tuple[str, ...], text: str) -> None:
+    result = explore(source, *args)
+    assert result.exit_code == 2, result.output
+    assert text in result.stderr
+
+
+def test_a_schema_without_fields_needs_examples(explore: Explore, tmp_path: pathlib.Path) -> None:
+    write_crd(tmp_path, make_crd())
+    result = explore(GOOD)
+    assert result.exit_code == 2
+    assert "--from FILE" in result.stderr
+    example = {"apiVersion": "example.com/v1", "kind": "WebApp", "metadata": {"name": "a"}, "spec": {"size": 1}}
+    (tmp_path / "example.yaml").write_text(yaml.safe_dump(example))
+    assert explore(GOOD, "--from", "example.yaml", "--sequences", "2").exit_code == 0
+
+
+def test_an_outside_call_is_refused(explore: Explore) -> None:
+    source = (
+        GOOD + '\n@trioperator.on.create("webapps")\ndef create_fn():\n    import httpx\n    httpx.get("http://db:1")\n'
+    )
+    result = explore(source)
+    assert result.exit_code == 2
+    assert "Handler 'create_fn' looks up db (app.py:14)" in result.stderr
+
+
+def test_a_handler_that_blocks_for_ever_is_named(start: Run) -> None:
+    source = (
+        "import trioperator.testing.exploring.plays as plays\n"
+        "import trioperator.testing.exploring.outside as outside\n"
+        "plays._PATIENCE = outside._GRACE = 0.5\n"
+    )
+    source += GOOD + '\n@trioperator.on.create("webapps")\nasync def create_fn():\n    while True:\n        pass\n'
+    result = start(source)
+    assert result.returncode == 2
+    assert "blocks the event loop at app.py:1" in result.stderr
+
+
+def test_ctrl_c_reports_what_was_found(environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+    (tmp_path / "app.py").write_text(
+        FORGETFUL + "\nimport os, signal\n\n@trioperator.on.delete('webapps')\ndef delete_fn(spec):\n"
+        "    if os.path.exists('now'):\n        os.kill(os.getpid(), signal.SIGINT)\n    open('now', 'w')\n"
+    )
+    write_crd(tmp_path)
+    command = [sys.executable, "-m", "trioperator", "explore", "app.py", "--crds", "crd.yaml", "--seconds", "60"]
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert "stopped by an interrupt" in result.stdout, result.stdout + result.stderr
+
+
+def test_hypothesis_is_named_if_it_is_missing(start: Run, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "hypothesis.py").write_text("raise ImportError('hidden')\n")
+    result = start(GOOD)
+    assert result.returncode == 2
+    assert "pip install 'trioperator[testing]'" in result.stderr

@@ -1,0 +1,44 @@
+"""Tests for :mod:`trioperator.testing.exploring.checks`."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from tests.testing.exploring.operators import GOOD, write_crd
+from tests.testing.exploring.test_explorer import FORGETFUL
+from trioperator.errors import ConfigError
+from trioperator.testing import check_states
+from trioperator.testing.exploring.subjects import State
+
+STATES: list[State] = [{"spec": {"greeting": "a"}}, {"spec": {}}]
+
+
+def write(folder: pathlib.Path, source: str) -> pathlib.Path:
+    (folder / "app.py").write_text(source)
+    write_crd(folder)
+    return folder
+
+
+def test_a_sequence_without_findings_passes(tmp_path: pathlib.Path) -> None:
+    folder = write(tmp_path, GOOD)
+    check_states(STATES, folder / "app.py", crds=[folder / "crd.yaml"])
+
+
+def test_what_is_found_is_raised(tmp_path: pathlib.Path) -> None:
+    folder = write(tmp_path, FORGETFUL)
+    with pytest.raises(AssertionError, match=r"path: An object that is changed.*\n  ConfigMap .* should not be there"):
+        check_states(STATES, folder / "app.py", crds=[folder / "crd.yaml"])
+    check_states(STATES, folder / "app.py", crds=[folder / "crd.yaml"], oracles=["release"])
+
+
+def test_bad_input_is_an_error_that_says_what_to_do(tmp_path: pathlib.Path) -> None:
+    folder = write(tmp_path, GOOD)
+    with pytest.raises(ConfigError, match="no oracle truth: choose from path,"):
+        check_states(STATES, folder / "app.py", crds=[folder / "crd.yaml"], oracles=["truth"])
+    with pytest.raises(ConfigError, match="pass the definitions of its kinds, --crds FILE"):
+        check_states(STATES, folder / "app.py")
+    (tmp_path / "empty.py").write_text("")
+    with pytest.raises(ConfigError, match="no decorator has registered a function"):
+        check_states(STATES, tmp_path / "empty.py")

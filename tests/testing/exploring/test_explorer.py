@@ -1,0 +1,98 @@
+"""Tests for :mod:`trioperator.testing.exploring.explorer`: findings are confirmed, shrunk, and the same for a seed."""
+
+from __future__ import annotations
+
+import pathlib
+
+import msgspec
+import pytest
+
+from tests.testing.exploring.operators import CRD, GOOD, make_crd, make_player
+from trioperator.testing.exploring.explorer import Budget, Explorer, SubjectReport
+from trioperator.testing.exploring.subjects import State
+
+FORGETFUL = """\
+import trioperator
+
+@trioperator.on.create("webapps")
+@trioperator.on.update("webapps")
+async def apply_fn(name, spec, client):
+    meta = {"name": name}
+    if spec.get("greeting"):
+        data = {"greeting": spec["greeting"]}
+        await client.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
+"""
+
+
+def explore(folder: pathlib.Path, source: str, *, sequences: int = 8, seed: int = 0) -> SubjectReport:
+    player = make_player(folder, source)
+    return Explorer(player, seed=seed).run(Budget(sequences=sequences, seconds=100))
+
+
+def test_a_good_operator_has_no_findings(tmp_path: pathlib.Path) -> None:
+    report = explore(tmp_path, GOOD)
+    assert report.findings == []
+    assert report.sequences == 8
+    assert report.transitions > report.states > 5
+    assert report.stopped is None
+
+
+def test_a_finding_is_shrunk_to_what_it_needs(tmp_path: pathlib.Path) -> None:
+    (finding,) = explore(tmp_path, FORGETFUL).findings
+    assert finding.oracle in ("path", "revert")
+    *_, one, other = finding.states
+    assert len(finding.states) <= 3
+    assert list(one["spec"]) == ["greeting"]
+    assert other == {"spec": {}}
+    assert finding.count > 1
+
+
+def test_a_seed_has_the_same_report(tmp_path: pathlib.Path) -> None:
+    reports = [msgspec.json.encode(explore(tmp_path, FORGETFUL, seed=3), order="sorted") for _ in range(2)]
+    assert reports[0] == reports[1]
+
+
+def test_what_is_never_the_same_is_masked(tmp_path: pathlib.Path) -> None:
+    source = """\
+import secrets
+import trioperator
+
+@trioperator.on.create("webapps")
+async def create_fn(client):
+    for prefix in ("a", "b"):
+        meta = {"name": f"{prefix}-{secrets.token_hex(4)}"}
+        data = {"password": secrets.token_hex(8)}
+        await client.create({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data})
+"""
+    assert explore(tmp_path, source, sequences=3).findings == []
+
+
+def test_the_time_ends_the_search(tmp_path: pathlib.Path) -> None:
+    report = Explorer(make_player(tmp_path, GOOD)).run(Budget(sequences=100, seconds=0.01))
+    assert (report.sequences, report.stopped) == (1, "after 0.01 s")
+
+
+def test_an_interrupt_keeps_what_was_found(tmp_path: pathlib.Path) -> None:
+    def interrupt(report: SubjectReport) -> None:
+        if report.findings:
+            raise KeyboardInterrupt
+
+    explorer = Explorer(make_player(tmp_path, FORGETFUL), on_progress=interrupt)
+    report = explorer.run(Budget(sequences=100, seconds=100))
+    assert len(report.findings) == 1
+    assert report.stopped == "by an interrupt"
+
+
+def test_a_field_without_effect_is_information(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trioperator.testing.exploring.explorer._MANY_STATES", 8)
+    schema = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    unused = make_crd(**schema["properties"]["spec"]["properties"], unused={"type": "boolean"})
+    player = make_player(tmp_path, GOOD, unused)
+    report = Explorer(player).run(Budget(sequences=12, seconds=100))
+    assert report.without_effect == ["spec.unused"]
+
+
+def test_a_sequence_is_played_as_it_is(tmp_path: pathlib.Path) -> None:
+    states: list[State] = [{"spec": {"size": 1, "greeting": "a"}}, {"spec": {"size": 1}}]
+    report = Explorer(make_player(tmp_path, FORGETFUL)).play(states)
+    assert [(finding.oracle, finding.states) for finding in report.findings] == [("path", states)]

@@ -1,0 +1,96 @@
+"""Tests for :mod:`trioperator.testing.exploring.snapshots`: what is compared, and what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import msgspec
+
+from trioperator.apiserver import Cluster
+from trioperator.testing.exploring.snapshots import ABSENT, compare, list_written, take_snapshot
+
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "d"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "d"}},
+        "template": {
+            "metadata": {"labels": {"app": "d"}},
+            "spec": {"containers": [{"name": "web", "image": "nginx"}]},
+        },
+    },
+}
+
+
+async def write(cluster: Cluster, path: str, obj: dict[str, Any], *, apply: bool = False) -> None:
+    """Write an object as an operator does."""
+    async with cluster.client() as client:
+        headers = {"User-Agent": "operator", "Content-Type": "application/apply-patch+yaml"}
+        body = msgspec.json.encode(obj)
+        if apply:
+            name = obj["metadata"]["name"]
+            query = {"fieldManager": "operator", "force": "true"}
+            response = await client.patch(f"{path}/{name}", content=body, headers=headers, params=query)
+        else:
+            response = await client.post(path, content=body, headers={"User-Agent": "operator"})
+        assert response.is_success, response.text
+        assert isinstance(response, httpx.Response)
+
+
+async def test_only_what_the_operator_has_written_is_in_a_snapshot(cluster: Cluster) -> None:
+    await cluster.create({**CONFIG_MAP, "metadata": {"name": "others"}})
+    await write(cluster, "/api/v1/namespaces/default/configmaps", CONFIG_MAP)
+    assert [obj["metadata"]["name"] for obj in list_written(cluster)] == ["a"]
+    assert list(take_snapshot(cluster)) == ["ConfigMap default/a"]
+    assert list(take_snapshot(cluster, subject="ConfigMap")) == ["ConfigMap default/a", "ConfigMap default/others"]
+
+
+async def test_what_is_never_the_same_is_not_in_a_snapshot(cluster: Cluster) -> None:
+    data = {"time": "at 2024-01-01T00:00:00Z", "json": '{"uid": "7", "a": 1}'}
+    await write(cluster, "/api/v1/namespaces/default/configmaps", {**CONFIG_MAP, "data": data})
+    (found,) = take_snapshot(cluster).values()
+    assert found["data"] == {"time": "at <time>", "json": {"a": 1}}
+    assert found["metadata"] == {"name": "a", "namespace": "default"}
+
+
+async def test_objects_with_generated_names_are_numbered(cluster: Cluster) -> None:
+    for _ in range(2):
+        await write(
+            cluster, "/api/v1/namespaces/default/configmaps", {**CONFIG_MAP, "metadata": {"generateName": "a-"}}
+        )
+    await write(cluster, "/api/v1/namespaces/default/configmaps", CONFIG_MAP)
+    assert list(take_snapshot(cluster)) == ["ConfigMap #1", "ConfigMap #2", "ConfigMap default/a"]
+    assert list(take_snapshot(cluster, anonymous={"ConfigMap"})) == [f"ConfigMap #{number}" for number in (1, 2, 3)]
+
+
+async def test_of_what_is_applied_only_the_fields_that_are_applied_are_compared(cluster: Cluster) -> None:
+    await write(cluster, "/apis/apps/v1/namespaces/default/deployments", DEPLOYMENT, apply=True)
+    (found,) = take_snapshot(cluster).values()
+    assert found["spec"] == DEPLOYMENT["spec"]  # and no defaults
+    assert "status" not in found
+
+
+def test_differences_name_the_field_and_both_values() -> None:
+    one = {"A x": {"spec": {"n": 1, "items": [{"m": 1}]}}, "B y": {}}
+    other = {"A x": {"spec": {"n": 2, "items": [{"m": 2}], "new": True}}, "C z": {}}
+    assert [str(each) for each in compare(one, other)] == [
+        "A x: spec.items[0].m is 1, and should be 2",
+        "A x: spec.n is 1, and should be 2",
+        "A x: spec.new is absent, and should be true",
+        "B y should not be there",
+        "C z is missing",
+    ]
+    assert compare(one, one) == []
+    assert compare({"A x": {}}, {"A x": {"n": 1}})[0].found == ABSENT
+
+
+def test_masks_are_for_a_field_of_all_objects_of_a_kind() -> None:
+    one, other = {"A x": {"spec": {"n": [1], "m": 1}}}, {"A x": {"spec": {"n": [2], "m": 1}}}
+    (difference,) = compare(one, other)
+    assert difference.mask == ("A", ("spec", "n", "*"))
+    assert compare(one, other, masks={difference.mask}) == []
+    assert compare(one, other, masks={("A", ("spec",))}) == []
+    assert compare(one, other, masks={("B", ("spec",))}) == [difference]

@@ -1,0 +1,263 @@
+"""The command ``trioperator explore``: plays states of custom objects, and reports what the operator does wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import io
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import typer
+
+from trioperator._logs import configure, get_logger
+from trioperator.cli.options import declare_option, split_names
+from trioperator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trioperator.testing.exploring.explorer import SubjectReport
+    from trioperator.testing.exploring.plays import Player
+    from trioperator.testing.exploring.reports import Inputs, Report
+
+__all__ = ["explore"]
+
+
+class OutputFormat(enum.StrEnum):
+    """Formats of the report."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+_option: Final = functools.partial(declare_option, "EXPLORE")
+
+Files: TypeAlias = Annotated[
+    list[str] | None, typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
+]
+Modules: TypeAlias = Annotated[
+    list[str] | None,
+    _option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
+]
+Crds: TypeAlias = Annotated[
+    list[str] | None,
+    _option("--crds", env="CRDS", metavar="FILE", help="Definitions of kinds: a file or a directory; repeatable."),
+]
+Examples: TypeAlias = Annotated[
+    list[str] | None,
+    _option(
+        "--from",
+        env="FROM",
+        metavar="FILE",
+        help="Objects to vary, which kinds without a schema need, and objects that exist before; repeatable.",
+    ),
+]
+Setup: TypeAlias = Annotated[
+    list[str] | None,
+    _option("--setup", env="SETUP", metavar="FILE", help="A Python file with strategies and fakes; repeatable."),
+]
+Statuses: TypeAlias = Annotated[
+    list[str] | None,
+    _option(
+        "--status",
+        env="STATUS",
+        metavar="KIND=CONDITION",
+        help="Set a condition on all objects of a kind that nobody else takes care of; repeatable.",
+    ),
+]
+Kinds: TypeAlias = Annotated[
+    list[str] | None, _option("--kind", env="KINDS", metavar="KIND", help="Explore only this kind; repeatable.")
+]
+Seconds: TypeAlias = Annotated[
+    float, _option("--seconds", env="SECONDS", min=1, help="Real time after which the search ends.")
+]
+Sequences: TypeAlias = Annotated[
+    int, _option("--sequences", env="SEQUENCES", min=1, help="Sequences of states for each kind.")
+]
+Steps: TypeAlias = Annotated[int, _option("--steps", env="STEPS", min=1, help="States in a sequence.")]
+Seed: TypeAlias = Annotated[int, _option("--seed", env="SEED", min=0, help="Which sequences are played.")]
+Oracles: TypeAlias = Annotated[
+    str, _option("--oracles", env="ORACLES", metavar="NAMES", help="Names of oracles, with commas. Default: all.")
+]
+Played: TypeAlias = Annotated[
+    str | None, _option("--play", env="PLAY", metavar="JSON", help="Play only this sequence: a list of states.")
+]
+Format: TypeAlias = Annotated[OutputFormat, _option("--format", env="FORMAT", help="Format of the report.")]
+WriteTests: TypeAlias = Annotated[
+    str | None,
+    _option("--write-tests", env="WRITE_TESTS", metavar="DIR", help="Write a pytest file for each finding."),
+]
+
+
+def explore(
+    files: Files = None,
+    modules: Modules = None,
+    crds: Crds = None,
+    examples: Examples = None,
+    setup: Setup = None,
+    statuses: Statuses = None,
+    kinds: Kinds = None,
+    seconds: Seconds = 60,
+    sequences: Sequences = 100,
+    steps: Steps = 5,
+    seed: Seed = 0,
+    oracles: Oracles = "",
+    play: Played = None,
+    format: Format = OutputFormat.TEXT,
+    write_tests: WriteTests = None,
+) -> None:
+    """Find bugs by playing states of custom objects, without a cluster.
+
+    Objects are created, changed and deleted in virtual time, on an embedded API server. What is found is shown with
+    the shortest sequence of states that shows it. The exit code is 1 if anything is found, and 2 if the operator cannot
+    be explored.
+    """
+    if not files and not modules:
+        raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
+    given = (files, modules, crds, examples, setup, statuses)
+    budget = functools.partial(_Search, seconds=seconds, sequences=sequences, steps=steps, oracles=split_names(oracles))
+    report = _explore(lambda inputs: budget(inputs).run(kinds or (), play), given, seed)
+    _publish(report, format, write_tests)
+    raise typer.Exit(1 if any(report.iterate_alarms()) else 0)
+
+
+def _explore(search: Callable[[Inputs], Report], given: Sequence[Sequence[str] | None], seed: int) -> Report:
+    """Return the report of a search. Errors are reported, and end the command."""
+    from trioperator.cli.failures import report_failure
+
+    configure(quiet=True)
+    try:
+        _check_installed()
+        from trioperator.testing.exploring.reports import Inputs
+
+        names = ("files", "modules", "crds", "examples", "setup", "statuses")
+        inputs = Inputs(seed=seed, **{name: each or () for name, each in zip(names, given, strict=True)})
+        with _silenced():
+            return search(inputs)
+    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
+        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
+
+
+def _publish(report: Report, format: OutputFormat, directory: str | None) -> None:
+    """Print a report, and write tests into a directory, if one is given."""
+    from trioperator.testing.exploring.reports import render_json, render_text, write_tests
+
+    typer.echo(render_json(report) if format is OutputFormat.JSON else render_text(report))
+    for path in write_tests(report, directory) if directory is not None else ():
+        typer.echo(f"Written: {path}", err=True)
+
+
+def _check_installed() -> None:
+    """Raise ConfigError if hypothesis is missing, from which values are drawn."""
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError:
+        text = "This command needs hypothesis: install the extra `testing`, pip install 'trioperator[testing]'."
+        raise ConfigError(text) from None
+
+
+class _Search:
+    """The exploration of all kinds, one after another."""
+
+    def __init__(self, inputs: Inputs, *, seconds: float, sequences: int, steps: int, oracles: Sequence[str]) -> None:
+        self._inputs = inputs
+        self._seconds, self._sequences, self._steps = seconds, sequences, steps
+        self._oracles = oracles
+        self._progress = _Progress(seconds)
+        self._reports: list[SubjectReport] = []
+
+    def run(self, kinds: Sequence[str], play: str | None) -> Report:
+        """Explore the kinds, or only play one sequence. Raises ConfigError."""
+        from trioperator.testing.exploring.app import FilesApp
+        from trioperator.testing.exploring.checks import make_players
+        from trioperator.testing.exploring.reports import Report
+
+        inputs, start = self._inputs, time.monotonic()
+        app = FilesApp([*inputs.setup, *inputs.files], inputs.modules)
+        manifests = {"crds": inputs.crds, "examples": inputs.examples, "statuses": inputs.statuses}
+        players = make_players(app, **manifests, kinds=kinds, on_blocked=self._end_blocked)
+        if play is not None and len(players) > 1:
+            raise ConfigError("Several kinds are handled: say with --kind which one is to be played.")
+        for number, player in enumerate(players):
+            left = self._seconds - (time.monotonic() - start)
+            report = self._explore(player, left / (len(players) - number), play)
+            self._reports.append(report)
+            if report.stopped == "by an interrupt":
+                break
+        self._progress.clear()
+        return Report(inputs=inputs, subjects=self._reports, seconds=time.monotonic() - start)
+
+    def _explore(self, player: Player, seconds: float, play: str | None) -> SubjectReport:
+        from trioperator.testing.exploring.checks import check_oracles
+        from trioperator.testing.exploring.explorer import Budget, Explorer
+
+        explorer = Explorer(
+            player,
+            seed=self._inputs.seed,
+            steps=self._steps,
+            oracles=check_oracles(self._oracles),
+            on_progress=self._progress.show,
+        )
+        if play is not None:
+            return explorer.play(_parse_states(play))
+        return explorer.run(Budget(sequences=self._sequences, seconds=seconds))
+
+    def _end_blocked(self, place: str) -> None:
+        """Report that the event loop is blocked for good, which only the end of the process ends."""
+        self._progress.clear()
+        message = f"A handler does not return, and blocks the event loop at {place}: nothing else can run."
+        os.write(2, f"{message}\n".encode())
+        os._exit(2)
+
+
+def _parse_states(text: str) -> list[Any]:
+    """Return the states of a sequence. Raises ConfigError."""
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text, type=list[dict[str, Any]])
+    except msgspec.DecodeError as error:
+        example = '[{"spec": {"size": 1}}, {"spec": {"size": 2}}]'
+        raise ConfigError(f"--play must be a list of states as JSON, such as {example}: {error}.") from None
+
+
+class _Progress:
+    """A line on the terminal about how far the search is."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self._is_shown = sys.stderr.isatty()
+
+    def show(self, report: SubjectReport) -> None:
+        """Show the line for a kind."""
+        if self._is_shown:
+            alarms = sum(not finding.is_information for finding in report.findings)
+            left = max(0, self._end - time.monotonic())
+            text = (
+                f"{report.resource}: {report.states} states, {report.transitions} transitions, {alarms} findings,"
+                f" {left:.0f} s left"
+            )
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    """Show neither what the operator logs in plays, nor what its handlers print."""
+    root = logging.getLogger()
+    handlers, root.handlers[:] = root.handlers[:], [logging.NullHandler()]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        root.handlers[:] = handlers

@@ -1,0 +1,11 @@
+"""Exploration: states of custom objects are played in virtual time, and what an operator does wrong is found.
+
+A *play* is one run of the operator on a fresh embedded cluster, in which an object goes through a *sequence* of states,
+and is deleted. The *oracles* compare plays, and look at single ones; what they find is shrunk.
+
+- :mod:`.app`, :mod:`.subjects`: the operator, and the kinds that it handles
+- :mod:`.schemas`, :mod:`.sequences`: which states there are, and in which order they are played
+- :mod:`.plays`, :mod:`.snapshots`, :mod:`.outside`: one play, and what is kept of it
+- :mod:`.oracles`: what must hold
+- :mod:`.explorer`, :mod:`.shrinking`, :mod:`.reports`: the search, and its results
+"""

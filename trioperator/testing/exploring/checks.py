@@ -1,0 +1,103 @@
+"""The way in: players for an operator and the kinds that it handles, and the check of one sequence of states."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import trio
+
+from trioperator.cli.manifests import load_manifests
+from trioperator.errors import ConfigError
+from trioperator.testing.exploring.app import App, FilesApp
+from trioperator.testing.exploring.explorer import Explorer
+from trioperator.testing.exploring.oracles import ORACLES
+from trioperator.testing.exploring.plays import Player
+from trioperator.testing.exploring.subjects import State, World, find_subjects
+from trioperator.testing.exploring.worlds import StatusRule
+
+__all__ = ["check_oracles", "check_states", "make_players"]
+
+
+def make_players(
+    app: App,
+    *,
+    crds: Iterable[str | os.PathLike[str]] = (),
+    examples: Iterable[str | os.PathLike[str]] = (),
+    statuses: Iterable[str] = (),
+    kinds: Collection[str] = (),
+    on_blocked: Callable[[str], object] | None = None,
+) -> list[Player]:
+    """Return a player for each kind that is explored. *crds* and *examples* are files or directories of manifests.
+
+    Raises ConfigError for what cannot be read, loaded or explored.
+    """
+    definitions, objects = _read(crds), _read(examples)
+    world = World(
+        definitions=[each for each in definitions if each["kind"] == "CustomResourceDefinition"],
+        statuses=[StatusRule.parse(text) for text in statuses],
+    )
+    others = [each for each in definitions if each["kind"] != "CustomResourceDefinition"]
+    registry = app.load()
+    if not tuple(registry):
+        raise ConfigError("There is nothing to explore: no decorator has registered a function.")
+
+    async def find() -> list[Player]:
+        whole, subjects = await find_subjects(registry, world, [*others, *objects], kinds=kinds)
+        return [Player(app, subject, whole, on_blocked=on_blocked) for subject in subjects]
+
+    return trio.run(find)
+
+
+def _read(paths: Iterable[str | os.PathLike[str]]) -> list[Mapping[str, Any]]:
+    return [manifest.content for manifest in load_manifests([os.fspath(path) for path in paths])]
+
+
+def check_oracles(names: Iterable[str]) -> frozenset[str]:
+    """Return the names of oracles. Raises ConfigError for others."""
+    chosen = frozenset(names)
+    if unknown := sorted(chosen - ORACLES.keys()):
+        raise ConfigError(f"There is no oracle {', '.join(unknown)}: choose from {', '.join(ORACLES)}.")
+    return chosen
+
+
+def check_states(
+    states: Sequence[State],
+    *files: str | os.PathLike[str],
+    modules: Sequence[str] = (),
+    kind: str | None = None,
+    crds: Iterable[str | os.PathLike[str]] = (),
+    examples: Iterable[str | os.PathLike[str]] = (),
+    statuses: Iterable[str] = (),
+    oracles: Iterable[str] = (),
+) -> None:
+    """Play a sequence of states of an object, and raise AssertionError for what the oracles find.
+
+    ::
+
+        def test_an_autoscaler_can_take_over():
+            check_states(
+                [{"spec": {"replicas": 5}}, {"spec": {"replicas": 5, "maxReplicas": 10}}],
+                "app.py",
+                kind="webapps",
+                crds=["crd.yaml"],
+                oracles=["path"],
+            )
+
+    The operator is that of the *files* and *modules*. *kind* may be left out if it handles only one kind with a
+    definition. *crds* and *examples* are paths of manifests; objects of other kinds are created before. *statuses* are
+    conditions by kind, such as ``certificates=Ready``, for kinds that nobody takes care of. *oracles* are
+    names; all by default. It runs in virtual time of its own: call it in a test that is not async.
+    """
+    chosen = check_oracles(oracles)
+    app = FilesApp([os.fspath(file) for file in files], modules)
+    players = make_players(app, crds=crds, examples=examples, statuses=statuses, kinds=() if kind is None else (kind,))
+    if len(players) > 1:
+        names = ", ".join(player.subject.resource for player in players)
+        raise ConfigError(f"The operator handles several kinds, {names}: pass one of them as kind=.")
+    report = Explorer(players[0], oracles=chosen).play(states)
+    found = [each for each in report.findings if not each.is_information]
+    if found:
+        texts = ("\n  ".join([f"{each.oracle}: {each.summary}", *each.details]) for each in found)
+        raise AssertionError("\n\n".join(texts))

@@ -1,0 +1,235 @@
+"""The search: sequences are played until the budget is used up, and each finding is confirmed and shrunk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from trioperator.testing.exploring.oracles import Finding, judge_alone, judge_step, select
+from trioperator.testing.exploring.plays import Play, Player
+from trioperator.testing.exploring.sequences import draw_sequences, iterate_paths
+from trioperator.testing.exploring.shrinking import shrink
+from trioperator.testing.exploring.snapshots import ABSENT, Mask, Snapshot, compare
+from trioperator.testing.exploring.subjects import State
+
+__all__ = ["Budget", "Explorer", "SubjectReport", "evaluate"]
+
+# Evaluations by which a finding is shrunk, and states after which a field without effect is reported.
+_SHRINKING: Final = 60
+_MANY_STATES: Final = 50
+_TRIES: Final = 3
+# Findings of one kind, after which no more of it are looked into.
+_MAX_FINDINGS: Final = 8
+
+
+class SubjectReport(msgspec.Struct, kw_only=True):
+    """What was found for one kind, and how much was tried. *stopped* is why the search ended early, if it did."""
+
+    resource: str
+    kind: str
+    states: int = 0
+    sequences: int = 0
+    transitions: int = 0
+    rejected: int = 0
+    findings: list[Finding] = []
+    without_effect: list[str] = []
+    stopped: str | None = None
+
+
+class Budget:
+    """How much is tried: a number of sequences, within a number of real seconds."""
+
+    def __init__(self, *, sequences: int, seconds: float) -> None:
+        self.sequences = sequences
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left."""
+        return self._end - time.monotonic()
+
+
+class Stage:
+    """Plays of one subject: each is played once, and masks are found for what is never the same."""
+
+    def __init__(self, player: Player) -> None:
+        self.player = player
+        self.masks: set[Mask] = set()
+        self._plays: dict[tuple[str, int, bool], Play] = {}
+
+    def play(self, states: Sequence[State], *, seed: int = 0, to_the_end: bool = True) -> Play:
+        """Return the play of a sequence."""
+        key = (msgspec.json.encode(states, order="sorted").decode(), seed, to_the_end)
+        if key not in self._plays:
+            self._plays[key] = self.player.play(states, seed=seed, to_the_end=to_the_end)
+        return self._plays[key]
+
+    def play_fresh(self, state: State, *, seed: int = 0) -> Play:
+        """Return the play of an object that is created in a state."""
+        return self.play([state], seed=seed, to_the_end=False)
+
+    def find_masks(self, states: Sequence[State]) -> bool:
+        """Play a sequence and its states again in other times; return whether there are new masks."""
+        known = len(self.masks) + len(self.player.anonymous)
+        plays = [(self.play(states, to_the_end=False, seed=seed)) for seed in (0, 1)]
+        pairs = list(zip(plays[0].steps, plays[1].steps, strict=False))
+        for step in plays[0].steps:
+            assert step.state is not None
+            again = [self.play_fresh(step.state, seed=seed) for seed in (0, 1)]
+            pairs += zip(again[0].steps, again[1].steps, strict=False)
+        for one, other in pairs:
+            self._mask(one.snapshot, other.snapshot)
+        return len(self.masks) + len(self.player.anonymous) > known
+
+    def _mask(self, one: Snapshot, other: Snapshot) -> None:
+        differences = compare(one, other, masks=self.masks)
+        added = {each.obj.partition(" ")[0] for each in differences if not each.path and each.expected == ABSENT}
+        removed = {each.obj.partition(" ")[0] for each in differences if not each.path and each.found == ABSENT}
+        for kind in added & removed - self.player.anonymous:
+            self.player.anonymous.add(kind)
+            self._plays.clear()
+        self.masks |= {each.mask for each in differences if each.path}
+
+
+def evaluate(stage: Stage, states: Sequence[State], *, oracles: Collection[str] = ()) -> list[Finding]:
+    """Return all findings of a sequence of states."""
+    play = stage.play(states)
+    if not play.steps:
+        return []
+    found = list(judge_alone(play))
+    for index, step in enumerate(play.steps):
+        assert step.state is not None
+        fresh = stage.play_fresh(step.state)
+        found += judge_step(play, index, fresh, masks=stage.masks)
+    return list(select(found, oracles))
+
+
+class Explorer:
+    """The exploration of one subject."""
+
+    def __init__(
+        self,
+        player: Player,
+        *,
+        seed: int = 0,
+        steps: int = 5,
+        oracles: Collection[str] = (),
+        on_progress: Callable[[SubjectReport], object] = lambda _: None,
+    ) -> None:
+        self._stage = Stage(player)
+        self._seed, self._steps, self._oracles = seed, steps, oracles
+        self._on_progress = on_progress
+        self._states: set[str] = set()
+        self._effects: dict[str, list[bool]] = {}
+        self.report = SubjectReport(resource=player.subject.resource, kind=player.subject.kind)
+
+    def run(self, budget: Budget) -> SubjectReport:
+        """Explore until the budget is used up. Raises ConfigError as plays do; KeyboardInterrupt ends it, too."""
+        player = self._stage.player
+        try:
+            for sequence in draw_sequences(player.subject, seed=self._seed, steps=self._steps):
+                if self.report.sequences >= budget.sequences:
+                    break
+                if not self.report.sequences:
+                    self._stage.find_masks(sequence[:2])
+                self.examine(sequence, budget)
+                if budget.left <= 0:
+                    self.report.stopped = f"after {budget.seconds:g} s"
+                    break
+                self._on_progress(self.report)
+        except KeyboardInterrupt:
+            self.report.stopped = "by an interrupt"
+        self._conclude()
+        return self.report
+
+    def play(self, states: Sequence[State]) -> SubjectReport:
+        """Play only this sequence, and report all that is found, as it is. Raises ConfigError as plays do."""
+        found = evaluate(self._stage, states, oracles=self._oracles)
+        if found and self._stage.find_masks(states):
+            found = evaluate(self._stage, states, oracles=self._oracles)
+        play = self._stage.play(states)
+        self.report.sequences, self.report.rejected = 1, len(play.rejected)
+        self.report.states, self.report.transitions = len(play.steps), self._stage.player.transitions
+        for finding in found:
+            if self._find_known(finding) is None:
+                self.report.findings.append(finding)
+        return self.report
+
+    def examine(self, states: Sequence[State], budget: Budget) -> None:
+        """Play one sequence, and add what is found, as long as there is time to confirm it."""
+        report = self.report
+        report.sequences += 1
+        found = evaluate(self._stage, states, oracles=self._oracles)
+        play = self._stage.play(states)
+        report.rejected += len(play.rejected)
+        self._states |= {repr(step.state) for step in play.steps}
+        report.states, report.transitions = len(self._states), self._stage.player.transitions
+        self._note_effects(play)
+        for finding in found:
+            if budget.left > 0:
+                self._add(finding, budget)
+        report.transitions = self._stage.player.transitions
+
+    def _add(self, finding: Finding, budget: Budget) -> None:
+        """Add a finding to the report, confirmed and shrunk, unless it is known."""
+        if (known := self._find_known(finding)) is not None:
+            known.count += 1
+            return
+        if sum(each.oracle == finding.oracle for each in self.report.findings) >= _MAX_FINDINGS:
+            return
+        again = self._find_again(finding, finding.states)
+        if again is not None and self._stage.find_masks(finding.states):
+            again = self._find_again(finding, finding.states)
+        if again is None:
+            return
+
+        def shows(smaller: Sequence[State]) -> bool:
+            return budget.left > 0 and self._find_again(finding, smaller) is not None
+
+        states = shrink(finding.states, shows, limit=_SHRINKING)
+        shrunk = self._find_again(finding, states)
+        if shrunk is None:  # it cannot be; what was found counts
+            shrunk = again
+        if (known := self._find_known(shrunk)) is not None:
+            known.count += 1
+        else:
+            self.report.findings.append(shrunk)
+
+    def _find_known(self, finding: Finding) -> Finding | None:
+        return next((known for known in self.report.findings if known.is_like(finding)), None)
+
+    def _find_again(self, finding: Finding, states: Sequence[State]) -> Finding | None:
+        """Return the finding for other states, if they show it, too."""
+        found = evaluate(self._stage, states, oracles=self._oracles)
+        return next((each for each in found if each.is_like(finding)), None)
+
+    def _note_effects(self, play: Play) -> None:
+        """Note for each step in which only one field has changed, whether that has changed any other object."""
+        own = self._stage.player.subject.kind
+        for one, other in zip(play.steps, play.steps[1:], strict=False):
+            assert one.state is not None
+            assert other.state is not None
+            changed = _find_changed(one.state, other.state)
+            if len(changed) == 1 and not (one.is_failing or other.is_failing):
+                is_effective = _without_spec(one.snapshot, own) != _without_spec(other.snapshot, own)
+                self._effects.setdefault(changed[0], []).append(is_effective)
+
+    def _conclude(self) -> None:
+        if self.report.states >= _MANY_STATES:
+            self.report.without_effect = sorted(
+                path for path, effects in self._effects.items() if len(effects) >= _TRIES and not any(effects)
+            )
+
+
+def _find_changed(one: State, other: State) -> list[str]:
+    before, after = ({".".join(path): value for path, value in iterate_paths(state)} for state in (one, other))
+    return [path for path in before.keys() | after.keys() if before.get(path, ABSENT) != after.get(path, ABSENT)]
+
+
+def _without_spec(snapshot: Snapshot, kind: str) -> Mapping[str, Any]:
+    """Return a snapshot in which only the status is left of the objects of a kind."""
+    return {name: obj.get("status") if name.partition(" ")[0] == kind else obj for name, obj in snapshot.items()}

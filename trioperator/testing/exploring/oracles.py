@@ -1,0 +1,272 @@
+"""Oracles: what must hold in each play, and between plays. Each finding has the name of its oracle."""
+
+from __future__ import annotations
+
+import collections
+import traceback
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from trioperator._handling.guard import trim
+from trioperator.errors import (
+    ApiError,
+    ConflictError,
+    HandlerRetriesError,
+    HandlerTimeoutError,
+    NotFoundError,
+    PermanentError,
+    TemporaryError,
+)
+from trioperator.testing.exploring.outside import describe_path
+from trioperator.testing.exploring.plays import Play, Step
+from trioperator.testing.exploring.snapshots import Difference, Mask, compare
+from trioperator.testing.exploring.subjects import State
+from trioperator.testing.records import Call
+
+__all__ = ["ORACLES", "Finding", "judge_alone", "judge_step"]
+
+#: The names of all oracles, with what they find.
+ORACLES: Final = {
+    "path": "the way to a state decides how it ends",
+    "revert": "going back to a state does not lead back",
+    "wedge": "after a step that fails, the operator does not recover",
+    "quiet": "the operator never comes to rest",
+    "release": "something is left behind after the deletion",
+    "effects": "what was there before and after is undone in between",
+    "cost": "more calls or requests than there is work",
+    "honesty": "the object claims what is not true",
+    "handlers": "a handler fails",
+}
+# What is waited for is no failure, and limits only follow from failures.
+_LIMITS: Final = (TemporaryError, HandlerRetriesError, HandlerTimeoutError)
+_MAX_DETAILS: Final = 6
+# Calls and writes of one step: more than any number of children explains.
+_MAX_CALLS: Final = 60
+_MAX_WRITES: Final = 40
+_MAX_HOURLY_CALLS: Final = 720
+# Writes of one object in an hour, from which on they are no schedule.
+_OFTEN: Final = 4
+
+
+class Finding(msgspec.Struct, kw_only=True):
+    """What is wrong, in which sequence of states. *causes* are what findings with one cause have in common."""
+
+    oracle: str
+    summary: str
+    details: list[str]
+    states: list[State] = []
+    causes: frozenset[str] = frozenset()
+    is_information: bool = False
+    count: int = 1
+
+    def is_like(self, other: Finding) -> bool:
+        """Return whether the other finding may have the same cause."""
+        return self.family == other.family and bool(self.causes & other.causes)
+
+    @property
+    def family(self) -> str:
+        """The name that this oracle shares with those that find the same in other sequences."""
+        return "path" if self.oracle in ("path", "revert", "wedge") else self.oracle
+
+
+def judge_step(play: Play, index: int, fresh: Play, *, masks: Collection[Mask] = ()) -> Iterator[Finding]:
+    """Yield how a step has ended otherwise than an object that was created in its state."""
+    if not fresh.steps:
+        return
+    step, expected = play.steps[index], fresh.steps[0]
+    differences = compare(step.snapshot, expected.snapshot, masks=masks)
+    states = [each.state for each in play.steps[: index + 1] if each.state is not None]
+    has_failed = any(each.is_failing for each in play.steps[:index])
+    if expected.is_failing:
+        if not expected.rejections:
+            return
+        known = {name for each in play.steps[:index] for name in each.snapshot} - set(_list_rejected(step, expected))
+        left = [each for each in differences if not each.path and each.obj in step.snapshot and each.obj in known]
+        if left:
+            text = "While another object is rejected, what is no longer wanted is not deleted."
+            yield _describe("wedge", text, left, states)
+        return
+    if not differences:
+        return
+    if has_failed:
+        text = "After a step that fails, the operator does not recover."
+        yield _describe("wedge", text, differences, states, step=step)
+    elif step.state in states[:-1]:
+        text = "An object that goes back to a state does not end as it was in it."
+        yield _describe("revert", text, differences, states, step=step)
+    else:
+        text = "An object that is changed to a state does not end as one that is created in it."
+        yield _describe("path", text, differences, states, step=step)
+
+
+def _list_rejected(step: Step, expected: Step) -> Iterator[str]:
+    """Yield the objects that are as they were because the server has rejected what they should be."""
+    for path in (*step.rejections, *expected.rejections):
+        resource = path.split(" ")[0].partition(".")[0]
+        yield from (name for name in step.snapshot if resource.startswith(name.partition(" ")[0].lower()))
+
+
+def _describe(
+    oracle: str, text: str, differences: Sequence[Difference], states: list[State], *, step: Step | None = None
+) -> Finding:
+    details = [str(each) for each in differences[:_MAX_DETAILS]]
+    if len(differences) > _MAX_DETAILS:
+        details.append(f"… and {len(differences) - _MAX_DETAILS} more differences")
+    if step is not None and step.is_failing:
+        details += _list_errors(step)
+    causes = frozenset(" ".join([each.mask[0], *each.mask[1][:4]]) for each in differences)
+    is_refused = step is not None and step.is_refused
+    return Finding(
+        oracle=oracle, summary=text, details=details, states=states, causes=causes, is_information=is_refused
+    )
+
+
+def _list_errors(step: Step) -> list[str]:
+    """Return the last errors of a step, once each."""
+    lines = [str(line) for line in step.logs if line.level in ("ERROR", "WARNING")]
+    return [line.splitlines()[0][:300] for line in list(dict.fromkeys(lines))[-2:]]
+
+
+def judge_alone(play: Play) -> Iterator[Finding]:
+    """Yield what is wrong in a play by itself."""
+    for index, step in enumerate(play.steps):
+        states = [each.state for each in play.steps[: index + 1] if each.state is not None]
+        for finding in (
+            *_judge_handlers(step),
+            *_judge_effects(step),
+            *_judge_cost(step),
+            *_judge_honesty(step),
+        ):
+            finding.states = states
+            yield finding
+    states = [each.state for each in play.steps if each.state is not None]
+    for finding in (*_judge_quiet(play.hours), *_judge_release(play), *_judge_leaks(play)):
+        finding.states = states
+        yield finding
+
+
+def _judge_handlers(step: Step) -> Iterator[Finding]:
+    last = step.last_calls
+    seen: set[tuple[str, str]] = set()
+    for handler in step.pending:
+        text = f"{handler} does not return."
+        yield Finding(oracle="handlers", summary=text, details=[], causes=frozenset({f"{handler} hangs"}))
+    for call in step.calls:
+        error = call.error
+        if error is None or isinstance(error, _LIMITS) or call.denied:
+            continue
+        if isinstance(error, ApiError) and last.get(call.handler) is not call:
+            continue  # it is tried again, and has no more trouble
+        place = describe_place(error)
+        if (call.handler, place) not in seen:
+            seen.add((call.handler, place))
+            yield _describe_failure(call, error, place)
+    for path, code in step.rejections.items():
+        lines = [line for line in _list_errors(step) if f"HTTP {code}" in line]
+        text = "The API server rejects a child for a state that the schema of its parent allows."
+        cause = frozenset({f"rejected {path}"})
+        if not any(isinstance(call.error, ApiError) for call in last.values()):
+            yield Finding(oracle="handlers", summary=text, details=lines or [f"{path}: HTTP {code}"], causes=cause)
+
+
+def _describe_failure(call: Call, error: BaseException, place: str) -> Finding:
+    kind = type(error).__name__
+    cause = frozenset({f"{call.handler} {kind} {place}"})
+    details = [f"{kind}: {error} ({place})".splitlines()[0][:500]]
+    if isinstance(error, PermanentError):
+        text = f"{call.handler} fails for good in a state that the schema allows: the schema could refuse it."
+        return Finding(oracle="handlers", summary=text, details=details, causes=cause, is_information=True)
+    if isinstance(error, ApiError) and not isinstance(error, (ConflictError, NotFoundError)):
+        text = f"The API server rejects what {call.handler} sends for a state that the schema allows."
+    else:
+        text = f"{call.handler} raises {kind}."
+    return Finding(oracle="handlers", summary=text, details=details, causes=cause)
+
+
+def describe_place(error: BaseException) -> str:
+    """Return the file and line of the user's code that has raised an error."""
+    entries = traceback.extract_tb(trim(error.__traceback__))
+    return next((text for entry in reversed(entries) if (text := describe_path(entry.filename, entry.lineno))), "?")
+
+
+def _waits(call: Call) -> bool:
+    """Return whether a handler wants to be called again after a while."""
+    return isinstance(call.error, TemporaryError)
+
+
+def _judge_cost(step: Step) -> Iterator[Finding]:
+    calls = [call for call in step.calls if call.handler not in step.spawned and not _waits(call)]
+    children = len(step.snapshot)
+    if len(calls) > _MAX_CALLS + 10 * children:
+        text = f"Handlers are called {len(calls)} times for one change of an object with {children - 1} children."
+        handlers = sorted({call.handler for call in calls})
+        yield Finding(oracle="cost", summary=text, details=handlers, causes=frozenset({"calls"}))
+    if len(step.writes) > _MAX_WRITES + 10 * children + 2 * (len(step.calls) - len(calls)):
+        text = f"{len(step.writes)} writes follow one change of an object with {children - 1} children."
+        details = list(dict.fromkeys(map(str, step.writes)))[:_MAX_DETAILS]
+        yield Finding(oracle="cost", summary=text, details=details, causes=frozenset({"writes"}))
+
+
+def _judge_honesty(step: Step) -> Iterator[Finding]:
+    if step.lies:
+        text = "The object claims to be ready before its children are."
+        details = list(dict.fromkeys(step.lies))[:_MAX_DETAILS]
+        yield Finding(oracle="honesty", summary=text, details=details, causes=frozenset({"lies"}))
+
+
+def _judge_effects(step: Step) -> Iterator[Finding]:
+    if step.undone:
+        text = "On the way to a state, something is undone that was there before and is there after."
+        causes = frozenset(line.partition(" ")[0] for line in step.undone)
+        yield Finding(oracle="effects", summary=text, details=list(step.undone), causes=causes)
+
+
+def _judge_quiet(hours: Sequence[Step]) -> Iterator[Finding]:
+    if not hours or any(step.is_failing for step in hours):
+        return
+    last = hours[-1]
+    ends = [call.ended for call in last.calls if call.handler in last.spawned and call.ended is not None]
+    writes = [
+        write for write in last.writes if write.changed and not any(abs(write.time - ended) < 2 for ended in ends)
+    ]
+    if writes:
+        often = collections.Counter(map(str, writes)).most_common(1)[0][1] >= _OFTEN
+        text = f"An hour after the last change, the operator still writes: {len(writes)} times an hour."
+        details = list(dict.fromkeys(f"{write} {write.body.decode(errors='replace')[:200]}" for write in writes))
+        yield Finding(
+            oracle="quiet",
+            summary=text,
+            details=details[:_MAX_DETAILS],
+            causes=frozenset(str(write).rpartition("/")[0] for write in writes),
+            is_information=not often,
+        )
+    calls = [call for call in last.calls if call.handler not in last.spawned and not _waits(call)]
+    if len(calls) > _MAX_HOURLY_CALLS:
+        text = f"An hour after the last change, handlers are called {len(calls)} times an hour."
+        handlers = sorted({call.handler for call in calls})
+        yield Finding(oracle="cost", summary=text, details=handlers, causes=frozenset({"hourly calls"}))
+
+
+def _judge_release(play: Play) -> Iterator[Finding]:
+    if play.leftovers:
+        details = list(play.leftovers)
+        if play.release is not None:
+            details += _list_errors(play.release)
+        causes = frozenset(" ".join(line.split()[:1]) for line in play.leftovers)
+        text = "Something is left behind after the deletion of the object."
+        yield Finding(oracle="release", summary=text, details=details, causes=causes)
+    if play.release is not None:
+        yield from _judge_handlers(play.release)
+
+
+def _judge_leaks(play: Play) -> Iterator[Finding]:
+    for problem in play.problems:
+        if problem.startswith("Tasks "):
+            yield Finding(oracle="handlers", summary=problem, details=[], causes=frozenset({problem}))
+
+
+def select(findings: Iterable[Finding], oracles: Collection[str]) -> Iterator[Finding]:
+    """Yield the findings of these oracles; of all, if none is named."""
+    return (finding for finding in findings if not oracles or finding.oracle in oracles)

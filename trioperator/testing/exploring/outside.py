@@ -1,0 +1,148 @@
+"""The world outside of a play: calls to it are refused, and a play that does not end in real time is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import trio
+
+from trioperator.cli.project import is_library
+from trioperator.errors import ConfigError
+from trioperator.testing.rights import handler_at_work
+
+__all__ = ["Deadline", "OutsideCallError", "describe_path", "find_place", "refuse_outside_calls"]
+
+_RUN: Final = "trio._core._run"  # the module of the functions that run tasks
+# Audit events of CPython, and how to say what happens.
+_EVENTS: Final = {
+    "socket.connect": "connects to",
+    "socket.getaddrinfo": "looks up",
+    "socket.gethostbyname": "looks up",
+    "socket.sendto": "sends to",
+    "subprocess.Popen": "starts the program",
+    "os.system": "starts the program",
+    "os.posix_spawn": "starts the program",
+}
+_refusals: list[list[str]] = []  # of the context that is open, if any
+_is_hooked = False
+# Seconds for a play to end after it was cancelled: until then, the event loop counts as blocked.
+_GRACE: Final = 5.0
+
+
+class OutsideCallError(ConfigError, ConnectionRefusedError):
+    """Raised where a handler reaches for the network or a program during a play.
+
+    It is a refused connection for libraries, which close their sockets then.
+    """
+
+
+@contextlib.contextmanager
+def refuse_outside_calls() -> Iterator[list[str]]:
+    """Refuse connections and programs in the context, in all threads; yield what was refused, in words."""
+    global _is_hooked
+    if not _is_hooked:  # for good: there is no way to remove it
+        sys.addaudithook(_audit)
+        _is_hooked = True
+    refused: list[str] = []
+    _refusals.append(refused)
+    try:
+        yield refused
+    finally:
+        _refusals.remove(refused)
+
+
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if not _refusals or event not in _EVENTS:
+        return
+    handler = handler_at_work.get()
+    if (handler is None and not event.startswith("socket.")) or _is_number(event, args):
+        return
+    who = f"Handler {handler.rpartition('.<locals>.')[2]!r}" if handler else "The operator"
+    place = find_place(sys._getframe(1))
+    text = f"{who} {_EVENTS[event]} {_describe(event, args)}{f' ({place})' if place else ''}"
+    _refusals[-1].append(text)
+    raise OutsideCallError(f"{text}: plays do not reach the outside.")
+
+
+def _is_number(event: str, args: tuple[Any, ...]) -> bool:
+    """Return whether an address is looked up that needs no name server: it is refused where it is connected to."""
+    if not event.startswith("socket.get"):
+        return False
+    try:
+        ipaddress.ip_address(args[0] or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _describe(event: str, args: tuple[Any, ...]) -> str:
+    target = args[1] if event in ("socket.connect", "socket.sendto") else args[0]
+    if isinstance(target, tuple):
+        return ":".join(map(str, target[:2]))
+    return target.decode(errors="replace") if isinstance(target, bytes) else str(target)
+
+
+def find_place(frame: types.FrameType | None) -> str | None:
+    """Return the file and line of the innermost frame that is no library's, if there is one within Trio's run."""
+    while frame is not None and frame.f_globals.get("__name__") != _RUN:
+        if place := describe_path(frame.f_code.co_filename, frame.f_lineno):
+            return place
+        frame = frame.f_back
+    return None
+
+
+def describe_path(path: str, line: int | None) -> str | None:
+    """Return a file and line as users know them; None for a library's, and for installed commands."""
+    if is_library(path) or not path.endswith(".py"):
+        return None
+    near = os.path.relpath(path)
+    return f"{path if near.startswith(os.pardir) else near}:{line}"
+
+
+class Deadline:
+    """A limit on the real time of a play: a thread cancels it, and reports a loop that is blocked.
+
+    *on_blocked* is called in that thread, with the place where the event loop is: it may end the process.
+    """
+
+    def __init__(self, seconds: float, *, on_blocked: Callable[[str], object] | None = None) -> None:
+        self._seconds = seconds
+        self._on_blocked = on_blocked
+        self._ended = threading.Event()
+        self._owner = threading.get_ident()
+        self.place: str | None = None  # where it hangs; None unless it was cancelled
+
+    @contextlib.contextmanager
+    def guard(self, scope: trio.CancelScope) -> Iterator[None]:
+        """Cancel the scope when the time is over."""
+        token = trio.lowlevel.current_trio_token()
+        thread = threading.Thread(target=self._watch, args=(token, scope), name="deadline of a play", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join()
+
+    def _watch(self, token: trio.lowlevel.TrioToken, scope: trio.CancelScope) -> None:
+        if self._ended.wait(self._seconds):
+            return
+        self.place = self._find_place() or ""
+        with contextlib.suppress(trio.RunFinishedError):
+            token.run_sync_soon(scope.cancel)
+        if not self._ended.wait(_GRACE) and self._on_blocked is not None:
+            self._on_blocked(self._find_place() or "an unknown place")
+
+    def _find_place(self) -> str | None:
+        """Return where the event loop is, or else the first other thread that runs code of the project."""
+        frames = sys._current_frames()
+        frames.pop(threading.get_ident(), None)
+        found = [find_place(frames[each]) for each in sorted(frames, key=lambda each: each != self._owner)]
+        return next((place for place in found if place is not None), None)

@@ -1,0 +1,136 @@
+"""Sequences of states: from each state to one that is a little different, to another one, or back."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import hypothesis
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from trioperator.testing.exploring.schemas import from_examples, from_schema
+from trioperator.testing.exploring.subjects import State, Subject
+
+__all__ = ["Path", "draw_sequences", "iterate_paths", "state_strategy", "with_value", "without"]
+
+Path: TypeAlias = tuple[str, ...]
+
+_POOL: Final = 150  # states, from which values are taken
+_MAX_VALUES: Final = 6  # of one field
+_MAX_DEPTH: Final = 6
+
+
+def state_strategy(subject: Subject) -> SearchStrategy[State]:
+    """Return a strategy for the states of a subject, by its schema, its examples, or both."""
+    strategies: list[SearchStrategy[State]] = []
+    if subject.schema.get("properties"):
+        strategies.append(from_schema(subject.schema))
+    if subject.examples:
+        strategies.append(from_examples(subject.examples))
+    return st.one_of(*strategies)
+
+
+def draw_sequences(subject: Subject, *, seed: int, steps: int) -> Iterator[list[State]]:
+    """Yield sequences without end: first each field is set, changed and removed, then anything may change."""
+    pool = [*subject.examples, *_draw_pool(state_strategy(subject), seed)]
+    values = _collect_values(pool)
+    base = pool[0]
+    for number in range(_MAX_VALUES):
+        for path, several in values.items():
+            if number < len(several):
+                one, other = several[number], several[(number + 1) % len(several)]
+                there, bare = [with_value(base, path, one), with_value(base, path, other)], without(base, path)
+                for sequence in ([bare, *there, bare, base], [base, *there, bare, base])[: 1 if number else 2]:
+                    yield _distinct(sequence)[: max(steps, 2)]
+    rng = random.Random(seed)
+    while True:
+        sequence = [rng.choice(pool)]
+        while len(sequence) < steps:
+            sequence.append(_change(rng, sequence, pool, values))
+        yield _distinct(sequence)
+
+
+def _draw_pool(strategy: SearchStrategy[State], seed: int) -> list[State]:
+    """Return distinct states, the same ones for a seed."""
+    drawn: dict[str, State] = {}
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=_POOL,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(strategy)
+    def collect(state: State) -> None:
+        drawn.setdefault(repr(state), copy.deepcopy(state))
+
+    collect()
+    return list(drawn.values())
+
+
+def _collect_values(pool: Sequence[State]) -> Mapping[Path, list[Any]]:
+    """Return the values of each field in the states, with few of each."""
+    values: dict[Path, list[Any]] = {}
+    for state in pool:
+        for path, value in iterate_paths(state):
+            known = values.setdefault(path, [])
+            if value not in known and len(known) < _MAX_VALUES:
+                known.append(value)
+    return values
+
+
+def iterate_paths(value: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield the fields below the top level, with their values: those of mappings after the mappings themselves."""
+    for key, item in value.items():
+        if path and not (isinstance(item, Mapping) and item and len(path) < _MAX_DEPTH):
+            yield (*path, key), item
+        if isinstance(item, Mapping):
+            yield from iterate_paths(item, (*path, key))
+
+
+def with_value(state: State, path: Path, value: Any) -> State:
+    """Return the state with another value of a field."""
+    key, *rest = path
+    inner = state.get(key)
+    if rest:
+        value = with_value(inner if isinstance(inner, Mapping) else {}, tuple(rest), value)
+    return {**state, key: copy.deepcopy(value)}
+
+
+def without(state: State, path: Path) -> State:
+    """Return the state without a field."""
+    key, *rest = path
+    if key not in state:
+        return state
+    if not rest:
+        return {name: value for name, value in state.items() if name != key}
+    inner = state[key]
+    return {**state, key: without(inner, tuple(rest))} if isinstance(inner, Mapping) else state
+
+
+def _change(
+    rng: random.Random, sequence: Sequence[State], pool: Sequence[State], values: Mapping[Path, list[Any]]
+) -> State:
+    """Return the state that follows a sequence."""
+    last, dice = sequence[-1], rng.random()
+    if dice < 0.55 and values:
+        state = last
+        for _ in range(rng.choice((1, 1, 2))):
+            path = rng.choice(list(values))
+            state = with_value(state, path, rng.choice(values[path]))
+        return state
+    if dice < 0.7:
+        present = [path for path, _ in iterate_paths(last)]
+        return without(last, rng.choice(present)) if present else rng.choice(pool)
+    return rng.choice(pool if dice < 0.85 else sequence)
+
+
+def _distinct(sequence: Sequence[State]) -> list[State]:
+    """Return the sequence without states that repeat the one before."""
+    return [state for index, state in enumerate(sequence) if index == 0 or state != sequence[index - 1]]
