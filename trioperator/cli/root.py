@@ -21,7 +21,7 @@ _MODULES: Final = {
     "new": "new",
     "run": "run",
     "check": "check",
-    "explore": "explore",
+    "explore": "trioperator.testing.exploring.command",  # which is above the others, as it tests operators
     "freeze": "peering",
     "resume": "peering",
     "cluster": "cluster",
@@ -50,7 +50,8 @@ class _Commands(collections.UserDict[str, Any]):
 
 
 def _make_command(name: str) -> Any:
-    module = importlib.import_module(f"trioperator.cli.{_MODULES[name]}")
+    path = _MODULES[name]
+    module = importlib.import_module(path if "." in path else f"trioperator.cli.{path}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     alone.command(cls=_Command)(getattr(module, name))
     return typer.main.get_command(alone)

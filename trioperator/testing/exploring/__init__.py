@@ -8,4 +8,5 @@ and is deleted. The *oracles* compare plays, and look at single ones; what they 
 - :mod:`.plays`, :mod:`.snapshots`, :mod:`.outside`: one play, and what is kept of it
 - :mod:`.oracles`: what must hold
 - :mod:`.explorer`, :mod:`.shrinking`, :mod:`.reports`: the search, and its results
+- :mod:`.checks`, :mod:`.command`: the ways in, for tests and for ``trioperator explore``
 """

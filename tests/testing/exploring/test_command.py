@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator.cli.explore`: the command, its exit codes, and what it says about bad input."""
+"""Tests for :mod:`trioperator.testing.exploring.command`: exit codes, and what is said about bad input."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ import yaml
 from typer.testing import CliRunner, Result
 
 import trioperator
+from tests.cli.conftest import environment, restored_modules, run
 from tests.testing.exploring.operators import GOOD, make_crd, write_crd
 from tests.testing.exploring.test_explorer import FORGETFUL
 from trioperator.cli.root import app as command
+
+__all__ = ["environment", "restored_modules", "run"]
 
 Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 Explore: TypeAlias = Callable[..., Result]
