@@ -364,3 +364,61 @@ async def test_old_children_stay_while_another_program_has_the_name_of_a_new_one
         await settle(1)
         await move_on(bench, children=["theirs"])
         assert await names_of(bench.cluster) == ["old", "theirs"]
+
+
+def autoscaler(maximum: int) -> dict[str, Any]:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w"}
+    spec = {"scaleTargetRef": target, "minReplicas": 5, "maxReplicas": maximum}
+    return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec}
+
+
+@pytest.fixture
+async def scaled(bench: Bench) -> Bench:
+    """Return a bench of an autoscaler that the server may reject, and of a ConfigMap that comes and goes."""
+
+    @on.reconcile("widgets", owns=["configmaps", "horizontalpodautoscalers.autoscaling"], registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> list[Any]:
+        maximum = [autoscaler(spec["maximum"])] if spec.get("maximum") else []
+        return [*maximum, *(config_map(name) for name in spec.get("names") or ())]
+
+    await bench.cluster.create(widget(names=["w", "other"], maximum=10))
+    return bench
+
+
+async def test_what_is_rejected_and_stays_as_it_was_holds_up_no_deletions(
+    scaled: Bench, autojump_clock: MockClock
+) -> None:
+    async with scaled.running():
+        await settle(1)
+        assert await names_of(scaled.cluster) == ["other", "w"]
+        await move_on(scaled, names=[], maximum=2)
+        assert await names_of(scaled.cluster) == []
+        found = await scaled.cluster.get("horizontalpodautoscalers", "w")
+        assert found["spec"]["maxReplicas"] == 10
+
+
+async def test_what_is_rejected_and_does_not_exist_yet_holds_up_deletions(
+    scaled: Bench, autojump_clock: MockClock
+) -> None:
+    async with scaled.running():
+        await move_on(scaled, names=["w"], maximum=None)
+        await move_on(scaled, names=["other"], maximum=2)
+        assert await names_of(scaled.cluster) == ["other", "w"]
+        await move_on(scaled, maximum=6)
+        assert await names_of(scaled.cluster) == ["other"]
+
+
+async def test_what_is_rejected_keeps_the_children_that_it_still_names(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.reconcile("widgets", owns=["configmaps", "pods"], registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> list[Any]:
+        version = spec["version"]
+        container = {"name": "web", "image": f"web:{version}", "command": [spec["command"]]}
+        container["envFrom"] = [{"configMapRef": {"name": f"web-{version}"}}]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": [container]}}
+        return [config_map(f"web-{version}"), *([config_map("other")] if version == 1 else []), pod]
+
+    await bench.cluster.create(widget(version=1, command="run"))
+    async with bench.running():
+        await settle(1)
+        await move_on(bench, version=2, command="other")  # which cannot be changed
+        assert await names_of(bench.cluster) == ["web-1", "web-2"]

@@ -44,6 +44,26 @@ def test_the_backoff_grows_with_errors_in_a_row_up_to_a_limit() -> None:
     assert schedule.get_backoff(make_handler(backoff=7)) == 7
 
 
+def test_an_early_call_that_fails_changes_neither_the_backoff_nor_when_the_next_one_is_due() -> None:
+    schedule, handler = HandlerSchedule(), make_handler()
+    for at in (0.0, 1.0, 2.0):
+        schedule.begin(1, NOW, at=at)
+        schedule.fail(at + schedule.get_backoff(handler))
+    assert (schedule.failures, schedule.due) == (3, 2.4)
+    for at in (2.1, 2.2, 2.3):
+        schedule.triggered = True
+        schedule.begin(1, NOW, at=at)
+        assert at + schedule.get_backoff(handler) == pytest.approx(2.4)
+        schedule.fail(at + schedule.get_backoff(handler))
+    assert schedule.failures == 3
+    assert schedule.due == pytest.approx(2.4)
+    schedule.begin(1, NOW, at=2.4)
+    assert schedule.get_backoff(handler) == 0.8
+    schedule.fail(3.2)
+    schedule.begin(2, NOW, at=2.5)
+    assert schedule.get_backoff(handler) == 0.1, "a change is a new reason"
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_errors_are_counted_until_a_success_or_the_end(ends: bool) -> None:
     schedule = HandlerSchedule()

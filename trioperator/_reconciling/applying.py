@@ -20,7 +20,7 @@ from trioperator._reconciling.pruning import Pruner
 from trioperator._reconciling.recreating import make_room
 from trioperator._reconciling.related import RelatedRecord, read_record
 from trioperator._reconciling.rollouts import Rollout
-from trioperator._reconciling.schedules import Applied, HandlerSchedule
+from trioperator._reconciling.schedules import Applied, ChildKey, HandlerSchedule
 from trioperator._reconciling.watches import RelatedWatches
 from trioperator._runtime.patching.requests import is_about_uid
 from trioperator.client.adoption import CREATE_ONLY
@@ -63,11 +63,7 @@ class Applier:
         *handled* are the uids of objects that are handled here: a missing child that one of them has is on its way.
         """
         manifests = self._preparer.prepare(desired, handler, cause)
-        if schedule.unclaimed is None:
-            schedule.unclaimed = self.pruner.find_unclaimed(handler, cause)
-        keys = [manifest.key for manifest in manifests.values()]
-        expected = {key.name for key in keys if key.resource.plural == "namespaces"} - schedule.unserved
-        schedule.desire(frozenset(keys))
+        expected = self._desire([manifest.key for manifest in manifests.values()], handler, cause, schedule)
         present: set[Child] = set()
         ready: set[Child] = set()
         problems: list[tuple[str, TrioperatorError]] = []
@@ -89,9 +85,22 @@ class Applier:
                     schedule.recheck = trio.current_time() + _NAMESPACE_DELAY  # it is a child, about to be served
                 else:
                     problems.append((f"{manifest.key} cannot be applied", error))
-        self._settle([manifest for child, manifest in manifests.items() if child not in present], schedule, handled)
+        missing = [manifest for child, manifest in manifests.items() if child not in present]
+        self._settle(missing, schedule, handled)
         if problems:
+            if len(problems) == len(missing):  # none waits
+                schedule.release(await self.pruner.find_independent(handler, missing, cause, schedule))
             raise ChildrenError(problems)
+
+    def _desire(
+        self, keys: Sequence[ChildKey], handler: ReconcileHandler, cause: ReconcileCause, schedule: HandlerSchedule
+    ) -> frozenset[str]:
+        """Note what is desired; return the namespaces among it that should be served soon."""
+        if schedule.unclaimed is None:
+            schedule.unclaimed = self.pruner.find_unclaimed(handler, cause)
+        expected = frozenset(key.name for key in keys if key.resource.plural == "namespaces") - schedule.unserved
+        schedule.desire(frozenset(keys))
+        return expected
 
     def _settle(self, missing: Sequence[Manifest], schedule: HandlerSchedule, handled: Container[str]) -> None:
         moving = [manifest.key for manifest in missing if self._is_moving(manifest, handled)]

@@ -126,7 +126,7 @@ class LevelReconciler:
             await self._patcher.look(state)
             if state.revision != revision or self._executor.stopping.is_set():
                 break  # what others before it have written may matter to this handler
-            own.begin(digest, steady_now())
+            own.begin(digest, steady_now(), at=trio.current_time())
             await self._call(state, cause, handler, schedule=own)
         self._follow(state, schedule)
         await self._patcher.store(state, Patch(), cause.logger)
@@ -242,7 +242,7 @@ class LevelReconciler:
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{handler} has returned what cannot be sent: {describe(error)}") from error
         except ChildrenError:
-            if schedule.settled:  # but for children that move here, perhaps in exchange for others
+            if schedule.settled or schedule.released:  # children may move here, perhaps in exchange for others
                 await prune()
             raise
         await prune()

@@ -1,27 +1,30 @@
 """Pruning: deletion of the children that no handler desires.
 
 Only children of the object are deleted that were applied by this operator's field manager, and of these only those that
-a handler of this operator claims which matches the object, and whose desired children are all there. Those that an
-earlier release has applied have no claim: they count as the handler's when it is called for the first time, unless
+a handler of this operator claims which matches the object, and whose desired children are all there. What cannot be
+applied, but exists as it was before, holds up only the children that it names: nothing else can need them. Those that
+an earlier release has applied have no claim: they count as the handler's when it is called for the first time, unless
 other children of the object have its claim already.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import trio
 
 from trioperator._handling.arguments.reconciling import ReconcileCause, ReconcileHandler
 from trioperator._kube.api_client import ApiClient
+from trioperator._kube.objects import parse_object
 from trioperator._logs import Logger
 from trioperator._reconciling.claims import claim_of, is_named
 from trioperator._reconciling.failures import ChildrenError
 from trioperator._reconciling.loop_guard import LoopGuard
+from trioperator._reconciling.manifests import Manifest
 from trioperator._reconciling.related import RelatedRecord
-from trioperator._reconciling.schedules import ChildKey, HandlerSchedule, ObjectSchedule
+from trioperator._reconciling.schedules import ChildKey, HandlerSchedule, ObjectSchedule, Place
 from trioperator._reconciling.watches import RelatedKind, RelatedWatches
 from trioperator._runtime.patching.requests import is_about_uid
 from trioperator.errors import ConflictError, NotFoundError, PausedError, TrioperatorError
@@ -64,6 +67,32 @@ class Pruner:
         if any(record.claim == claim for record in records):
             return frozenset()
         return frozenset(record.uid for record in records if record.claim is None)
+
+    async def find_independent(
+        self,
+        handler: ReconcileHandler,
+        failed: Sequence[Manifest],
+        cause: ReconcileCause,
+        schedule: HandlerSchedule,
+    ) -> frozenset[Place]:
+        """Return the undesired children that the *failed* ones, which are as they were before, do not name.
+
+        There are none if one of the failed is not there yet: others may have to stay in its place.
+        """
+        owner = cause.raw["metadata"]
+        desired = {key.place for key in schedule.desired or ()}
+        kinds = self._watches.kinds_of(handler)
+        keys = [_key_of(kind, record) for kind in kinds for record in kind.owned_by(owner)]
+        undesired = [key for key in keys if key.place not in desired]
+        if not undesired or not all(_is_there(manifest, owner["uid"]) for manifest in failed):
+            return frozenset()
+        try:
+            bodies = [parse_object(await self._client.request("GET", each.path)).decode() for each in failed]
+        except PausedError:
+            raise
+        except TrioperatorError:
+            return frozenset()  # what they name is not known
+        return frozenset(key.place for key in undesired if not any(_names(body, key) for body in bodies))
 
     async def prune(
         self,
@@ -124,10 +153,11 @@ class Pruner:
         absent = {self._claim_of(each) for each in handlers if (each.fn, each.id) not in same and each in kind.owners}
         if record.claim in absent:
             return False  # children of handlers that do not match stay
+        place = _key_of(kind, record).place
         claimants = [schedule.get(handler) for handler in matching if self._claim_of(handler) == record.claim]
         if claimants:
-            return all(own is not None and own.settled for own in claimants)
-        if absent or not all(own.settled for own in owners):
+            return all(own is not None and own.has_settled_without(place) for own in claimants)
+        if absent or not all(own.has_settled_without(place) for own in owners):
             return False
         if record.claim is None:
             return any(record.uid in (own.unclaimed or ()) for own in owners)
@@ -156,6 +186,24 @@ class Pruner:
             fate = f"deleted again in {due - now:.0f} seconds" if due < math.inf else "left until the operator restarts"
             cause.logger.warning(_RETURNED, key, self._client.settings.persistence.field_manager, record.claim, fate)
         return False
+
+
+def _is_there(manifest: Manifest, uid: str) -> bool:
+    """Check whether a child of the object with this uid exists, as it was applied before."""
+    record = manifest.find()
+    return record is not None and not record.deleting and record.fields is not None and uid in record.owners
+
+
+def _names(value: Any, key: ChildKey) -> bool:
+    """Check whether a body has the name of a child anywhere but in its metadata and in references to other kinds."""
+    if isinstance(value, Mapping):
+        kind = value.get("kind")
+        if isinstance(kind, str) and value.get("name") == key.name and "metadata" not in value:
+            return kind == key.resource.kind
+        return any(_names(item, key) for field, item in value.items() if field != "metadata")
+    if isinstance(value, list):
+        return any(_names(item, key) for item in value)
+    return bool(value == key.name)
 
 
 def _key_of(kind: RelatedKind, record: RelatedRecord) -> ChildKey:

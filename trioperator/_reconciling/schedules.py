@@ -6,8 +6,9 @@ Nothing of that is stored: after a restart, each handler is called for each obje
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from trioperator._concurrency.backoff import Backoff
 from trioperator._handling.arguments.reconciling import ReconcileHandler
@@ -26,6 +27,10 @@ _DELETIONS: Final = Backoff(initial=10.0, maximum=3600.0, factor=4.0)
 _MAX_DELETIONS: Final = 4
 
 
+#: Group, plural, namespace and name of a child.
+Place: TypeAlias = tuple[str, str, str, str]
+
+
 class ChildKey(NamedTuple):
     """One child by its kind and name."""
 
@@ -34,7 +39,7 @@ class ChildKey(NamedTuple):
     name: str
 
     @property
-    def place(self) -> tuple[str, str, str, str]:
+    def place(self) -> Place:
         """What names the child, whatever version of its kind it is written in."""
         return self.resource.group, self.resource.plural, self.namespace, self.name
 
@@ -58,7 +63,9 @@ class HandlerSchedule:
     returned last, None if it has not returned yet. Until these are all there, ``kept`` has those before, too, and
     ``settled`` is false. ``unclaimed`` are the uids of children that an earlier release has applied. ``blocked`` are
     namespaces and names that others' objects have, ``unserved`` namespaces that the operator does not serve.
-    ``recheck`` is when children are to be looked at again. ``error`` is the error of the last call, ``missing`` are
+    ``recheck`` is when children are to be looked at again. ``early`` is by how many seconds a call is earlier than its
+    errors alone would have it, as something has triggered it; 0 if it is not. ``released`` are the places of undesired
+    children that need not wait until those that fail are there. ``error`` is the error of the last call, ``missing`` are
     children that are not there yet, ``logged`` is the last error in the log with its time.
     """
 
@@ -68,12 +75,14 @@ class HandlerSchedule:
         "desired",
         "digest",
         "due",
+        "early",
         "error",
         "failures",
         "kept",
         "logged",
         "missing",
         "recheck",
+        "released",
         "repairs",
         "settled",
         "started",
@@ -85,12 +94,14 @@ class HandlerSchedule:
     def __init__(self) -> None:
         self.digest: int | None = None
         self.due: float | None = None
+        self.early = 0.0
         self.triggered = True
         self.failures = 0
         self.started: datetime.datetime | None = None
         self.applied: dict[ChildKey, Applied] = {}
         self.desired: frozenset[ChildKey] | None = None
         self.kept: frozenset[ChildKey] = frozenset()
+        self.released: frozenset[Place] = frozenset()
         self.settled = False
         self.missing: tuple[ChildKey, ...] = ()
         self.error: BaseException | None = None
@@ -109,10 +120,11 @@ class HandlerSchedule:
         """Note that the handler cannot be called yet: it is due as soon as it can be."""
         self.triggered, self.due = True, None
 
-    def begin(self, digest: int, now: datetime.datetime) -> None:
-        """Note that the handler is called: what changes from now on is for the next call."""
+    def begin(self, digest: int, now: datetime.datetime, *, at: float = math.inf) -> None:
+        """Note that the handler is called: what changes from now on is for the next call. *at* is on Trio's clock."""
         if self.digest != digest:
             self.failures, self.started = 0, None  # errors after a change are counted from zero
+        self.early = max(0.0, self.due - at) if self.failures and self.due is not None else 0.0
         self.digest = digest
         self.triggered = False
         self.due = self.recheck = None
@@ -128,14 +140,14 @@ class HandlerSchedule:
         self.due = due
         if due is None:
             self.failures, self.started = 0, None
-        else:
+        elif not self.early:  # events elsewhere, which may be many at once, are no reason to wait longer
             self.failures += 1
 
     def desire(self, children: frozenset[ChildKey]) -> None:
         """Note what the handler has returned: what it returned before is kept until these are there."""
         self.desired = children
         self.kept |= children
-        self.settled = False
+        self.settled, self.released = False, frozenset()
         self.applied = {key: applied for key, applied in self.applied.items() if key in children}
         self.repairs.keep(children)
         self.blocked.clear()
@@ -153,8 +165,22 @@ class HandlerSchedule:
         if self.settled:
             self.kept = self.desired
 
+    def release(self, places: frozenset[Place]) -> None:
+        """Note undesired children that need not wait until those that fail are there."""
+        self.released = places
+        self.kept = frozenset(key for key in self.kept if key.place not in places)
+
+    def has_settled_without(self, place: Place) -> bool:
+        """Check whether an undesired child is not needed any more by what the handler desires."""
+        return self.settled or place in self.released
+
     def get_backoff(self, handler: ReconcileHandler) -> float:
-        """Return the delay in seconds after a failure of the call that has begun."""
+        """Return the delay in seconds after a failure of the call that has begun.
+
+        A failure of a call that was early changes nothing: the next one is due when it was.
+        """
+        if self.early:
+            return self.early
         return _BACKOFF.delay(self.failures + 1) if handler.backoff is None else handler.backoff
 
 
