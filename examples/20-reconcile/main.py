@@ -1,6 +1,6 @@
 """A web app: a Deployment, a Service, an Ingress and an autoscaler from one spec, which stay as that says."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import trioperator
@@ -19,25 +19,23 @@ import trioperator
 def web_app(name: str, spec: trioperator.Spec, children: Any, patch: trioperator.Patch) -> Iterator[dict[str, Any]]:
     labels = {"app": name}
     container = {"name": "web", "image": spec.get("image", "nginx")}
-    maximum = spec.get("maxReplicas")
-    replicas = {} if maximum else {"replicas": spec.get("replicas", 1)}  # else, they are the autoscaler's
+    deployment = children["deployments"].get(name, {})
+    replicas = spec.get("replicas", 1)
+    maximum = spec.get("maxReplicas") if replicas else None  # what is scaled to zero is not scaled automatically
+    minimum = min(replicas, maximum) if maximum else None
+    own = find_replicas(deployment, minimum) if minimum else replicas
     yield {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "spec": {
-            **replicas,
+            **({} if own is None else {"replicas": own}),
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
         },
     }
-    yield {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "spec": {"selector": labels, "ports": [{"port": 80}]},
-    }
+    yield {"apiVersion": "v1", "kind": "Service", "spec": {"selector": labels, "ports": [{"port": 80}]}}
     if host := spec.get("host"):
-        backend = {"service": {"name": name, "port": {"number": 80}}}
-        paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
+        paths = [{"path": "/", "pathType": "Prefix", "backend": {"service": {"name": name, "port": {"number": 80}}}}]
         yield {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "Ingress",
@@ -48,8 +46,15 @@ def web_app(name: str, spec: trioperator.Spec, children: Any, patch: trioperator
         yield {
             "apiVersion": "autoscaling/v2",
             "kind": "HorizontalPodAutoscaler",
-            "spec": {"scaleTargetRef": target, "minReplicas": spec.get("replicas", 1), "maxReplicas": maximum},
+            "spec": {"scaleTargetRef": target, "minReplicas": minimum, "maxReplicas": maximum},
         }
 
-    deployment = children["deployments"].get(name, {})
     patch.status["ready"] = deployment.get("status", {}).get("readyReplicas", 0)
+
+
+def find_replicas(deployment: Mapping[str, Any], default: int) -> int | None:
+    """Return the replicas beside an autoscaler: None once they are its own. Fields of nobody fall to their defaults."""
+    managers = deployment.get("metadata", {}).get("managedFields", ())
+    if any("f:replicas" in m["fieldsV1"].get("f:spec", {}) for m in managers if m["manager"] != "trioperator"):
+        return None
+    return deployment.get("spec", {}).get("replicas") or default

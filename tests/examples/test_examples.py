@@ -8,7 +8,7 @@ import inspect
 import logging
 import pathlib
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -22,7 +22,7 @@ from trioperator._handling.declaring.registry import OperatorRegistry, get_defau
 from trioperator._supervisor.app import operator
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError
-from trioperator.testing import OperatorRunner, eventually
+from trioperator.testing import OperatorRunner, check_states, eventually
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 HANDLED = "Handling cycle is finished"
@@ -477,6 +477,7 @@ async def test_reconcile(example: Example) -> None:
     await example.cluster.patch("kex", name, {"spec": {"maxReplicas": 5}})
     await example.lines.wait_for(applied.format("HorizontalPodAutoscaler"))
     await example.cluster.patch("deployments", name, {"spec": {"replicas": 3}})
+    await example.lines.wait_for(applied.format("Deployment"), 2)
     image = {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "busybox"}
     await example.cluster.patch("deployments", name, [image])
     await example.lines.wait_for(applied.format("Deployment"), 3)
@@ -484,6 +485,17 @@ async def test_reconcile(example: Example) -> None:
     await example.cluster.delete("services", name)
     await example.lines.wait_for(applied.format("Service"), 2)
     example.assert_shows_what_its_page_says()
+
+
+def test_reconcile_hands_the_replicas_over_and_leaves_nothing_behind() -> None:
+    states: list[Mapping[str, Any]] = [
+        {"spec": {"replicas": 5, "host": "a.example.com"}},
+        {"spec": {"replicas": 5, "maxReplicas": 10}},
+        {"spec": {"replicas": 5, "maxReplicas": 2}},
+        {"spec": {"replicas": 0, "maxReplicas": 2}},
+        {"spec": {"maxReplicas": 2}},
+    ]
+    check_states(states, EXAMPLES / "20-reconcile" / "main.py", crds=[EXAMPLES / "crd.yaml"])
 
 
 @running("21-typed")

@@ -73,6 +73,19 @@ async def test_of_what_is_applied_only_the_fields_that_are_applied_are_compared(
     assert "status" not in found
 
 
+async def test_a_field_that_somebody_else_owns_in_one_play_is_compared_as_it_is(cluster: Cluster) -> None:
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    owned: dict[str, Any] = {**DEPLOYMENT, "spec": {**DEPLOYMENT["spec"], "replicas": 1}}  # type: ignore[dict-item]
+    await write(cluster, path, DEPLOYMENT, apply=True)
+    others = take_snapshot(cluster)
+    await write(cluster, path, owned, apply=True)
+    assert compare(take_snapshot(cluster), others) == []
+    await write(cluster, path, {**owned, "spec": {**owned["spec"], "replicas": 2}}, apply=True)
+    assert [str(each) for each in compare(take_snapshot(cluster), others)] == [
+        "Deployment default/d: spec.replicas is 2, and should be absent"
+    ]
+
+
 def test_differences_name_the_field_and_both_values() -> None:
     one = {"A x": {"spec": {"n": 1, "items": [{"m": 1}]}}, "B y": {}}
     other = {"A x": {"spec": {"n": 2, "items": [{"m": 2}], "new": True}}, "C z": {}}

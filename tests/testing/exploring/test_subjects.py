@@ -54,11 +54,13 @@ async def find_with(*examples: dict[str, Any], crd: dict[str, Any], kinds: tuple
 
 async def test_a_kind_without_fields_needs_examples() -> None:
     crd = make_crd()
+    subject = await find_with(crd=crd)
     with pytest.raises(ConfigError, match=r"The schema of webapps\.example\.com has no fields.*--from FILE"):
-        await find_with(crd=crd)
+        subject.check()
     example = {"apiVersion": "example.com/v1", "kind": "WebApp", "metadata": {"name": "a"}, "spec": {"size": 1}}
     subject = await find_with(example, crd=crd)
     assert subject.examples == [{"spec": {"size": 1}}]
+    subject.check()
 
 
 async def test_examples_of_other_kinds_are_objects_of_the_world() -> None:

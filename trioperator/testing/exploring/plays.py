@@ -60,7 +60,6 @@ class Step:
     has_settled: bool = True
     pending: Collection[str] = ()  # handlers that are still called at the end
     spawned: Collection[str] = frozenset()  # ids of daemons and timers
-    results: Collection[str] = frozenset()  # ids of handlers whose results are in the status
 
     @property
     def last_calls(self) -> Mapping[str, Call]:
@@ -260,15 +259,14 @@ def _list_leftovers(stage: _Stage, subject: Subject) -> list[str]:
     return left
 
 
-def _without_results(snapshot: Snapshot, step: Step) -> Snapshot:
+def _without_results(snapshot: Snapshot, handlers: Collection[str]) -> Snapshot:
     """Return a snapshot without the results of handlers in statuses: they tell what was called, not what is."""
-    handlers = step.results
-    return {
-        name: {**obj, "status": {k: v for k, v in obj["status"].items() if k.partition("/")[0] not in handlers}}
-        if isinstance(obj.get("status"), dict)
-        else obj
-        for name, obj in snapshot.items()
-    }
+    for obj in snapshot.values():
+        status: Any = obj.get("status")
+        if isinstance(status, dict):
+            for key in [key for key in status if key.partition("/")[0] in handlers]:
+                del status[key]
+    return snapshot
 
 
 class _Stage:
@@ -378,7 +376,7 @@ class _Stage:
     def _recording(self, state: State | None) -> Iterator[Step]:
         """Yield a step that gets what happens in the context."""
         operator, cluster = self.operator, self.cluster
-        step = Step(state=state, spawned=self._spawned, results=self._results)
+        step = Step(state=state, spawned=self._spawned)
         calls, logs, writes = len(operator.calls), len(operator.logs), len(operator.writes)
         requests, self._lies = len(cluster.requests), []
         self._history = History(cluster)
@@ -396,4 +394,4 @@ class _Stage:
             step.pending = [call.handler for call in step.calls if self._is_pending(call)]
             anonymous = self._player.anonymous
             snapshot = take_snapshot(cluster, subject=self._subject.kind, anonymous=anonymous, before=self.before)
-            step.snapshot = _without_results(snapshot, step)
+            step.snapshot = _without_results(snapshot, self._results)

@@ -24,7 +24,8 @@ _MAX_DEPTH: Final = 6
 
 
 def state_strategy(subject: Subject) -> SearchStrategy[State]:
-    """Return a strategy for the states of a subject, by its schema, its examples, or both."""
+    """Return a strategy for the states of a subject, by its schema, its examples, or both. Raises ConfigError."""
+    subject.check()
     strategies: list[SearchStrategy[State]] = []
     if subject.schema.get("properties"):
         strategies.append(from_schema(subject.schema))

@@ -37,6 +37,12 @@ _WEBHOOKS: Final = "admissionregistration.k8s.io/"
 _BUILT_IN: Final = re.compile(r"(v1|(apps|batch|policy|autoscaling|[a-z.]+\.k8s\.io)/\w+)$")
 
 
+class Seen(dict[str, Any]):
+    """An object with the fields that its operator owns; *whole* is with all of them."""
+
+    whole: Mapping[str, Any]
+
+
 class Difference(NamedTuple):
     """A field in which two snapshots differ; the path is empty if the whole object is missing in one."""
 
@@ -100,7 +106,14 @@ def take_snapshot(
             names[obj["metadata"]["name"]] = name
         names[obj["metadata"]["uid"]] = f"uid of {name}"
         found[name] = obj
-    return {name: _normalize(_without_records(found[name]), names) for name in sorted(found)}
+    return {name: _see(found[name], names) for name in sorted(found)}
+
+
+def _see(obj: dict[str, Any], names: Mapping[str, str]) -> Seen:
+    whole = _without_records(obj)
+    seen = Seen(_normalize(_keep_owned(whole) if _BUILT_IN.match(obj["apiVersion"]) else whole, names))
+    seen.whole = _normalize(whole, names)
+    return seen
 
 
 def _name(obj: Mapping[str, Any]) -> str:
@@ -111,7 +124,7 @@ def _name(obj: Mapping[str, Any]) -> str:
 def _without_records(obj: dict[str, Any]) -> dict[str, Any]:
     """Return an object without what the controllers of built-in kinds note on it."""
     if _BUILT_IN.match(obj["apiVersion"]):
-        obj = _keep_owned({key: value for key, value in obj.items() if key != "status"})
+        obj = {key: value for key, value in obj.items() if key != "status"}
     meta = obj["metadata"]
     if annotations := meta.get("annotations"):
         kept = {key: value for key, value in annotations.items() if not _RECORDS.match(key)}
@@ -182,8 +195,25 @@ def compare(found: Snapshot, expected: Snapshot, *, masks: Collection[Mask] = ()
             )
         else:
             pairs = _compare_values(found[name], expected[name], ())
-            differences += (Difference(name, path, one, other) for path, one, other in pairs)
+            differences += (
+                Difference(name, path, one, other)
+                for path, one, other in pairs
+                if not (ABSENT in (one, other) and _is_same_in_whole(found[name], expected[name], path))
+            )
     return [each for each in differences if not _is_masked(each.mask, masks)]
+
+
+def _is_same_in_whole(one: Mapping[str, Any], other: Mapping[str, Any], path: tuple[str | int, ...]) -> bool:
+    """Return whether a field is the same in two objects, though somebody else owns it in one of them."""
+    if not (isinstance(one, Seen) and isinstance(other, Seen)):
+        return False
+    values: list[Any] = [one.whole, other.whole]
+    for key in path:
+        try:
+            values = [value[key] for value in values]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return bool(values[0] == values[1])
 
 
 def _is_masked(mask: Mask, masks: Collection[Mask]) -> bool:

@@ -51,6 +51,15 @@ class Subject:
         """Return the object in a state."""
         return {"apiVersion": self.api_version, "kind": self.kind, "metadata": {"name": _NAME}, **state}
 
+    def check(self) -> None:
+        """Raise ConfigError if neither the schema nor an example says which states there are."""
+        fields = self.schema.get("properties", {})
+        if not self.examples and not any(_has_fields(value) for value in fields.values()):
+            raise ConfigError(
+                f"The schema of {self.resource} has no fields, so its states are not known. Pass the manifests of one"
+                f" or more objects of the kind {self.kind}, which are varied: --from FILE."
+            )
+
     @property
     def name(self) -> str:
         """The name of the object that is played."""
@@ -96,11 +105,6 @@ def _make_subject(
         for key, value in schema.get("properties", {}).items()
         if key not in _NO_STATE and (key != "spec" or _has_fields(value) or not states)
     }
-    if not states and not any(_has_fields(value) for value in fields.values()):
-        raise ConfigError(
-            f"The schema of {name} has no fields, so its states are not known. Pass the manifests of one or more"
-            f" objects of the kind {resource.kind}, which are varied: --from FILE."
-        )
     # Nobody leaves out the spec, though few schemas require it.
     required = [key for key in fields if key == "spec" or key in schema.get("required", ())]
     own = {"type": "object", "properties": fields, "required": required}
