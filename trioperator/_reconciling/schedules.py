@@ -65,8 +65,8 @@ class HandlerSchedule:
     namespaces and names that others' objects have, ``unserved`` namespaces that the operator does not serve.
     ``recheck`` is when children are to be looked at again. ``early`` is by how many seconds a call is earlier than its
     errors alone would have it, as something has triggered it; 0 if it is not. ``released`` are the places of undesired
-    children that need not wait until those that fail are there. ``error`` is the error of the last call, ``missing`` are
-    children that are not there yet, ``logged`` is the last error in the log with its time.
+    children that need not wait until those that fail are there. ``error`` is the error of the last call, ``missing``
+    are children that are not there yet, ``logged`` is the last error in the log with its time.
     """
 
     __slots__ = (
