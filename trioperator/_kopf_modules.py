@@ -62,11 +62,10 @@ _SETTINGS: Final = (
 )
 _LIFECYCLES: Final = "all_at_once asap one_by_one randomized shuffled"
 _FUNCTIONS: Final = "ActivityFn ChangingFn DaemonFn DelayFn IndexingFn MetaFilterFn TimerFn WatchingFn WhenFilterFn"
-_JSON: Final = "trioperator._model.jsontypes:RawBody"
 # What else private modules have, and where it is here: types for annotations, and classes that have been merged.
 _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
     "_cogs.configs.configuration": {name: f"trioperator.settings:{name}" for name in _SETTINGS.split()},
-    "_cogs.structs.bodies": dict.fromkeys(("MetaEssence", "RawError", "RawInput", "RawMeta"), _JSON),
+    "_cogs.structs.bodies": dict.fromkeys(("MetaEssence", "RawError", "RawInput", "RawMeta"), "builtins:dict"),
     "_cogs.structs.diffs": {"diff": "trioperator._model.diff:diff"},
     "_cogs.structs.ephemera": {"AnyMemo": "typing:Any"},
     "_cogs.structs.references": {

@@ -116,5 +116,8 @@ def test_what_cannot_work_says_why() -> None:
         kopf.AiohttpSession(server="https://localhost")
 
 
-def test_raw_bodies_can_be_made() -> None:
-    assert make_modules()["kopf"].RawBody(kind="Pod", metadata={}) == {"kind": "Pod", "metadata": {}}
+def test_dicts_of_kopf_can_be_made_by_their_names() -> None:
+    kopf = make_modules()["kopf"]
+    assert kopf.RawBody(kind="Pod", metadata={}) == {"kind": "Pod", "metadata": {}}
+    assert kopf.RawEvent(type="ADDED", object={}) == {"type": "ADDED", "object": {}}
+    assert kopf.UserInfo(username="me", uid="1", groups=[]) == {"username": "me", "uid": "1", "groups": []}

@@ -47,6 +47,7 @@ from kopf.structs.bodies import Body as Former
     with pytest.warns(DeprecationWarning, match="is private to Kopf"):
         exec(code, found)
     assert found["Body"] is found["Former"] is kopf.Body
+    assert found["RawMeta"](labels={}) == {"labels": {}}
     assert found["diffs"].diff({}, {"a": 1})[0].field == ("a",)
     assert found["SmartOperatorRegistry"] is kopf.OperatorRegistry
     assert found["KopfRunner"] is importlib.import_module("kopf.testing").KopfRunner

@@ -42,7 +42,7 @@ def test_a_copy_is_of_the_same_classes() -> None:
         ("process", "ultimate_exiting_timeout", 600.0),
         ("posting", "worker_limit", None),
         ("peering", "clusterwide", False),
-        ("queueing", "batch_window", 0.1),
+        ("queueing", "idle_timeout", 5.0),
         ("watching", "initial_streaming", False),
         ("background", "instant_exit_timeout", None),
     ],
@@ -51,10 +51,37 @@ def test_settings_without_a_meaning_are_accepted_with_a_warning(
     section: str, name: str, default: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings: Any = getattr(OperatorSettings(), section)
+    assert getattr(settings, name) == default
     with caplog.at_level(logging.WARNING):
         setattr(settings, name, 7)
     assert f"settings.{section}.{name} = 7 has no effect here: " in caplog.text
-    assert getattr(settings, name) == default
+    assert getattr(settings, name) == 7, "whoever has set it finds it"
+
+
+def test_settings_that_kopf_has_deprecated_warn_as_there(caplog: pytest.LogCaptureFixture) -> None:
+    settings: Any = OperatorSettings()
+    with pytest.warns(DeprecationWarning, match=r"settings\.queueing in place of settings\.batching"):
+        assert settings.batching is settings.queueing
+    for value in (0.1, 7):
+        with pytest.warns(DeprecationWarning, match=r"remove settings\.queueing\.batch_window"):
+            assert settings.queueing.batch_window == value
+        with pytest.warns(DeprecationWarning, match="not batched by time"):
+            settings.queueing.batch_window = 7
+    assert "batch_window = 7 has no effect here" in caplog.text
+
+
+def test_a_peering_is_of_namespaces_or_clusterwide() -> None:
+    peering: Any = OperatorSettings().peering
+    peering.clusterwide = True
+    assert not peering.namespaced
+    peering.namespaced = True
+    assert not peering.clusterwide
+
+
+def test_as_many_objects_are_handled_at_once_as_in_kopf() -> None:
+    assert OperatorSettings().queueing.worker_limit is None
+    with pytest.raises(ConfigError, match="worker_limit is 0"):
+        OperatorSettings().queueing.worker_limit = 0
 
 
 def test_wrong_settings_are_still_errors() -> None:

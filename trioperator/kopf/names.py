@@ -15,7 +15,7 @@ from trioperator.kopf import running, storages
 from trioperator.kopf.bridge import adapt, current_loop, is_in_asyncio
 from trioperator.kopf.settings import OperatorSettings
 
-__all__ = ["AiohttpSession", "PatchFn", "RawBody", "execute", "login_via_async_client", "make_modules"]
+__all__ = ["AiohttpSession", "PatchFn", "RawBody", "UserInfo", "execute", "login_via_async_client", "make_modules"]
 
 _VERSION: Final = (1, 45, 2)
 
@@ -28,6 +28,14 @@ class RawBody(TypedDict, total=False):
     metadata: Mapping[str, Any]
     spec: Mapping[str, Any]
     status: Mapping[str, Any]
+
+
+class UserInfo(TypedDict):
+    """User of an admission request, which can be made by its name: ``UserInfo(username=…, uid=…, groups=[…])``."""
+
+    username: str
+    uid: str
+    groups: list[str]
 
 
 PatchFn = Callable[[Mapping[str, Any]], None]
@@ -140,6 +148,7 @@ def _own_names() -> dict[str, Any]:
         "OperatorSettings": OperatorSettings,
         "PatchFn": PatchFn,
         "RawBody": RawBody,
+        "UserInfo": UserInfo,
         "execute": execute,
         "login_via_async_client": login_via_async_client,
         "__version__": ".".join(map(str, _VERSION)),

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
@@ -15,6 +16,7 @@ from trioperator.errors import ConfigError
 from trioperator.kopf.storages import FINALIZER, AnnotationsDiffBaseStorage, SmartProgressStorage
 from trioperator.settings.rules import (
     BOOLEAN,
+    COUNT,
     DIFFBASE_STORAGE,
     NAME_PREFIX,
     PROGRESS_STORAGE,
@@ -27,12 +29,15 @@ from trioperator.settings.rules import FINALIZER as FINALIZER_RULE
 __all__ = ["OperatorSettings"]
 
 _logger: Final = get_logger("trioperator.kopf")
+_NO_BATCHES: Final = "Events are not batched by time, as in newer versions of Kopf: remove settings.queueing.batch_window."
+_NO_BATCHING: Final = "Write settings.queueing in place of settings.batching, its old name."
 
 
 class _Tolerant(Section):
-    """Section that accepts settings of Kopf's that have no meaning here. They keep their default, with a warning.
+    """Section that accepts settings of Kopf's that have no meaning here, with a warning, and returns them as set.
 
-    ``_without_effect`` are their defaults by their names, ``_instead`` is what there is for their purpose.
+    ``_without_effect`` are their defaults by their names, ``_instead`` is what there is for their purpose. Its classes
+    have no slots, but a ``__dict__`` for these.
     """
 
     __slots__ = ()
@@ -40,8 +45,9 @@ class _Tolerant(Section):
     _instead: ClassVar[str] = ""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._without_effect:
+        if name in self._without_effect and not isinstance(getattr(type(self), name, None), property):
             _logger.warning("%s.%s = %r has no effect here: %s", self._path, name, value, self._instead)
+            object.__setattr__(self, name, value)
             return
         super().__setattr__(name, value)
 
@@ -54,22 +60,41 @@ class _Tolerant(Section):
 
 
 class _ProcessSettings(_Tolerant, settings.ProcessSettings):
-    __slots__ = ()
     _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["process"]
 
 
 class _PeeringSettings(_Tolerant, settings.PeeringSettings):
-    __slots__ = ()
     _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["peering"]
 
+    @property
+    def namespaced(self) -> bool:
+        """The opposite of ``clusterwide``."""
+        return not self.clusterwide
 
+    @namespaced.setter
+    def namespaced(self, value: bool) -> None:
+        self.clusterwide = not value
+
+
+@dataclasses.dataclass(kw_only=True)
 class _QueueingSettings(_Tolerant, settings.QueueingSettings):
-    __slots__ = ()
     _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["queueing"]
+
+    worker_limit: int | None = setting(None, COUNT.or_none())
+
+    @property
+    def batch_window(self) -> float:
+        """A setting of older versions of Kopf: it is deprecated there, too, and has no effect."""
+        warnings.warn(_NO_BATCHES, DeprecationWarning, stacklevel=2)
+        return self._batch_window
+
+    @batch_window.setter
+    def batch_window(self, value: float) -> None:
+        warnings.warn(_NO_BATCHES, DeprecationWarning, stacklevel=2)
+        self._batch_window = value
 
 
 class _BackgroundSettings(_Tolerant, settings.BackgroundSettings):
-    __slots__ = ()
     _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["background"]
 
 
@@ -99,7 +124,6 @@ def _refused(name: str) -> property:
 
 
 class _WatchingSettings(_Tolerant, settings.WatchingSettings):
-    __slots__ = ()
     _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["watching"]
 
     @property
@@ -115,7 +139,7 @@ class _WatchingSettings(_Tolerant, settings.WatchingSettings):
     shard_selectors = _refused("shard_selectors")
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclasses.dataclass(kw_only=True)
 class _PostingSettings(_Tolerant, settings.PostingSettings):
     _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["posting"]
 
@@ -149,6 +173,17 @@ class OperatorSettings(settings.OperatorSettings):
     """
 
     inherit_patches: ClassVar[bool] = True
+
+    @property
+    def batching(self) -> settings.QueueingSettings:
+        """Old name of ``queueing``, which is deprecated in Kopf."""
+        warnings.warn(_NO_BATCHING, DeprecationWarning, stacklevel=2)
+        return self.queueing
+
+    @batching.setter
+    def batching(self, value: settings.QueueingSettings) -> None:
+        warnings.warn(_NO_BATCHING, DeprecationWarning, stacklevel=2)
+        self.queueing = value
 
     process: settings.ProcessSettings = _section("process", _ProcessSettings)
     posting: settings.PostingSettings = _section("posting", _PostingSettings)

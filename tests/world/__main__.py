@@ -1,0 +1,129 @@
+"""``python -m tests.world``: public operators under Kopf, unchanged by the bridge, and natively, side by side.
+
+Each is played on an embedded API server: create, change, restart, delete. What is stored after each step must be what
+is stored under Kopf. The differences are in build/world/NAME.MODE.diff, the logs beside them. ``$WORLD_REPOSITORIES`` is
+a folder with checkouts, or bare repositories, of the operators; those that it lacks are missing. Without it, they are cloned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import pathlib
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+
+import trio
+
+from tests.world.operators import OPERATORS, Operator
+from tests.world.playing import MODES, Play, play
+from tests.world.sources import VARIABLE, Missing, find_checkout, read_commit
+from tests.world.states import compare
+from trioperator import configure
+
+RESULTS = pathlib.Path(__file__).parents[2] / "build" / "world"
+
+
+class Verdict:
+    """What came of one operator."""
+
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.commit = ""
+        self.words: dict[str, str] = {}
+        self.failed = False
+
+
+async def judge(operator: Operator, modes: Sequence[str], scratch: pathlib.Path) -> Verdict:
+    """Play an operator in the modes, and compare what is stored."""
+    verdict, plays = Verdict(operator), dict[str, Play]()
+    try:
+        checkout = await trio.to_thread.run_sync(find_checkout, operator.repository, scratch)
+    except Missing as error:
+        verdict.commit = f"missing: {error}"
+        return verdict
+    verdict.commit = read_commit(checkout)
+    for mode in modes:
+        if mode == "native" and not operator.native:
+            continue
+        home = scratch / f"{operator.name}.{mode}"
+        home.mkdir()
+        try:
+            plays[mode] = await play(operator.act, mode, checkout, home)
+        except Exception as error:  # noqa: BLE001 -- one of many
+            verdict.words[mode], verdict.failed = f"failed: {error!r}", True
+            (RESULTS / f"{operator.name}.{mode}.error").write_text(traceback.format_exc())
+        if (home / "log").exists():
+            shutil.copy(home / "log", RESULTS / f"{operator.name}.{mode}.log")
+    for mode, found in plays.items():
+        verdict.words[mode] = describe(operator, plays.get("kopf"), found)
+        verdict.failed |= "differ" in verdict.words[mode]
+    return verdict
+
+
+def describe(operator: Operator, kopf: Play | None, found: Play) -> str:
+    """Return what came of a mode, in words for the table; the differences are written to a file."""
+    (cost,) = (max(found.costs, key=lambda cost: cost.memory, default=None),)
+    used = f"{sum(c.cpu for c in found.costs):.1f} s CPU, {cost.memory:.0f} MiB" if cost else ""
+    stops = "/".join(f"{c.exit_code} in {c.stopped_in:.1f} s" for c in found.costs)
+    path = RESULTS / f"{operator.name}.{found.mode}.diff"
+    path.unlink(missing_ok=True)
+    word = f"{len(found.states)} states"
+    if kopf is not None and found is not kopf:
+        lines = compare(kopf.states, found.states)
+        steps = [line[2:] for line in lines if line.startswith("^ ")]
+        word = f"differs: {', '.join(steps)}" if steps else "same"
+        if lines:
+            path.write_text("\n".join(lines) + "\n")
+    (RESULTS / f"{operator.name}.{found.mode}.states").write_text(
+        "".join(f"== {step}\n" + "".join(f"{line}\n" for line in lines) for step, lines in found.states.items())
+    )
+    return f"{word} ({used}; exit {stops})"
+
+
+async def judge_all(operators: Sequence[Operator], modes: Sequence[str], at_once: int) -> list[Verdict]:
+    """Judge the operators, some at once, and print each verdict."""
+    verdicts: list[Verdict] = []
+    limiter = trio.CapacityLimiter(at_once)
+
+    async def one(operator: Operator, scratch: pathlib.Path) -> None:
+        async with limiter:
+            verdict = await judge(operator, modes, scratch)
+        verdicts.append(verdict)
+        print(f"{operator.name} ({verdict.commit})", flush=True)
+        for mode, words in verdict.words.items():
+            print(f"    {mode:8} {words}", flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with trio.open_nursery() as nursery:
+            for operator in operators:
+                nursery.start_soon(one, operator, pathlib.Path(folder))
+    return verdicts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.world", description="Play public operators, and compare.")
+    parser.add_argument("names", nargs="*", help=f"only these of {', '.join(OPERATORS)}")
+    parser.add_argument("--modes", default=",".join(MODES), help="separated by commas: kopf, bridge, native")
+    parser.add_argument("--at-once", type=int, default=2, help="how many are played at the same time")
+    options = parser.parse_args()
+    if unknown := set(options.names) - OPERATORS.keys():
+        parser.error(f"unknown operators: {', '.join(sorted(unknown))}")
+    configure(quiet=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    chosen = [OPERATORS[name] for name in options.names or OPERATORS]
+    call = functools.partial(judge_all, chosen, options.modes.split(","), options.at_once)
+    verdicts = trio.run(call)
+    missing = [verdict.operator.repository for verdict in verdicts if not verdict.words]
+    if missing:
+        print(f"Missing: put checkouts of {', '.join(missing)} into ${VARIABLE}, as OWNER+NAME.")
+    failed = [verdict.operator.name for verdict in verdicts if verdict.failed]
+    print(f"{len(verdicts) - len(missing) - len(failed)} of {len(verdicts)} operators do the same.")
+    sys.exit(bool(failed or missing))
+
+
+if __name__ == "__main__":
+    main()

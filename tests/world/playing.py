@@ -1,0 +1,213 @@
+"""One operator's life on a cluster of its own: its process, what happens to its objects, and what is stored then."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import trio
+import yaml
+
+from tests.world.states import normalize
+from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
+
+__all__ = ["MODES", "Cost", "Play", "play"]
+
+MODES: Final = ("kopf", "bridge", "native")
+_MODULES: Final = {"kopf": "kopf", "bridge": "trioperator.kopf", "native": "trioperator"}
+# Seconds until a step must have done what it does, without changes until it counts as done, and until a stop is one.
+_PATIENCE, _QUIET, _STOP = 60.0, 3.0, 40.0
+_ROOT: Final = pathlib.Path(__file__).parents[2]
+# What the page about Kopf says of operators that take over: Kopf's names, natively.
+_TAKEOVER: Final = """
+import trioperator
+
+@trioperator.on.startup(id="takeover")
+def take_over(settings):
+    settings.persistence.finalizer = "kopf.zalando.org/KopfFinalizerMarker"
+    settings.persistence.progress_storage = trioperator.SmartProgressStorage(prefix="kopf.zalando.org", name="kopf")
+    settings.persistence.diffbase_storage = trioperator.AnnotationsDiffBaseStorage(prefix="kopf.zalando.org")
+"""
+_SCRIPT: Final = "import runpy, sys, {0} as m; {1}; sys.argv.pop(0); runpy.{2}(sys.argv[0], run_name='__main__'{3})"
+
+
+@dataclasses.dataclass
+class Cost:
+    """What a process has cost."""
+
+    cpu: float = 0.0
+    memory: float = 0.0
+    stopped_in: float = 0.0
+    exit_code: int | None = None
+
+
+class Play:
+    """An operator on a cluster, in one of the modes. *root* is its checkout, and *home* a folder of its own."""
+
+    def __init__(self, cluster: Cluster, mode: str, root: pathlib.Path, home: pathlib.Path) -> None:
+        self.cluster, self.mode, self.root, self.home = cluster, mode, root, home
+        self.environment = {"PYTHONDONTWRITEBYTECODE": "1"}
+        self.masks: list[str] = []
+        self.states: dict[str, list[str]] = {}
+        self.costs: list[Cost] = []
+        self.process: trio.Process | None = None
+        self._skipped: set[str] = set()
+        self._before = [obj["metadata"]["uid"] for obj in cluster.objects()]
+
+    def skip(self, *kinds: str) -> None:
+        """Leave objects of these kinds out of the states, as no two runs have the same."""
+        self._skipped |= {*kinds}
+
+    @property
+    def log(self) -> str:
+        return (self.home / "log").read_text(errors="replace") if (self.home / "log").exists() else ""
+
+    def put(self, name: str, text: str) -> pathlib.Path:
+        """Write a program into the folder that is first in the PATH of the operator."""
+        path = self.home / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    async def apply(self, *manifests: str | pathlib.Path | Mapping[str, Any]) -> None:
+        """Apply files of the checkout, YAML texts, or objects."""
+        for manifest in manifests:
+            if isinstance(manifest, str) and "\n" not in manifest:
+                manifest = self.root / manifest
+            if isinstance(manifest, pathlib.Path):
+                manifest = manifest.read_text()
+            if isinstance(manifest, str):
+                await self.cluster.apply([obj for obj in yaml.safe_load_all(manifest) if obj])
+            else:
+                await self.cluster.apply(manifest)
+
+    async def add_namespaces(self, *names: str) -> None:
+        await self.apply(*({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names))
+
+    @contextlib.asynccontextmanager
+    async def running(self, *args: str, cwd: str = ".") -> AsyncIterator[None]:
+        """Run ``kopf run ARGS``, or the command that takes its place, in the block. Its files are in the checkout."""
+        more = [str(self.home / "takeover.py")] if self.mode == "native" else []
+        (self.home / "takeover.py").write_text(_TAKEOVER)
+        async with self._process([sys.executable, "-m", _MODULES[self.mode], "run", *args, *more], cwd):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def executing(self, *args: str, cwd: str = ".", is_module: bool = False) -> AsyncIterator[None]:
+        """Run a Python program that runs its operator itself in the block, where ``import kopf`` is by the mode."""
+        prepare = "m.install()" if self.mode == "bridge" else "m"
+        call = ("run_module", ", alter_sys=True") if is_module else ("run_path", "")
+        script = _SCRIPT.format(_MODULES[self.mode], prepare, *call)
+        async with self._process([sys.executable, "-c", script, *args], cwd):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def _process(self, command: Sequence[str], cwd: str) -> AsyncIterator[None]:
+        folder = self.root / cwd
+        env = {**os.environ, **self.environment, "KUBECONFIG": str(self.home / "kubeconfig"), "HOME": str(self.home)}
+        paths = [str(folder), *filter(None, [self.environment.get("PYTHONPATH")]), str(_ROOT)]
+        env |= {"PATH": f"{self.home / 'bin'}:{env['PATH']}", "PYTHONPATH": os.pathsep.join(paths)}
+        with (self.home / "log").open("ab") as log:
+            process = await trio.lowlevel.open_process(
+                list(command), env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+            self.process = process
+            try:
+                await self._wait_ready(process)
+                yield
+                await self._stop(process)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+
+    async def _wait_ready(self, process: trio.Process) -> None:
+        """Wait until the operator watches something, and has handled what there was, or has ended."""
+        watches = self.cluster.requests.count(verb="watch")
+        with trio.move_on_after(_PATIENCE):
+            while self.cluster.requests.count(verb="watch") == watches and process.poll() is None:
+                await trio.sleep(0.1)  # neither requests nor processes are events
+        await self.settle()
+
+    async def _stop(self, process: trio.Process) -> None:
+        self.costs.append(cost := measure(process))
+        began = trio.current_time()
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        with trio.move_on_after(_STOP):
+            await process.wait()
+        cost.stopped_in, cost.exit_code = trio.current_time() - began, process.returncode
+
+    async def settle(self, quiet: float = _QUIET) -> None:
+        """Wait until nothing has been written for *quiet* seconds."""
+        with trio.move_on_after(_PATIENCE):
+            while True:
+                revision = self.cluster.revision
+                await trio.sleep(quiet)
+                if self.cluster.revision == revision:
+                    return
+
+    async def until(
+        self, kind: str, name: str, check: Callable[[Any], Any], *, namespace: str | None = None
+    ) -> None:
+        """Wait for an object of which *check* is true; what never comes shows in the state."""
+        with trio.move_on_after(_PATIENCE):
+            await self.cluster.wait_for(kind, name, lambda obj: bool(check(obj)), namespace)
+
+    async def record(self, step: str, *, quiet: float = _QUIET) -> None:
+        """Record what is stored when the operator has done what it does."""
+        await self.settle(quiet)
+        found = [obj for obj in self.cluster.objects() if obj["kind"] not in self._skipped]
+        self.states[step] = normalize(found, self._before, self.masks)
+
+
+def measure(process: trio.Process) -> Cost:
+    """Return what a process has cost so far: CPU seconds, also of children that have ended, and MiB of memory."""
+    with contextlib.suppress(OSError):  # it has ended, or there is no /proc
+        folder = pathlib.Path(f"/proc/{process.pid}")
+        times = (folder / "stat").read_text().rpartition(")")[2].split()[11:15]
+        found = re.search(r"VmRSS:\s+(\d+) kB", (folder / "status").read_text())
+        return Cost(sum(map(int, times)) / os.sysconf("SC_CLK_TCK"), int(found[1]) / 1024 if found else 0.0)
+    return Cost()
+
+
+async def play(
+    act: Callable[[Play], Any], mode: str, checkout: pathlib.Path, home: pathlib.Path
+) -> Play:
+    """Play a scenario in a mode, in the folder *home*, with a copy of the checkout.
+
+    Natively, only ``import kopf`` is replaced, and a file with Kopf's names of annotations and finalizer is added.
+    """
+    root = home / "checkout"
+    shutil.copytree(checkout, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
+    if mode == "native":
+        make_native(root.rglob("*.py"))
+    cluster = Cluster(seed=0)
+    async with trio.open_nursery() as nursery:
+        url = str(await nursery.start(serve_cluster, cluster))
+        write_kubeconfig(str(home / "kubeconfig"), cluster.kubeconfig(url))
+        async with cluster.open_controllers():
+            await trio.sleep(0.2)  # for what the controllers create at first
+            playing = Play(cluster, mode, root, home)
+            await act(playing)
+        nursery.cancel_scope.cancel(reason="the scenario has ended")
+    return playing
+
+
+def make_native(paths: Iterable[pathlib.Path]) -> None:
+    """Replace ``import kopf``, and nothing else."""
+    for path in paths:
+        text = path.read_text(errors="replace")
+        changed = re.sub(r"^(\s*)import kopf$", r"\1import trioperator as kopf", text, flags=re.MULTILINE)
+        changed = re.sub(r"^(\s*)from kopf import", r"\1from trioperator import", changed, flags=re.MULTILINE)
+        if changed != text:
+            path.write_text(changed)

@@ -1,0 +1,55 @@
+"""Where the operators of others are: checkouts in a folder, or clones. Nothing of them is in this repository."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+
+__all__ = ["VARIABLE", "Missing", "find_checkout", "read_commit"]
+
+#: A folder with checkouts or bare repositories, as ``OWNER+NAME``, ``OWNER/NAME`` or ``NAME``.
+VARIABLE = "WORLD_REPOSITORIES"
+_SECONDS = 120
+
+
+class Missing(Exception):
+    """Raised when a repository is neither in the folder nor can be cloned."""
+
+
+def find_checkout(repository: str, scratch: pathlib.Path) -> pathlib.Path:
+    """Return a new checkout of ``OWNER/NAME`` in *scratch*: from the folder of the variable, else from GitHub.
+
+    Raises Missing, which says what to provide.
+    """
+    target = scratch / repository.replace("/", "+")
+    source = _find_repository(repository)
+    if source is None and os.environ.get(VARIABLE):
+        raise Missing(f"there is no {repository.replace('/', '+')} in ${VARIABLE}")
+    url = str(source) if source is not None else f"https://github.com/{repository}"
+    try:
+        command = ["git", "clone", "--quiet", "--depth=1", url if source is None else f"file://{url}", str(target)]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS)
+    except (subprocess.SubprocessError, OSError) as error:
+        what = getattr(error, "stderr", None) or error
+        raise Missing(f"it cannot be cloned ({str(what).strip()}): put a checkout into ${VARIABLE}") from error
+    return target
+
+
+def _find_repository(repository: str) -> pathlib.Path | None:
+    """Return a Git repository in the folder of the variable: a checkout, a bare one, or a folder with one of these."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return None
+    names = (repository.replace("/", "+"), repository, repository.rpartition("/")[2])
+    for name in names:
+        for path in (pathlib.Path(folder, name), pathlib.Path(folder, name, "repo")):
+            if (path / ".git").exists() or (path / "objects").is_dir():
+                return path.resolve()
+    return None
+
+
+def read_commit(checkout: pathlib.Path) -> str:
+    """Return the commit of a checkout, shortened."""
+    command = ["git", "-C", str(checkout), "log", "-1", "--format=%h %as"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS).stdout.strip()
