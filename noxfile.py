@@ -126,6 +126,7 @@ def clients(session: nox.Session) -> None:
         "tests/helpers",
         "tests/kopf",
         "tests/test_embedding.py",
+        "tests/world",
     ]
     session.run("python", "-m", "pytest", *tests, "--reruns=1", "-raR", *session.posargs)
 
@@ -226,6 +227,24 @@ def kopf(session: nox.Session) -> None:
         session.run("git", "clone", "--depth=1", "https://github.com/nolar/kopf", repository, external=True)
     for options in ([], ["--native"]):
         session.run("python", "-m", "tests.kopf.examples", repository, *session.posargs, *options)
+
+
+@nox.session
+def world(session: nox.Session) -> None:
+    """Do public operators do the same as under Kopf? Those in $WORLD_REPOSITORIES; without it, they are cloned.
+
+    What they import is installed from package registries. ``nox -s world -- clustersecret poolboy`` plays some;
+    ``-- suite`` runs Kopf's own tests of its public behaviour, ``-- dask`` those of dask-kubernetes, and
+    ``-- withdrawing`` changes two fields of ClusterSecrets at once. Not part of a plain ``nox``.
+    """
+    install_for_tests(session, "kopf==1.45.2", "pytest-asyncio", "pytest-mock", "pytest-timeout")
+    session.run("python", "-m", "tests.world", "--requirements=build/world/requirements.txt")
+    session.install("-r", "build/world/requirements.txt")
+    part, *others = session.posargs or [""]
+    if part in ("suite", "dask", "withdrawing"):
+        session.run("python", "-m", f"tests.world.{part}", *others)
+    else:
+        session.run("python", "-m", "tests.world", *session.posargs)
 
 
 @nox.session

@@ -12,8 +12,8 @@ SETTINGS_WITHOUT_EFFECT: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
     "peering": ({"clusterwide": False, "namespaced": True}, "peering is cluster-wide if the operator is."),
     "watching": ({"initial_streaming": False}, "objects are listed in pages."),
     "queueing": (
-        {"idle_timeout": 5.0, "exit_timeout": 2.0, "batch_window": 0.1, "_batch_window": 0.1},
-        "objects that are not handled occupy no workers, and events are not batched by time.",
+        {"idle_timeout": 5.0, "exit_timeout": 2.0},
+        "objects that are not handled occupy no workers.",
     ),
     "background": (
         {"instant_exit_timeout": None, "instant_exit_zero_time_cycles": 10},

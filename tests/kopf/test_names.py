@@ -116,6 +116,17 @@ def test_what_cannot_work_says_why() -> None:
         kopf.AiohttpSession(server="https://localhost")
 
 
+def test_handlers_with_the_fewest_attempts_come_first_by_default() -> None:
+    kopf = make_modules()["kopf"]
+    assert kopf.get_default_lifecycle() is kopf.lifecycles.asap
+    try:
+        kopf.set_default_lifecycle(kopf.lifecycles.all_at_once)
+        assert kopf.get_default_lifecycle() is kopf.lifecycles.all_at_once
+    finally:
+        kopf.set_default_lifecycle(None)
+    assert kopf.get_default_lifecycle() is kopf.lifecycles.asap
+
+
 def test_dicts_of_kopf_can_be_made_by_their_names() -> None:
     kopf = make_modules()["kopf"]
     assert kopf.RawBody(kind="Pod", metadata={}) == {"kind": "Pod", "metadata": {}}

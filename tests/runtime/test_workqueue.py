@@ -444,6 +444,39 @@ async def test_an_item_added_during_its_reconcile_is_reconciled_at_once_and_not_
     assert [time - began for time in reconciler.times] == [0, 1]
 
 
+async def test_what_is_added_within_the_window_is_reconciled_together(autojump_clock: MockClock) -> None:
+    reconciler, item = Reconciler(), Item("a")
+    async with open_workqueue(reconciler, limit=1, window=0.5) as queue:
+        for _ in range(3):  # the window begins with the first
+            queue.add(item)
+            await trio.sleep(0.2)
+        await settle()
+        assert reconciler.times == [0.5]
+        queue.add(item)  # it is at work: what it ends with is not older than that
+        await trio.sleep(1)
+        assert reconciler.times == [0.5, 1.5]
+
+
+async def test_only_fresh_items_wait_for_the_window_and_none_beyond_its_due_time(autojump_clock: MockClock) -> None:
+    reconciler, due, initial = Reconciler(seconds=0), Item("due"), Item("initial")
+    async with open_workqueue(reconciler, limit=1, window=5) as queue:
+        queue.add(initial, INITIAL)
+        queue.requeue_at(due, 3)
+        await trio.sleep(2)
+        queue.add(due)
+        await trio.sleep(8)
+        assert (reconciler.names, reconciler.times) == (["initial", "due"], [0, 3])
+
+
+async def test_an_unsaved_item_in_the_window_is_saved_when_the_queue_is_closed(autojump_clock: MockClock) -> None:
+    reconciler, unsaved, other = Reconciler(seconds=0), Item("unsaved"), Item("other")
+    reconciler.unsaved.add(unsaved)
+    async with open_workqueue(reconciler, limit=1, window=5) as queue:
+        queue.add(unsaved)
+        queue.add(other)
+    assert (reconciler.names, reconciler.times) == (["unsaved"], [0])
+
+
 async def test_an_item_that_is_to_be_reconciled_again_keeps_its_worker(autojump_clock: MockClock) -> None:
     reconciler = Reconciler(decide=lambda item: AGAIN if len(reconciler.names) < 3 else DONE)
     async with open_workqueue(reconciler, limit=1) as queue:

@@ -61,6 +61,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "queueing": {
         "worker_limit": 256,
+        "batch_window": 0.0,
         "backlog_limit": 100,
         "error_delays": (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610),
     },

@@ -1,8 +1,9 @@
 """``python -m tests.world``: public operators under Kopf, unchanged by the bridge, and natively, side by side.
 
 Each is played on an embedded API server: create, change, restart, delete. What is stored after each step must be what
-is stored under Kopf. The differences are in build/world/NAME.MODE.diff, the logs beside them. ``$WORLD_REPOSITORIES`` is
-a folder with checkouts, or bare repositories, of the operators; those that it lacks are missing. Without it, they are cloned.
+is stored under Kopf. The differences are in build/world/NAME.MODE.diff, the logs beside them.
+``$WORLD_REPOSITORIES`` is a folder with checkouts, or bare repositories, of the operators; those that it lacks are
+missing. Without it, they are cloned.
 """
 
 from __future__ import annotations
@@ -109,7 +110,13 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"only these of {', '.join(OPERATORS)}")
     parser.add_argument("--modes", default=",".join(MODES), help="separated by commas: kopf, bridge, native")
     parser.add_argument("--at-once", type=int, default=2, help="how many are played at the same time")
+    parser.add_argument("--requirements", type=pathlib.Path, help="only write to this file what the operators import")
     options = parser.parse_args()
+    if options.requirements is not None:
+        lines = sorted({line for each in OPERATORS.values() for line in each.requirements})
+        options.requirements.parent.mkdir(parents=True, exist_ok=True)
+        options.requirements.write_text("\n".join(lines) + "\n")
+        return
     if unknown := set(options.names) - OPERATORS.keys():
         parser.error(f"unknown operators: {', '.join(sorted(unknown))}")
     configure(quiet=True)

@@ -69,7 +69,7 @@ async def clustersecret(play: Play) -> None:
         await play.record("deleted")
 
 
-_BW: Final = '''#!/usr/bin/env python3
+_BW: Final = """#!/usr/bin/env python3
 import json, os, sys
 words = [word for word in sys.argv[1:] if not word.startswith("-")]
 state = os.path.join(os.environ["HOME"], "bw-generation")
@@ -80,7 +80,7 @@ item = {
 }
 data = {"template": {"status": "unlocked"}, "raw": "token", **(item if words[0] == "get" else {})}
 print(json.dumps({"success": True, "data": data}))
-'''
+"""
 
 
 @_operator("Lerentis/bitwarden-crd-operator", "kubernetes", "Jinja2", "schedule", "setuptools<80", native=True)
@@ -105,7 +105,11 @@ async def bitwarden_crd_operator(play: Play) -> None:
     await play.cluster.patch("bitwarden-secrets", "test", {"spec": {"annotations": {"more": "yes"}}})
     async with play.running(*run):
         await play.record("changed while it was down", quiet=12)
-        for kind, name in (("bitwarden-secrets", "test"), ("bitwarden-templates", "test"), ("registry-credentials", "test")):
+        for kind, name in (
+            ("bitwarden-secrets", "test"),
+            ("bitwarden-templates", "test"),
+            ("registry-credentials", "test"),
+        ):
             await play.cluster.delete(kind, name)
         await play.record("deleted")
 
@@ -177,8 +181,15 @@ async def poolboy(play: Play) -> None:
     users = _object("Namespace", "v1", "users", metadata={"annotations": {"openshift.io/requester": "me"}})
     await play.add_namespaces("poolboy")
     await play.apply(users)
-    await play.apply(_TEST_KIND, *(f"helm/crds/resource{name}s.yaml" for name in ("claim", "handle", "pool", "provider")))
-    made = {"apiVersion": version, "kind": "ResourceClaimTest", "metadata": {"namespace": "users"}, "spec": {"foo": "bar"}}
+    await play.apply(
+        _TEST_KIND, *(f"helm/crds/resource{name}s.yaml" for name in ("claim", "handle", "pool", "provider"))
+    )
+    made = {
+        "apiVersion": version,
+        "kind": "ResourceClaimTest",
+        "metadata": {"namespace": "users"},
+        "spec": {"foo": "bar"},
+    }
     spec = {
         "override": made,
         "template": {"enable": True, "definition": {"spec": {"size": 1}}},
@@ -197,7 +208,10 @@ async def poolboy(play: Play) -> None:
         change = {"spec": {"resources": [used | {"template": {"metadata": {"name": "made"}, "spec": {"size": 2}}}]}}
         await play.cluster.patch("resourceclaims.v1.poolboy.gpte.redhat.com", "claim", change, "users")
         await play.record("changed", quiet=6)
-        pool = {"minAvailable": 2, "resources": [{"provider": {"name": "test"}, "template": {"metadata": {"name": "p"}}}]}
+        pool = {
+            "minAvailable": 2,
+            "resources": [{"provider": {"name": "test"}, "template": {"metadata": {"name": "p"}}}],
+        }
         await play.apply(_object("ResourcePool", version, "pool", "poolboy", spec=pool))
         await play.record("pooled", quiet=6)
     await play.cluster.delete("resourceclaimtests", "made", "users")
@@ -208,7 +222,9 @@ async def poolboy(play: Play) -> None:
         await play.record("deleted", quiet=6)
 
 
-@_operator("dask/dask-kubernetes", "dask", "distributed", "kr8s", "kubernetes", "kubernetes_asyncio", "pykube-ng", "rich")
+@_operator(
+    "dask/dask-kubernetes", "dask", "distributed", "kr8s", "kubernetes", "kubernetes_asyncio", "pykube-ng", "rich"
+)
 async def dask_kubernetes(play: Play) -> None:
     play.masks += [r"(?<=-)[a-z0-9]{10}(-[a-z0-9]{5})?\b", r"\b10\.\d+\.\d+\.\d+", r'"pod-template-hash": "[^"]*"']
     run = ("--module", "dask_kubernetes.operator.controller", "--all-namespaces", "--standalone")
@@ -231,7 +247,7 @@ async def dask_kubernetes(play: Play) -> None:
 
 
 # What the programs of MySQL's operator import of MySQL Shell, which none of them needs to create objects.
-_MYSQLSH: Final = '''
+_MYSQLSH: Final = """
 class Anything:
     def __init__(self, *args, **kwargs): pass
     def __getattr__(self, name): return Anything()
@@ -243,7 +259,7 @@ class Error(Exception):
 globals = Anything()
 mysql = Anything()
 def connect_dba(*args): raise Error("there is no server")
-'''
+"""
 
 
 @_operator("mysql/mysql-operator", "kubernetes")
@@ -335,9 +351,7 @@ async def strimzi_registry_operator(play: Play) -> None:
     await play.apply(kafka, certificates | {"data": {"ca.crt": "MQ=="}})
     await play.apply(user | {"data": dict.fromkeys(("ca.crt", "user.crt", "user.key"), "MQ==")})
     spec = {"strimziVersion": "v1beta2", "listener": "tls"}
-    registry = _object(
-        "StrimziSchemaRegistry", "roundtable.lsst.codes/v1beta1", "registry", "events", spec=spec
-    )
+    registry = _object("StrimziSchemaRegistry", "roundtable.lsst.codes/v1beta1", "registry", "events", spec=spec)
     async with play.running(*run):
         await play.apply(registry)
         await play.record("created")
@@ -351,7 +365,9 @@ async def strimzi_registry_operator(play: Play) -> None:
         await play.record("deleted")
 
 
-@_operator("azimuth-cloud/azimuth-schedule-operator", "aiohttp", "easykube", "httpx", "kube-custom-resource", "pydantic")
+@_operator(
+    "azimuth-cloud/azimuth-schedule-operator", "aiohttp", "easykube", "httpx", "kube-custom-resource", "pydantic"
+)
 async def azimuth_schedule_operator(play: Play) -> None:
     play.environment |= {"AZIMUTH_SCHEDULE_CHECK_INTERVAL_SECONDS": "2"}
     version = "scheduling.azimuth.stackhpc.com/v1alpha1"

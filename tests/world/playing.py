@@ -134,8 +134,8 @@ class Play:
         """Wait until the operator watches something, and has handled what there was, or has ended."""
         watches = self.cluster.requests.count(verb="watch")
         with trio.move_on_after(_PATIENCE):
-            while self.cluster.requests.count(verb="watch") == watches and process.poll() is None:
-                await trio.sleep(0.1)  # neither requests nor processes are events
+            while self.cluster.requests.count(verb="watch") == watches and process.poll() is None:  # noqa: ASYNC110
+                await trio.sleep(0.1)  # neither the log of requests nor the end of processes are events
         await self.settle()
 
     async def _stop(self, process: trio.Process) -> None:
@@ -156,9 +156,7 @@ class Play:
                 if self.cluster.revision == revision:
                     return
 
-    async def until(
-        self, kind: str, name: str, check: Callable[[Any], Any], *, namespace: str | None = None
-    ) -> None:
+    async def until(self, kind: str, name: str, check: Callable[[Any], Any], *, namespace: str | None = None) -> None:
         """Wait for an object of which *check* is true; what never comes shows in the state."""
         with trio.move_on_after(_PATIENCE):
             await self.cluster.wait_for(kind, name, lambda obj: bool(check(obj)), namespace)
@@ -180,9 +178,7 @@ def measure(process: trio.Process) -> Cost:
     return Cost()
 
 
-async def play(
-    act: Callable[[Play], Any], mode: str, checkout: pathlib.Path, home: pathlib.Path
-) -> Play:
+async def play(act: Callable[[Play], Any], mode: str, checkout: pathlib.Path, home: pathlib.Path) -> Play:
     """Play a scenario in a mode, in the folder *home*, with a copy of the checkout.
 
     Natively, only ``import kopf`` is replaced, and a file with Kopf's names of annotations and finalizer is added.

@@ -11,8 +11,24 @@ from typing import Any
 __all__ = ["compare", "normalize"]
 
 # What the API server adds, and what is part of every cluster.
-_SERVERS = ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "generation", "managedFields", "selfLink")
-_KINDS = ("Event", "Lease", "ControllerRevision", "EndpointSlice", "Endpoints", "ReplicaSet", "CustomResourceDefinition")
+_SERVERS = (
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "selfLink",
+)
+_KINDS = (
+    "Event",
+    "Lease",
+    "ControllerRevision",
+    "EndpointSlice",
+    "Endpoints",
+    "ReplicaSet",
+    "CustomResourceDefinition",
+)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?")
 # Where the frameworks keep their state: the names differ natively, and the contents are tested by others.
 _STORED = re.compile(r"^(kopf\.zalando\.org|trioperator\.dev)/")
@@ -65,10 +81,9 @@ def compare(expected: Mapping[str, Sequence[str]], found: Mapping[str, Sequence[
     """Return the differences between the states after each step, as lines of a diff."""
     lines: list[str] = []
     for step in dict.fromkeys([*expected, *found]):
-        pair = [_pretty(states.get(step, ["(not reached)"])) for states in (expected, found)]
-        lines += difflib.unified_diff(*pair, "Kopf", "found", lineterm="", n=2) if pair[0] != pair[1] else []
-        if pair[0] != pair[1]:
-            lines.append(f"^ {step}")
+        before, after = (_pretty(states.get(step, ["(not reached)"])) for states in (expected, found))
+        if before != after:
+            lines += [*difflib.unified_diff(before, after, "Kopf", "found", lineterm="", n=2), f"^ {step}"]
     return lines
 
 

@@ -102,7 +102,8 @@ class QueuedItem(NamedTuple, Generic[T]):
 class WorkQueue(Generic[T]):
     """Items to be reconciled, in two lanes and a requeue heap. Made by :func:`open_workqueue`.
 
-    Adding never waits. At most *limit* workers run at the same time, over all kinds.
+    Adding never waits. At most *limit* workers run at the same time, over all kinds. A fresh item that has nothing else
+    to do waits for *window* seconds, so that what is added meanwhile is reconciled together with it.
     """
 
     def __init__(
@@ -111,12 +112,14 @@ class WorkQueue(Generic[T]):
         reconciler: Reconciles[T],
         *,
         limit: int | None,
+        window: float = 0.0,
         observer: QueueObserver[T] | None = None,
     ) -> None:
         self._nursery = nursery
         self._reconciler = reconciler
         self._observer = observer
         self._limit: float = math.inf if limit is None else limit
+        self._window = window
         self._entries: dict[T, _Entry[T]] = {}
         self._fresh: FairQueue[_Entry[T]] = FairQueue()
         self._initial: FairQueue[_Entry[T]] = FairQueue()
@@ -147,6 +150,12 @@ class WorkQueue(Generic[T]):
         entry = self._entries.get(item)
         if entry is None:
             entry = self._entries[item] = _Entry(item)
+        if self._window and lane is Lane.FRESH and entry.lane is None and not (entry.processing or self.closed):
+            self._wait_until(entry, min(trio.current_time() + self._window, entry.due or math.inf))
+        else:
+            self._add_now(entry, lane)
+
+    def _add_now(self, entry: _Entry[T], lane: Lane = Lane.FRESH) -> None:
         if entry.processing:
             entry.dirty = Lane.FRESH if entry.dirty is Lane.FRESH else lane
         elif self._enqueue(entry, lane) and self._running < self._limit:
@@ -173,9 +182,12 @@ class WorkQueue(Generic[T]):
         entry = self._entries.get(item)
         if entry is None:
             entry = self._entries[item] = _Entry(item)
-        entry.due = time
+        self._wait_until(entry, time)
         if self._observer is not None:
             self._observer.requeued(item)
+
+    def _wait_until(self, entry: _Entry[T], time: float) -> None:
+        entry.due = time
         if entry.alarm is None or time < entry.alarm:
             self._set_alarm(entry, time)
 
@@ -294,7 +306,7 @@ class WorkQueue(Generic[T]):
             if entry.due is not None and entry.due > trio.current_time():
                 self._set_alarm(entry, entry.due)
             elif entry.due is not None:
-                self.add(entry.item)
+                self._add_now(entry)
 
     def _pop_due(self) -> Iterator[_Entry[T]]:
         now = trio.current_time()
@@ -307,14 +319,14 @@ class WorkQueue(Generic[T]):
 
 @contextlib.asynccontextmanager
 async def open_workqueue(
-    reconciler: Reconciles[T], *, limit: int | None, observer: QueueObserver[T] | None = None
+    reconciler: Reconciles[T], *, limit: int | None, window: float = 0.0, observer: QueueObserver[T] | None = None
 ) -> AsyncIterator[WorkQueue[T]]:
     """Open a work queue, and wait at the end of the block for the reconciles at work.
 
     To limit that wait, close the queue with ``give_up_at``.
     """
     async with trio.open_nursery() as nursery:
-        queue = WorkQueue(nursery, reconciler, limit=limit, observer=observer)
+        queue = WorkQueue(nursery, reconciler, limit=limit, window=window, observer=observer)
         nursery.start_soon(queue.serve_due, name="requeue")
         try:
             yield queue

@@ -176,7 +176,8 @@ class Workers:
         open_queue = open_workqueue if instruments is None else instruments.open_workqueue
         try:
             async with trio.open_nursery() as limits:
-                running = open_queue(parts.reconciler, limit=plan.settings.queueing.worker_limit)
+                queueing = plan.settings.queueing
+                running = open_queue(parts.reconciler, limit=queueing.worker_limit, window=queueing.batch_window)
                 async with running as queue, trio.open_nursery() as companions:
                     await companions.start(parts.daemons.serve)
                     shard = Shard(queue, parts.daemons, parts.reconciler)

@@ -142,14 +142,15 @@ class Instruments:
         return CountingReviews(fn, handlers, self.statistics, converts=converts)
 
     def open_workqueue(
-        self, reconciler: Reconciler, *, limit: int | None
+        self, reconciler: Reconciler, *, limit: int | None, window: float = 0.0
     ) -> contextlib.AbstractAsyncContextManager[WorkQueue[ObjectState]]:
         """Open a work queue whose reconciles are counted."""
         self.fold()
         self._kinds.clear()
         self._calls.clear()
         self.statistics.queued.clear()
-        return open_workqueue(reconciler, limit=limit, observer=ReconcileCounter(self, reconciler.has_failed))
+        observer = ReconcileCounter(self, reconciler.has_failed)
+        return open_workqueue(reconciler, limit=limit, window=window, observer=observer)
 
 
 def name_kind(resource: Resource) -> str:

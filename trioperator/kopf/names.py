@@ -143,7 +143,10 @@ def _own_names() -> dict[str, Any]:
     """Return the names of ``kopf`` that differ from trioperator's."""
     return {
         **{name: getattr(storages, name) for name in storages.__all__ if name != "FINALIZER"},
-        **{name: getattr(running, name) for name in ("operator", "run", "run_tasks", "spawn_tasks")},
+        **{
+            name: getattr(running, name)
+            for name in ("get_default_lifecycle", "operator", "run", "run_tasks", "spawn_tasks")
+        },
         "AiohttpSession": AiohttpSession,
         "OperatorSettings": OperatorSettings,
         "PatchFn": PatchFn,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from trioperator._concurrency.clock import make_clock
+from trioperator._handling.handlers.lifecycles import Lifecycle, asap, find_default_lifecycle
 from trioperator._supervisor import app
 from trioperator._supervisor.shutdown import unwrap_group
 from trioperator.kopf.bridge import current_loop, is_in_asyncio, leaves_asyncio_alone, load, open_loop
@@ -18,7 +19,7 @@ from trioperator.kopf.settings import OperatorSettings
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["operator", "run", "run_tasks", "run_with_asyncio", "spawn_tasks"]
+__all__ = ["get_default_lifecycle", "operator", "run", "run_tasks", "run_with_asyncio", "spawn_tasks"]
 
 # Options of Kopf's functions that make no sense here.
 _FOREIGN = ("vault", "indexers", "insights", "memories", "_command")
@@ -35,8 +36,15 @@ async def operator(**options: Any) -> None:
             raise TypeError(f"The option {name}= does not exist here: the operator runs on Trio.")
     if options.get("settings") is None:
         options["settings"] = OperatorSettings()
+    if options.get("lifecycle") is None:
+        options["lifecycle"] = get_default_lifecycle()
     with _raising_one():
         await (_run_on_asyncio(options) if is_in_asyncio() else _run_on_trio(options))
+
+
+def get_default_lifecycle() -> Lifecycle:
+    """Return the lifecycle of operators that are run without ``lifecycle=``: ``asap``, unless another one is set."""
+    return find_default_lifecycle() or asap
 
 
 @contextlib.contextmanager

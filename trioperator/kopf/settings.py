@@ -21,6 +21,7 @@ from trioperator.settings.rules import (
     NAME_PREFIX,
     PROGRESS_STORAGE,
     QUALIFIED_NAME,
+    SECONDS,
     Section,
     setting,
 )
@@ -29,7 +30,6 @@ from trioperator.settings.rules import FINALIZER as FINALIZER_RULE
 __all__ = ["OperatorSettings"]
 
 _logger: Final = get_logger("trioperator.kopf")
-_NO_BATCHES: Final = "Events are not batched by time, as in newer versions of Kopf: remove settings.queueing.batch_window."
 _NO_BATCHING: Final = "Write settings.queueing in place of settings.batching, its old name."
 
 
@@ -82,16 +82,7 @@ class _QueueingSettings(_Tolerant, settings.QueueingSettings):
 
     worker_limit: int | None = setting(None, COUNT.or_none())
 
-    @property
-    def batch_window(self) -> float:
-        """A setting of older versions of Kopf: it is deprecated there, too, and has no effect."""
-        warnings.warn(_NO_BATCHES, DeprecationWarning, stacklevel=2)
-        return self._batch_window
-
-    @batch_window.setter
-    def batch_window(self, value: float) -> None:
-        warnings.warn(_NO_BATCHES, DeprecationWarning, stacklevel=2)
-        self._batch_window = value
+    batch_window: float = setting(0.1, SECONDS)
 
 
 class _BackgroundSettings(_Tolerant, settings.BackgroundSettings):

@@ -127,6 +127,9 @@ class QueueingSettings(Section):
     """Seconds of backoff after consecutive errors of the framework with an object; default: 1, 1, 2, 3, 5, ... 610. The
     last one is repeated. If empty, the object is handled when it changes. A single number is one delay."""
 
+    batch_window: float = setting(0.0, SECONDS)
+    """Seconds from a change of an object until it is handled, together with what has changed meanwhile; default: 0."""
+
     backlog_limit: int = setting(100, COUNT)
     """Number of watch events of an object that may be pending for its ``on.event`` handlers; default: 100 (Kopf: none).
     Beyond, a change replaces the change before it, with a warning. Additions and deletions are never replaced."""

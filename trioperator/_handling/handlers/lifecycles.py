@@ -71,7 +71,12 @@ class _Default:
 
 def get_default_lifecycle() -> Lifecycle:
     """Return the lifecycle of operators that are run without ``lifecycle=``."""
-    return all_at_once if _Default.lifecycle is None else _Default.lifecycle
+    return find_default_lifecycle() or all_at_once
+
+
+def find_default_lifecycle() -> Lifecycle | None:
+    """Return what ``set_default_lifecycle()`` has set, or None."""
+    return _Default.lifecycle
 
 
 def set_default_lifecycle(lifecycle: Lifecycle | None) -> None:

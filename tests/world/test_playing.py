@@ -1,0 +1,80 @@
+"""Playing operators: one of our own, under Kopf where it is installed, by the bridge, and natively."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+
+import pytest
+
+from tests.world.operators import OPERATORS
+from tests.world.playing import MODES, Play, make_native, play
+from tests.world.states import compare
+
+OPERATOR = """
+import kopf
+
+
+@kopf.on.create("kopfexamples")
+@kopf.on.update("kopfexamples")
+def fn(spec, patch, **_):
+    patch.status["seen"] = spec["field"]
+"""
+PROGRAM = """
+import asyncio, kopf, main
+asyncio.run(kopf.operator(clusterwide=True, standalone=True))
+"""
+CRD = pathlib.Path(__file__).parents[2] / "examples" / "crd.yaml"
+OBJECT = {"apiVersion": "kopf.dev/v1", "kind": "KopfExample", "metadata": {"name": "one", "namespace": "default"}}
+
+
+@pytest.fixture
+def checkout(tmp_path: pathlib.Path) -> pathlib.Path:
+    root = tmp_path / "own"
+    root.mkdir()
+    (root / "main.py").write_text(OPERATOR)
+    (root / "program.py").write_text(PROGRAM)
+    return root
+
+
+async def act(play: Play) -> None:
+    await play.apply(CRD)
+    async with play.running("--standalone", "--all-namespaces", "main.py"):
+        await play.cluster.create({**OBJECT, "spec": {"field": "a"}})
+        await play.record("created", quiet=1)
+    await play.cluster.patch("kopfexamples", "one", {"spec": {"field": "b"}}, "default")
+    if play.mode == "native":
+        async with play.running("--standalone", "--all-namespaces", "main.py"):
+            await play.record("changed while it was down", quiet=1)
+    else:
+        async with play.executing("program.py"):
+            await play.record("changed while it was down", quiet=1)
+
+
+async def test_an_operator_does_the_same_in_all_modes(checkout: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    modes = [mode for mode in MODES if mode != "kopf" or importlib.util.find_spec("kopf")]
+    plays = {}
+    for mode in modes:
+        (tmp_path / mode).mkdir()
+        plays[mode] = await play(act, mode, checkout, tmp_path / mode)
+    first = plays[modes[0]]
+    assert '"seen": "a"' in first.states["created"][0]
+    assert '"seen": "b"' in first.states["changed while it was down"][0]
+    for mode, found in plays.items():
+        assert compare(first.states, found.states) == [], mode
+        assert [cost.exit_code for cost in found.costs] == [0, 0] or mode == "kopf", found.log
+        assert all(cost.cpu > 0 and cost.memory > 10 for cost in found.costs)
+
+
+def test_natively_only_the_import_differs(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "main.py"
+    path.write_text("import kopf\n\ndef fn():\n    from kopf import Body  # as kopf\n\nimport kopfs\n")
+    make_native([path])
+    changed = "import trioperator as kopf\n\ndef fn():\n    from trioperator import Body  # as kopf\n\nimport kopfs\n"
+    assert path.read_text() == changed
+
+
+def test_all_operators_say_where_they_are() -> None:
+    assert len(OPERATORS) > 10
+    for operator in OPERATORS.values():
+        assert operator.repository.count("/") == 1
