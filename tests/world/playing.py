@@ -55,7 +55,7 @@ class Play:
 
     def __init__(self, cluster: Cluster, mode: str, root: pathlib.Path, home: pathlib.Path) -> None:
         self.cluster, self.mode, self.root, self.home = cluster, mode, root, home
-        self.environment = {"PYTHONDONTWRITEBYTECODE": "1"}
+        self.environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONFAULTHANDLER": "1"}
         self.masks: list[str] = []
         self.states: dict[str, list[str]] = {}
         self.costs: list[Cost] = []
