@@ -88,8 +88,11 @@ def compare(expected: Mapping[str, Sequence[str]], found: Mapping[str, Sequence[
 
 
 def _pretty(lines: Sequence[str]) -> list[str]:
-    found = []
+    """Return the lines of objects, indented; after a mask, an object may not be JSON any more."""
+    found: list[str] = []
     for line in lines:
-        obj = json.loads(line) if line.startswith("{") else line
-        found += json.dumps(obj, indent=1, sort_keys=True).splitlines()
+        try:
+            found += json.dumps(json.loads(line), indent=1, sort_keys=True).splitlines()
+        except json.JSONDecodeError:
+            found += line.split(", ")
     return found

@@ -15,7 +15,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import trio
@@ -62,6 +62,17 @@ async def wait_served(client: Client) -> None:
                 return
 
 
+async def wait_started(client: Client) -> None:
+    """Wait until the operator has handled the namespaces that there were: it would clone new Secrets into them."""
+    for namespace in await client.list("namespaces"):
+        await client.wait_for("namespaces", namespace["metadata"]["name"], condition=is_handled)
+
+
+def is_handled(found: Mapping[str, Any] | None) -> bool:
+    annotations = found["metadata"].get("annotations", {}) if found is not None else {}
+    return any(name.endswith("/last-handled-configuration") for name in annotations)
+
+
 async def change(client: Client, name: str) -> None:
     """Create a ClusterSecret, and change both of its fields at once when it is in its namespaces."""
     meta = {"name": name}
@@ -90,6 +101,7 @@ async def count_returned(mode: str, rounds: int, checkout: pathlib.Path, folder:
             process = await trio.lowlevel.open_process(command, env=env, cwd=checkout, stdout=log, stderr=log)
             try:
                 with trio.fail_after(600):
+                    await wait_started(client)
                     for number in range(rounds):
                         await change(client, f"secret-{number}")
                     await trio.sleep(5)  # for handlers that would bring them back late
