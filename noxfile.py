@@ -235,13 +235,13 @@ def world(session: nox.Session) -> None:
 
     What they import is installed from package registries. ``nox -s world -- clustersecret poolboy`` plays some;
     ``-- suite`` runs Kopf's own tests of its public behaviour, ``-- dask`` those of dask-kubernetes, and
-    ``-- withdrawing`` changes two fields of ClusterSecrets at once. Not part of a plain ``nox``.
+    ``-- withdrawing`` changes two fields of ClusterSecrets at once, ``-- costs`` measures. Not part of a plain ``nox``.
     """
     install_for_tests(session, "kopf==1.45.2", "pytest-asyncio", "pytest-mock", "pytest-timeout")
     session.run("python", "-m", "tests.world", "--requirements=build/world/requirements.txt")
     session.install("-r", "build/world/requirements.txt")
     part, *others = session.posargs or [""]
-    if part in ("suite", "dask", "withdrawing"):
+    if part in ("suite", "dask", "withdrawing", "costs"):
         session.run("python", "-m", f"tests.world.{part}", *others)
     else:
         session.run("python", "-m", "tests.world", *session.posargs)

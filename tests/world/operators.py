@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.world.playing import Play
 
-__all__ = ["OPERATORS", "Operator"]
+__all__ = ["OPERATORS", "Operator", "prepare_poolboy"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +158,24 @@ spec:
 """
 
 
+async def prepare_poolboy(play: Play) -> tuple[str, dict[str, Any]]:
+    """Apply what poolboy needs, and return the version of its kinds, and a provider that is to be applied."""
+    version = "poolboy.gpte.redhat.com/v1"
+    users = _object("Namespace", "v1", "users", metadata={"annotations": {"openshift.io/requester": "me"}})
+    await play.add_namespaces("poolboy")
+    await play.apply(users)
+    crds = (f"helm/crds/resource{name}s.yaml" for name in ("claim", "handle", "pool", "provider"))
+    await play.apply(_TEST_KIND, *crds)
+    meta = {"namespace": "users"}
+    made = {"apiVersion": version, "kind": "ResourceClaimTest", "metadata": meta, "spec": {"foo": "bar"}}
+    spec = {
+        "override": made,
+        "template": {"enable": True, "definition": {"spec": {"size": 1}}},
+        "updateFilters": [{"pathMatch": "/spec/.*"}],
+    }
+    return version, _object("ResourceProvider", version, "test", "poolboy", spec=spec)
+
+
 @_operator(
     "redhat-cop/poolboy",
     "kubernetes_asyncio",
@@ -177,25 +195,7 @@ async def poolboy(play: Play) -> None:
     play.environment |= {"OPERATOR_NAMESPACE": "poolboy", "MANAGE_CLAIMS_INTERVAL": "2", "MANAGE_HANDLES_INTERVAL": "2"}
     play.environment |= {"MANAGE_POOLS_INTERVAL": "2", "RESOURCE_REFRESH_INTERVAL": "4"}
     run = ("--standalone", "--all-namespaces", "--log-format=json", "operator/operator.py")
-    version = "poolboy.gpte.redhat.com/v1"
-    users = _object("Namespace", "v1", "users", metadata={"annotations": {"openshift.io/requester": "me"}})
-    await play.add_namespaces("poolboy")
-    await play.apply(users)
-    await play.apply(
-        _TEST_KIND, *(f"helm/crds/resource{name}s.yaml" for name in ("claim", "handle", "pool", "provider"))
-    )
-    made = {
-        "apiVersion": version,
-        "kind": "ResourceClaimTest",
-        "metadata": {"namespace": "users"},
-        "spec": {"foo": "bar"},
-    }
-    spec = {
-        "override": made,
-        "template": {"enable": True, "definition": {"spec": {"size": 1}}},
-        "updateFilters": [{"pathMatch": "/spec/.*"}],
-    }
-    provider = _object("ResourceProvider", version, "test", "poolboy", spec=spec)
+    version, provider = await prepare_poolboy(play)
     used = {"provider": {"name": "test"}, "template": {"metadata": {"name": "made"}}}
     claim = _object("ResourceClaim", version, "claim", "users", spec={"resources": [used]})
     async with play.running(*run):
@@ -208,10 +208,9 @@ async def poolboy(play: Play) -> None:
         change = {"spec": {"resources": [used | {"template": {"metadata": {"name": "made"}, "spec": {"size": 2}}}]}}
         await play.cluster.patch("resourceclaims.v1.poolboy.gpte.redhat.com", "claim", change, "users")
         await play.record("changed", quiet=6)
-        pool = {
-            "minAvailable": 2,
-            "resources": [{"provider": {"name": "test"}, "template": {"metadata": {"name": "p"}}}],
-        }
+        reference = {"apiVersion": version, "kind": "ResourceProvider", "name": "test", "namespace": "poolboy"}
+        pooled = {"provider": reference, "template": {"metadata": {"name": "pooled"}}}
+        pool = {"minAvailable": 1, "resources": [pooled]}
         await play.apply(_object("ResourcePool", version, "pool", "poolboy", spec=pool))
         await play.record("pooled", quiet=6)
     await play.cluster.delete("resourceclaimtests", "made", "users")

@@ -1,0 +1,90 @@
+"""``python -m tests.world.costs``: CPU and memory of two public operators, under Kopf and by the bridge, side by side.
+
+Each handles 30 objects that are created at once, and is idle afterwards. The API server is in another process, the same
+for both. Run it where nothing else runs.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+
+from tests.world.operators import prepare_poolboy
+from tests.world.playing import Play, measure, play
+from tests.world.sources import find_checkout
+from trioperator import configure
+
+OBJECTS, IDLE = 30, 20.0
+Prepare = Callable[[Play], Awaitable[list[dict[str, object]]]]
+
+
+async def prepare_clustersecret(play: Play) -> list[dict[str, object]]:
+    await play.add_namespaces("aa", "ab", "ac", "ad", "ae")
+    await play.apply("yaml/01_crd.yaml")
+    kind = {"apiVersion": "clustersecret.io/v1", "kind": "ClusterSecret", "matchNamespace": ["a.*"]}
+    return [{**kind, "metadata": {"name": f"s{number}"}, "data": {"key": "MQ=="}} for number in range(OBJECTS)]
+
+
+async def prepare_claims(play: Play) -> list[dict[str, object]]:
+    play.environment |= {"OPERATOR_NAMESPACE": "poolboy"}
+    version, provider = await prepare_poolboy(play)
+    await play.apply(provider)
+    claims: list[dict[str, object]] = []
+    for number in range(OBJECTS):
+        used = {"provider": {"name": "test"}, "template": {"metadata": {"name": f"made-{number}"}}}
+        meta = {"name": f"claim-{number}", "namespace": "users"}
+        claims.append({"apiVersion": version, "kind": "ResourceClaim", "metadata": meta, "spec": {"resources": [used]}})
+    return claims
+
+
+SUBJECTS: Final[dict[str, tuple[Prepare, str]]] = {
+    "zakkg3/ClusterSecret": (prepare_clustersecret, "src/handlers.py"),
+    "redhat-cop/poolboy": (prepare_claims, "operator/operator.py"),
+}
+
+
+def make_act(prepare: Prepare, file: str) -> Callable[[Play], Awaitable[None]]:
+    """Return the scenario that prints what the operator costs."""
+
+    async def act(play: Play) -> None:
+        objects = await prepare(play)
+        async with play.running("--all-namespaces", "--standalone", file):
+            assert play.process is not None
+            start = measure(play.process)
+            for obj in objects:
+                await play.cluster.create(obj)
+            await play.settle()
+            busy = measure(play.process)
+            await trio.sleep(IDLE)
+            idle = measure(play.process)
+        words = f"start {start.cpu:5.2f} s, {OBJECTS} objects {busy.cpu - start.cpu:5.2f} s"
+        share = (idle.cpu - busy.cpu) / IDLE * 100
+        print(f"{play.mode:7} {words}, idle {share:4.2f} %, memory {idle.memory:4.0f} MiB", flush=True)
+
+    return act
+
+
+async def measure_all() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        for repository, (prepare, file) in SUBJECTS.items():
+            checkout = await trio.to_thread.run_sync(find_checkout, repository, pathlib.Path(scratch))
+            print(f"{repository}: CPU and memory")
+            for mode in ("kopf", "bridge"):
+                home = pathlib.Path(scratch, f"{checkout.name}.{mode}")
+                home.mkdir()  # noqa: ASYNC240 -- nothing else runs
+                await play(make_act(prepare, file), mode, checkout, home)
+
+
+def main() -> None:
+    configure(quiet=True)
+    trio.run(measure_all)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
