@@ -61,7 +61,7 @@ async def judge(operator: Operator, modes: Sequence[str], scratch: pathlib.Path)
             shutil.copy(home / "log", RESULTS / f"{operator.name}.{mode}.log")
     for mode, found in plays.items():
         verdict.words[mode] = describe(operator, plays.get("kopf"), found)
-        verdict.failed |= "differ" in verdict.words[mode]
+        verdict.failed |= any(word in verdict.words[mode] for word in ("differ", "ends by itself"))
     return verdict
 
 
@@ -79,6 +79,8 @@ def describe(operator: Operator, kopf: Play | None, found: Play) -> str:
         word = f"differs: {', '.join(steps)}" if steps else "same"
         if lines:
             path.write_text("\n".join(lines) + "\n")
+    if any(cost.ended_itself for cost in found.costs):
+        word = f"ends by itself, {word}"
     (RESULTS / f"{operator.name}.{found.mode}.states").write_text(
         "".join(f"== {step}\n" + "".join(f"{line}\n" for line in lines) for step, lines in found.states.items())
     )

@@ -48,6 +48,7 @@ class Cost:
     memory: float = 0.0
     stopped_in: float = 0.0
     exit_code: int | None = None
+    ended_itself: bool = False
 
 
 class Play:
@@ -78,6 +79,14 @@ class Play:
         path.write_text(text)
         path.chmod(0o755)
         return path
+
+    def add_certificate(self) -> None:
+        """Write a client certificate into the kubeconfig, beside the token."""
+        path = self.home / "kubeconfig"
+        config = yaml.safe_load(path.read_text())
+        more = self.cluster.kubeconfig(config["clusters"][0]["cluster"]["server"], certificate=True)
+        config["users"][0]["user"] |= more["users"][0]["user"]
+        path.write_text(yaml.safe_dump(config))
 
     async def apply(self, *manifests: str | pathlib.Path | Mapping[str, Any]) -> None:
         """Apply files of the checkout, YAML texts, or objects."""
@@ -141,7 +150,8 @@ class Play:
     async def _stop(self, process: trio.Process) -> None:
         self.costs.append(cost := measure(process))
         began = trio.current_time()
-        if process.returncode is None:
+        cost.ended_itself = process.poll() is not None
+        if not cost.ended_itself:
             process.send_signal(signal.SIGTERM)
         with trio.move_on_after(_STOP):
             await process.wait()
