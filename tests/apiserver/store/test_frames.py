@@ -66,7 +66,7 @@ def test_corruption_before_valid_frames_is_an_error(batches: Batches, data: st.D
 
 @pytest.mark.parametrize("content", [b"\n", b"hello\n", b"SQLite format 3\0", encode_frame(1, (), {}), b"\0" * 100])
 def test_other_files_are_rejected(content: bytes) -> None:
-    with pytest.raises(CorruptRecordError, match="first line is not that of a data file"):
+    with pytest.raises(CorruptRecordError, match="first line is not a data file's"):
         read(content)
 
 
