@@ -58,6 +58,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "page_size": 500,
         "label_selectors": {},
         "field_selectors": {},
+        "infer_selectors": True,
     },
     "queueing": {
         "worker_limit": 256,
