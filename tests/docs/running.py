@@ -290,5 +290,7 @@ def check_names(block: Block) -> ast.Module:
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trioperator"):
             module = importlib.import_module(node.module or "")
             for alias in node.names:
-                assert hasattr(module, alias.name), f"{block}: there is no {node.module}.{alias.name}"
+                is_package = hasattr(module, "__path__")
+                is_module = is_package and importlib.util.find_spec(f"{node.module}.{alias.name}") is not None
+                assert is_module or hasattr(module, alias.name), f"{block}: there is no {node.module}.{alias.name}"
     return tree
