@@ -9,7 +9,7 @@ from tests.world.states import compare, normalize
 
 
 def make(name: str, uid: str = "1", kind: str = "Secret", **meta: Any) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "uid": uid, **meta}}
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "uid": f"uid-{uid}", **meta}}
 
 
 def test_what_the_server_adds_is_left_out() -> None:
@@ -20,13 +20,13 @@ def test_what_the_server_adds_is_left_out() -> None:
 
 def test_what_was_there_before_and_what_clusters_have_is_left_out() -> None:
     objects = [make("a"), make("kube-root-ca.crt", "2", "ConfigMap"), make("e", "3", "Event"), make("old", "4")]
-    (line,) = normalize(objects, ["4"])
+    (line,) = normalize(objects, ["uid-4"])
     assert json.loads(line)["metadata"]["name"] == "a"
 
 
 def test_uids_are_the_names_of_their_objects_and_times_are_all_the_same() -> None:
     def state(uid: str, time: str) -> list[str]:
-        child = make("child", "c", ownerReferences=[{"uid": uid}], annotations={"at": time})
+        child = make("child", "c", ownerReferences=[{"uid": f"uid-{uid}"}], annotations={"at": time})
         return normalize([make("parent", uid), child], [])
 
     assert state("u1", "2026-01-01T00:00:00.5Z") == state("u2", "2027-01-01 00:00:00")
@@ -57,5 +57,5 @@ def test_the_steps_that_differ_are_named() -> None:
     assert compare({"created": same}, {"created": same}) == []
     lines = compare({"created": same, "changed": one}, {"created": same, "changed": two})
     assert lines[-1] == "^ changed"
-    assert [line for line in lines if line[:1] in "+-" and line[1:2] == " "] == ['-  "name": "b",', '+  "name": "c",']
+    assert [line for line in lines if line[:1] in "+-" and line[1:2] == " "] == ['-  "name": "b"', '+  "name": "c"']
     assert compare({"created": same}, {})[-1] == "^ created"
