@@ -10,6 +10,7 @@ import sys
 
 from tests.docs.pages import ROOT, read_blocks, read_commands, read_files
 from trioperator.testing.exploring.oracles import ORACLES
+from trioperator.testing.exploring.perturbations import FAULTS
 
 PAGE = "docs/exploring.md"
 
@@ -32,7 +33,7 @@ def test_the_first_look_shows_what_the_page_says(tmp_path: pathlib.Path) -> None
 def test_the_test_on_the_page_fails_for_the_finding_alone(tmp_path: pathlib.Path) -> None:
     for name, text in read_files(PAGE).items():
         (tmp_path / name).write_text(text)
-    (block,) = (each for each in read_blocks(PAGE, "python") if "def test_" in each.text)
+    (block,) = (each for each in read_blocks(PAGE, "python") if "check_states(" in each.text)
     (tmp_path / "test_app.py").write_text(block.text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -43,6 +44,6 @@ def test_the_test_on_the_page_fails_for_the_finding_alone(tmp_path: pathlib.Path
     assert "ConfigMap default/example should not be there" in result.stdout
 
 
-def test_each_oracle_has_a_section() -> None:
+def test_each_oracle_and_each_fault_has_a_section() -> None:
     headings = {block for block in (ROOT / PAGE).read_text().splitlines() if block.startswith("### ")}
-    assert {f"### {name}" for name in ORACLES} <= headings
+    assert {f"### {name}" for name in (*ORACLES, *FAULTS)} <= headings

@@ -9,10 +9,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import effects, strategies
     from .autojump import pause_autojump_for_threads
     from .crashes import crash_at_every_write
     from .determinism import deterministic
     from .exploring.checks import check_states
+    from .exploring.properties import explores
     from .faults import Fault
     from .kopf_runner import KopfRunner
     from .operator_runner import OperatorRunner, open_runner
@@ -37,9 +39,12 @@ __all__ = [
     "check_states",
     "crash_at_every_write",
     "deterministic",
+    "effects",
     "eventually",
+    "explores",
     "open_runner",
     "pause_autojump_for_threads",
+    "strategies",
 ]
 
 _HOMES = {
@@ -58,12 +63,18 @@ _HOMES = {
     "crash_at_every_write": "crashes",
     "deterministic": "determinism",
     "eventually": "waiting",
+    "explores": "exploring.properties",
     "open_runner": "operator_runner",
     "pause_autojump_for_threads": "autojump",
 }
 
 
+_MODULES = ("effects", "strategies")
+
+
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

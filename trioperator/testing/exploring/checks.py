@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import trio
 
 from trioperator.cli.manifests import load_manifests
 from trioperator.errors import ConfigError
 from trioperator.testing.exploring.app import App, FilesApp
-from trioperator.testing.exploring.explorer import Explorer
+from trioperator.testing.exploring.explorer import Budget, Explorer, SubjectReport
 from trioperator.testing.exploring.oracles import ORACLES
+from trioperator.testing.exploring.perturbations import FAULTS
 from trioperator.testing.exploring.plays import Player
 from trioperator.testing.exploring.subjects import State, World, find_subjects
 from trioperator.testing.exploring.worlds import StatusRule
 
-__all__ = ["check_oracles", "check_states", "make_players"]
+__all__ = ["check_names", "check_states", "make_players", "raise_findings"]
+
+
+# Seconds for the perturbations of one sequence.
+_PATIENCE: Final = 600.0
 
 
 def make_players(
@@ -54,12 +59,12 @@ def _read(paths: Iterable[str | os.PathLike[str]]) -> list[Mapping[str, Any]]:
     return [manifest.content for manifest in load_manifests([os.fspath(path) for path in paths])]
 
 
-def check_oracles(names: Iterable[str]) -> frozenset[str]:
-    """Return the names of oracles. Raises ConfigError for others."""
+def check_names(what: str, names: Iterable[str], known: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of oracles or faults; "all" stands for all of them. Raises ConfigError for others."""
     chosen = frozenset(names)
-    if unknown := sorted(chosen - ORACLES.keys()):
-        raise ConfigError(f"There is no oracle {', '.join(unknown)}: choose from {', '.join(ORACLES)}.")
-    return chosen
+    if unknown := sorted(chosen - known.keys() - {"all"}):
+        raise ConfigError(f"There is no {what} {', '.join(unknown)}: choose from {', '.join(known)}.")
+    return frozenset(known) if "all" in chosen else chosen
 
 
 def check_states(
@@ -71,6 +76,7 @@ def check_states(
     examples: Iterable[str | os.PathLike[str]] = (),
     statuses: Iterable[str] = (),
     oracles: Iterable[str] = (),
+    faults: Iterable[str] = (),
 ) -> None:
     """Play a sequence of states of an object, and raise AssertionError for what the oracles find.
 
@@ -87,16 +93,25 @@ def check_states(
 
     The operator is that of the *files* and *modules*. *kind* may be left out if it handles only one kind with a
     definition. *crds* and *examples* are paths of manifests; objects of other kinds are created before. *statuses* are
-    conditions by kind, such as ``certificates=Ready``, for kinds that nobody takes care of. *oracles* are
-    names; all by default. It runs in virtual time of its own: call it in a test that is not async.
+    conditions by kind, such as ``certificates=Ready``, for kinds that nobody takes care of. *oracles* are names; all by
+    default. *faults* are names of what may happen besides, such as ``crash``, or ``all``. It has virtual time of its
+    own: call it in a test that is not async.
     """
-    chosen = check_oracles(oracles)
+    chosen = check_names("oracle", oracles, ORACLES)
+    perturbing = check_names("fault", faults, FAULTS)
     app = FilesApp([os.fspath(file) for file in files], modules)
     players = make_players(app, crds=crds, examples=examples, statuses=statuses, kinds=() if kind is None else (kind,))
     if len(players) > 1:
         names = ", ".join(player.subject.resource for player in players)
         raise ConfigError(f"The operator handles several kinds, {names}: pass one of them as kind=.")
-    report = Explorer(players[0], oracles=chosen).play(states)
+    explorer = Explorer(players[0], oracles=chosen)
+    report = explorer.play(states)
+    explorer.perturb([states], perturbing, Budget(sequences=1, seconds=_PATIENCE))
+    raise_findings(report)
+
+
+def raise_findings(report: SubjectReport) -> None:
+    """Raise AssertionError for the findings that are not only information."""
     found = [each for each in report.findings if not each.is_information]
     if found:
         texts = ("\n  ".join([f"{each.oracle}: {each.summary}", *each.details]) for each in found)

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
@@ -83,6 +83,15 @@ Seed: TypeAlias = Annotated[int, _option("--seed", env="SEED", min=0, help="Whic
 Oracles: TypeAlias = Annotated[
     str, _option("--oracles", env="ORACLES", metavar="NAMES", help="Names of oracles, with commas. Default: all.")
 ]
+Faults: TypeAlias = Annotated[
+    str,
+    _option(
+        "--faults",
+        env="FAULTS",
+        metavar="NAMES",
+        help="Also play what may happen besides: crash, blind, late, order, edit, drift, with commas; or all.",
+    ),
+]
 Played: TypeAlias = Annotated[
     str | None, _option("--play", env="PLAY", metavar="JSON", help="Play only this sequence: a list of states.")
 ]
@@ -106,6 +115,7 @@ def explore(
     steps: Steps = 5,
     seed: Seed = 0,
     oracles: Oracles = "",
+    faults: Faults = "",
     play: Played = None,
     format: Format = OutputFormat.TEXT,
     write_tests: WriteTests = None,
@@ -119,8 +129,9 @@ def explore(
     if not files and not modules:
         raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
     given = (files, modules, crds, examples, setup, statuses)
-    budget = functools.partial(_Search, seconds=seconds, sequences=sequences, steps=steps, oracles=split_names(oracles))
-    report = _explore(lambda inputs: budget(inputs).run(kinds or (), play), given, seed)
+    names = {"oracles": split_names(oracles), "faults": split_names(faults)}
+    search = functools.partial(_Search, seconds=seconds, sequences=sequences, steps=steps, names=names)
+    report = _explore(lambda inputs: search(inputs).run(kinds or (), play), given, seed)
     _publish(report, format, write_tests)
     raise typer.Exit(1 if any(report.iterate_alarms()) else 0)
 
@@ -163,10 +174,12 @@ def _check_installed() -> None:
 class _Search:
     """The exploration of all kinds, one after another."""
 
-    def __init__(self, inputs: Inputs, *, seconds: float, sequences: int, steps: int, oracles: Sequence[str]) -> None:
+    def __init__(
+        self, inputs: Inputs, *, seconds: float, sequences: int, steps: int, names: Mapping[str, Sequence[str]]
+    ) -> None:
         self._inputs = inputs
         self._seconds, self._sequences, self._steps = seconds, sequences, steps
-        self._oracles = oracles
+        self._names = names
         self._progress = _Progress(seconds)
         self._reports: list[SubjectReport] = []
 
@@ -186,25 +199,33 @@ class _Search:
             left = self._seconds - (time.monotonic() - start)
             report = self._explore(player, left / (len(players) - number), play)
             self._reports.append(report)
-            if report.stopped == "by an interrupt":
+            if report.is_interrupted:
                 break
         self._progress.clear()
         return Report(inputs=inputs, subjects=self._reports, seconds=time.monotonic() - start)
 
     def _explore(self, player: Player, seconds: float, play: str | None) -> SubjectReport:
-        from trioperator.testing.exploring.checks import check_oracles
+        from trioperator.testing.exploring.checks import check_names
         from trioperator.testing.exploring.explorer import Budget, Explorer
+        from trioperator.testing.exploring.oracles import ORACLES
+        from trioperator.testing.exploring.perturbations import FAULTS
 
         explorer = Explorer(
             player,
             seed=self._inputs.seed,
             steps=self._steps,
-            oracles=check_oracles(self._oracles),
+            oracles=check_names("oracle", self._names["oracles"], ORACLES),
             on_progress=self._progress.show,
         )
+        faults = check_names("fault", self._names["faults"], FAULTS)
         if play is not None:
-            return explorer.play(_parse_states(play))
-        return explorer.run(Budget(sequences=self._sequences, seconds=seconds))
+            states = _parse_states(play)
+            report = explorer.play(states)
+            explorer.perturb([states], faults, Budget(sequences=1, seconds=seconds))
+            return report
+        explorer.run(Budget(sequences=self._sequences, seconds=seconds / 2 if faults else seconds))
+        explorer.perturb(explorer.draw_short(), faults, Budget(sequences=1, seconds=seconds / 2))
+        return explorer.report
 
     def _end_blocked(self, place: str) -> None:
         """Report that the event loop is blocked for good, which only the end of the process ends."""

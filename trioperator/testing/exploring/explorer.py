@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from trioperator.testing.exploring.oracles import Finding, judge_alone, judge_step, select
-from trioperator.testing.exploring.plays import Play, Player
+from trioperator.testing.exploring.oracles import Finding, judge_alone, judge_perturbed, judge_step, select
+from trioperator.testing.exploring.perturbations import iterate_perturbations
+from trioperator.testing.exploring.plays import Player
 from trioperator.testing.exploring.sequences import draw_sequences, iterate_paths
 from trioperator.testing.exploring.shrinking import shrink
 from trioperator.testing.exploring.snapshots import ABSENT, Mask, Snapshot, compare
+from trioperator.testing.exploring.steps import Play
 from trioperator.testing.exploring.subjects import State
 
 __all__ = ["Budget", "Explorer", "SubjectReport", "evaluate"]
@@ -20,7 +23,10 @@ __all__ = ["Budget", "Explorer", "SubjectReport", "evaluate"]
 # Evaluations by which a finding is shrunk, and states after which a field without effect is reported.
 _SHRINKING: Final = 60
 _MANY_STATES: Final = 50
+# Sequences whose parts are perturbed.
+_SHORT: Final = 12
 _TRIES: Final = 3
+_INTERRUPTED: Final = "by an interrupt"
 # Findings of one kind, after which no more of it are looked into.
 _MAX_FINDINGS: Final = 8
 
@@ -34,9 +40,15 @@ class SubjectReport(msgspec.Struct, kw_only=True):
     sequences: int = 0
     transitions: int = 0
     rejected: int = 0
+    perturbed: int = 0
     findings: list[Finding] = []
     without_effect: list[str] = []
     stopped: str | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the user has ended the search."""
+        return self.stopped == _INTERRUPTED
 
 
 class Budget:
@@ -53,7 +65,7 @@ class Budget:
         return self._end - time.monotonic()
 
 
-class Stage:
+class PlayCache:
     """Plays of one subject: each is played once, and masks are found for what is never the same."""
 
     def __init__(self, player: Player) -> None:
@@ -95,16 +107,16 @@ class Stage:
         self.masks |= {each.mask for each in differences if each.path}
 
 
-def evaluate(stage: Stage, states: Sequence[State], *, oracles: Collection[str] = ()) -> list[Finding]:
+def evaluate(cache: PlayCache, states: Sequence[State], *, oracles: Collection[str] = ()) -> list[Finding]:
     """Return all findings of a sequence of states."""
-    play = stage.play(states)
+    play = cache.play(states)
     if not play.steps:
         return []
     found = list(judge_alone(play))
     for index, step in enumerate(play.steps):
         assert step.state is not None
-        fresh = stage.play_fresh(step.state)
-        found += judge_step(play, index, fresh, masks=stage.masks)
+        fresh = cache.play_fresh(step.state)
+        found += judge_step(play, index, fresh, masks=cache.masks)
     return list(select(found, oracles))
 
 
@@ -120,7 +132,7 @@ class Explorer:
         oracles: Collection[str] = (),
         on_progress: Callable[[SubjectReport], object] = lambda _: None,
     ) -> None:
-        self._stage = Stage(player)
+        self._cache = PlayCache(player)
         self._seed, self._steps, self._oracles = seed, steps, oracles
         self._on_progress = on_progress
         self._states: set[str] = set()
@@ -129,31 +141,85 @@ class Explorer:
 
     def run(self, budget: Budget) -> SubjectReport:
         """Explore until the budget is used up. Raises ConfigError as plays do; KeyboardInterrupt ends it, too."""
-        player = self._stage.player
         try:
-            for sequence in draw_sequences(player.subject, seed=self._seed, steps=self._steps):
+            for sequence in self._draw():
                 if self.report.sequences >= budget.sequences:
                     break
                 if not self.report.sequences:
-                    self._stage.find_masks(sequence[:2])
+                    self._cache.find_masks(sequence[:2])
                 self.examine(sequence, budget)
                 if budget.left <= 0:
                     self.report.stopped = f"after {budget.seconds:g} s"
                     break
                 self._on_progress(self.report)
         except KeyboardInterrupt:
-            self.report.stopped = "by an interrupt"
+            self.report.stopped = _INTERRUPTED
         self._conclude()
         return self.report
 
+    def draw_short(self) -> list[Sequence[State]]:
+        """Return short sequences to perturb: a single state, and changes of each field."""
+        found: dict[str, Sequence[State]] = {}
+        for sequence in itertools.islice(self._draw(), _SHORT):
+            for states in (sequence[1:2], sequence[:2], sequence[1:3]):
+                if states:
+                    found.setdefault(repr(states), states)
+        return sorted(found.values(), key=len)
+
+    def _draw(self) -> Iterator[list[State]]:
+        return draw_sequences(self._cache.player.subject, seed=self._seed, steps=self._steps)
+
+    def perturb(self, sequences: Iterable[Sequence[State]], faults: Collection[str], budget: Budget) -> None:
+        """Play sequences with everything that may happen besides, and add what ends otherwise."""
+        if faults and not self.report.is_interrupted:
+            try:
+                self._perturb(sequences, faults, budget)
+            except KeyboardInterrupt:
+                self.report.stopped = _INTERRUPTED
+
+    def _perturb(self, sequences: Iterable[Sequence[State]], faults: Collection[str], budget: Budget) -> None:
+        for states in sequences:
+            plain = self._cache.play(states)
+            if not plain.steps or any(step.is_failing for step in plain.steps):
+                continue
+            self._cache.find_masks(states)
+            for finding in self._iterate_perturbed(states, self._cache.play(states), faults, budget):
+                if (known := self._find_known(finding)) is not None:
+                    known.count += 1
+                else:
+                    self.report.findings.append(finding)
+            self.report.transitions = self._cache.player.transitions
+            self._on_progress(self.report)
+
+    def _iterate_perturbed(
+        self, states: Sequence[State], plain: Play, faults: Collection[str], budget: Budget
+    ) -> Iterator[Finding]:
+        player = self._cache.player
+        perturbations = iterate_perturbations(
+            faults,
+            writes=len(plain.writes),
+            calls=plain.outside_calls,
+            steps=len(states),
+            watched=plain.watched,
+            children=[name for name in plain.last.snapshot if name.partition(" ")[0] in player.subject.owned],
+        )
+        for perturbation in perturbations:
+            if budget.left <= 0:
+                self.report.stopped = f"after {budget.seconds:g} s"
+                return
+            self.report.perturbed += 1
+            play = player.play(states, perturbation=perturbation)
+            found = judge_perturbed(play, plain, perturbation, masks=self._cache.masks)
+            yield from select(found, self._oracles and {*self._oracles, *faults})
+
     def play(self, states: Sequence[State]) -> SubjectReport:
         """Play only this sequence, and report all that is found, as it is. Raises ConfigError as plays do."""
-        found = evaluate(self._stage, states, oracles=self._oracles)
-        if found and self._stage.find_masks(states):
-            found = evaluate(self._stage, states, oracles=self._oracles)
-        play = self._stage.play(states)
+        found = evaluate(self._cache, states, oracles=self._oracles)
+        if found and self._cache.find_masks(states):
+            found = evaluate(self._cache, states, oracles=self._oracles)
+        play = self._cache.play(states)
         self.report.sequences, self.report.rejected = 1, len(play.rejected)
-        self.report.states, self.report.transitions = len(play.steps), self._stage.player.transitions
+        self.report.states, self.report.transitions = len(play.steps), self._cache.player.transitions
         for finding in found:
             if self._find_known(finding) is None:
                 self.report.findings.append(finding)
@@ -163,16 +229,16 @@ class Explorer:
         """Play one sequence, and add what is found, as long as there is time to confirm it."""
         report = self.report
         report.sequences += 1
-        found = evaluate(self._stage, states, oracles=self._oracles)
-        play = self._stage.play(states)
+        found = evaluate(self._cache, states, oracles=self._oracles)
+        play = self._cache.play(states)
         report.rejected += len(play.rejected)
         self._states |= {repr(step.state) for step in play.steps}
-        report.states, report.transitions = len(self._states), self._stage.player.transitions
+        report.states, report.transitions = len(self._states), self._cache.player.transitions
         self._note_effects(play)
         for finding in found:
             if budget.left > 0:
                 self._add(finding, budget)
-        report.transitions = self._stage.player.transitions
+        report.transitions = self._cache.player.transitions
 
     def _add(self, finding: Finding, budget: Budget) -> None:
         """Add a finding to the report, confirmed and shrunk, unless it is known."""
@@ -182,7 +248,7 @@ class Explorer:
         if sum(each.oracle == finding.oracle for each in self.report.findings) >= _MAX_FINDINGS:
             return
         again = self._find_again(finding, finding.states)
-        if again is not None and self._stage.find_masks(finding.states):
+        if again is not None and self._cache.find_masks(finding.states):
             again = self._find_again(finding, finding.states)
         if again is None:
             return
@@ -204,12 +270,12 @@ class Explorer:
 
     def _find_again(self, finding: Finding, states: Sequence[State]) -> Finding | None:
         """Return the finding for other states, if they show it, too."""
-        found = evaluate(self._stage, states, oracles=self._oracles)
+        found = evaluate(self._cache, states, oracles=self._oracles)
         return next((each for each in found if each.is_like(finding)), None)
 
     def _note_effects(self, play: Play) -> None:
         """Note for each step in which only one field has changed, whether that has changed any other object."""
-        own = self._stage.player.subject.kind
+        own = self._cache.player.subject.kind
         for one, other in zip(play.steps, play.steps[1:], strict=False):
             assert one.state is not None
             assert other.state is not None

@@ -20,8 +20,9 @@ from trioperator.errors import (
     TemporaryError,
 )
 from trioperator.testing.exploring.outside import describe_path
-from trioperator.testing.exploring.plays import Play, Step
+from trioperator.testing.exploring.perturbations import FAULTS, Perturbation
 from trioperator.testing.exploring.snapshots import Difference, Mask, compare
+from trioperator.testing.exploring.steps import Play, Step
 from trioperator.testing.exploring.subjects import State
 from trioperator.testing.records import Call
 
@@ -60,6 +61,11 @@ class Finding(msgspec.Struct, kw_only=True):
     causes: frozenset[str] = frozenset()
     is_information: bool = False
     count: int = 1
+
+    @property
+    def fault(self) -> bool:
+        """Whether it needs a perturbation, whose name is that of the oracle."""
+        return self.oracle in FAULTS
 
     def is_like(self, other: Finding) -> bool:
         """Return whether the other finding may have the same cause."""
@@ -265,6 +271,47 @@ def _judge_leaks(play: Play) -> Iterator[Finding]:
     for problem in play.problems:
         if problem.startswith("Tasks "):
             yield Finding(oracle="handlers", summary=problem, details=[], causes=frozenset({problem}))
+
+
+def judge_perturbed(
+    play: Play, plain: Play, perturbation: Perturbation, *, masks: Collection[Mask] = ()
+) -> Iterator[Finding]:
+    """Yield how a play with a perturbation has ended otherwise than the plain one."""
+    states = [each.state for each in plain.steps if each.state is not None]
+    lines: list[str] = []
+    is_down = perturbation.fault == "blind" and perturbation.until >= len(plain.steps)  # at the last change
+    if play.steps and not play.last.is_refused and not is_down:
+        lines += [str(each) for each in compare(play.last.snapshot, plain.last.snapshot, masks=masks)]
+    lines += [line for line in play.leftovers if line not in plain.leftovers]
+    if perturbation.fault in ("crash", "late", "order"):
+        lines += _list_repetitions(play, plain)
+    if lines:
+        lines = [str(perturbation), *lines[:_MAX_DETAILS], *(_list_errors(play.last) if play.steps else ())]
+        causes = frozenset(" ".join(line.split(" ")[:1]) for line in lines[1:])
+        fault = perturbation.fault
+        yield Finding(oracle=fault, summary=FAULTS[fault], details=lines, states=states, causes=causes)
+    for finding in (found for step in play.steps for found in _judge_handlers(step)):
+        finding.details.insert(0, str(perturbation))
+        finding.states = states
+        yield finding
+
+
+def _list_repetitions(play: Play, plain: Play) -> Iterator[str]:
+    """Yield what has been created, or done outside, more often than without a perturbation."""
+    counts = [collections.Counter(_list_created(each)) for each in (play, plain)]
+    for resource, count in counts[0].items():
+        if count > counts[1][resource]:
+            yield f"{resource} is created {count} times instead of {counts[1][resource]}"
+    for effect, count in play.counts.items():
+        if count > plain.counts.get(effect, 0):
+            yield f"{effect} happens {count} times instead of {plain.counts.get(effect, 0)}"
+
+
+def _list_created(play: Play) -> Iterator[str]:
+    for _, path, code in (response for step in play.steps for response in step.responses):
+        resource = path.partition(" ")[0]
+        if code == 201 and resource.partition(".")[0] not in ("events", "leases"):
+            yield resource
 
 
 def select(findings: Iterable[Finding], oracles: Collection[str]) -> Iterator[Finding]:

@@ -42,6 +42,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
             ("--status", self.statuses),
         ):
             words += [word for value in values for word in (option, value)]
+        words += ["--faults", finding.oracle] if finding.fault else []
         words += ["--kind", report.resource, "--play", msgspec.json.encode(finding.states).decode()]
         return shlex.join(words)
 
@@ -63,7 +64,10 @@ def render_json(report: Report) -> str:
     """Return the report as JSON, for programs."""
     subjects = [
         {
-            **{name: getattr(each, name) for name in ("resource", "states", "sequences", "transitions", "rejected")},
+            **{
+                name: getattr(each, name)
+                for name in ("resource", "states", "sequences", "transitions", "rejected", "perturbed")
+            },
             "stopped": each.stopped,
             "withoutEffect": each.without_effect,
             "findings": [
@@ -118,10 +122,11 @@ def _describe(report: Report, subject: SubjectReport, finding: Finding) -> Itera
 
 def _summarize(subject: SubjectReport) -> str:
     stopped = f", stopped {subject.stopped}" if subject.stopped else ""
+    perturbed = f", {subject.perturbed} perturbed plays" if subject.perturbed else ""
     rejected = f", {subject.rejected} rejected by the schema" if subject.rejected else ""
     return (
         f"{subject.resource}: {subject.states} states in {subject.sequences} sequences, {subject.transitions}"
-        f" transitions{rejected}{stopped}"
+        f" transitions{perturbed}{rejected}{stopped}"
     )
 
 
@@ -155,7 +160,7 @@ def _render_test(
     arguments += [f"    {name}=[{locate(paths).rstrip(', ')}],\n" for name, paths in
                   (("crds", inputs.crds), ("examples", inputs.examples)) if paths]  # fmt: skip
     arguments += [f"    statuses={list(inputs.statuses)!r},\n"] if inputs.statuses else []
-    arguments += [f"    oracles=[{finding.oracle!r}],\n"]
+    arguments += [f"    {'faults' if finding.fault else 'oracles'}=[{finding.oracle!r}],\n"]
     body = "".join(f"    {line}" for line in "".join(arguments).splitlines(keepends=True))
     states = pprint.pformat(finding.states, width=100, sort_dicts=False)
     return (

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from trioperator._handling.arguments.reconciling import ReconcileHandler
 from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator._kube.api_client import open_client
 from trioperator._kube.connection_info import ConnectionInfo
@@ -46,6 +47,7 @@ class Subject:
     kind: str
     schema: Mapping[str, Any]
     examples: Sequence[State] = ()
+    owned: frozenset[str] = frozenset()  # kinds of children that the operator keeps as they are
 
     def make_object(self, state: State) -> dict[str, Any]:
         """Return the object in a state."""
@@ -89,7 +91,8 @@ async def find_subjects(
         if not (wanted and (own or name in custom)):
             continue
         schema = _find_schema(custom[name], resource.version) if name in custom else {}
-        subjects.append(_make_subject(name, resource, schema, own))
+        owned = _find_owned(registry, resource, resources)
+        subjects.append(dataclasses.replace(_make_subject(name, resource, schema, own), owned=owned))
         shown = [obj for obj in shown if obj not in own]
     if not subjects:
         raise ConfigError(_explain(handled, kinds))
@@ -137,6 +140,13 @@ def _is_handled(resource: Resource, registry: OperatorRegistry) -> bool:
         handler.selector.any_name is not EVERYTHING and handler.selector.matches(resource)
         for handler in registry.resource_handlers()
     )
+
+
+def _find_owned(registry: OperatorRegistry, resource: Resource, resources: Iterable[Resource]) -> frozenset[str]:
+    """Return the kinds of the children that reconcile handlers of a kind own."""
+    handlers = [each for each in registry if isinstance(each, ReconcileHandler) and each.selector.matches(resource)]
+    owned = [own.selector for handler in handlers for own in handler.owns]
+    return frozenset(each.kind for each in resources if each.kind and any(own.matches(each) for own in owned))
 
 
 def _group(api_version: str) -> str:

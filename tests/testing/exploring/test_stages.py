@@ -1,0 +1,27 @@
+"""Tests for :mod:`trioperator.testing.exploring.stages`: when a step is over."""
+
+from __future__ import annotations
+
+import pathlib
+
+from tests.testing.exploring.operators import GOOD, make_player
+
+
+def test_a_step_waits_for_handlers_that_take_long(tmp_path: pathlib.Path) -> None:
+    source = "import trio\n" + GOOD + (
+        '\n@trioperator.on.create("webapps")\nasync def create_fn(patch):\n'
+        "    await trio.sleep(300)\n    patch.status['done'] = True\n"
+    )  # fmt: skip
+    step = make_player(tmp_path, source).play([{"spec": {}}], to_the_end=False).last
+    assert step.snapshot["WebApp default/example"]["status"] == {"done": True}
+    assert step.pending == []
+
+
+def test_a_step_does_not_wait_for_timers_for_ever(tmp_path: pathlib.Path) -> None:
+    source = GOOD + (
+        '\n@trioperator.timer("webapps", interval=1)\ndef tick(patch, status):\n'
+        "    patch.status['ticks'] = status.get('ticks', 0) + 1\n"
+    )
+    play = make_player(tmp_path, source).play([{"spec": {}}])
+    assert len(play.calls) < 1500
+    assert play.leftovers == []

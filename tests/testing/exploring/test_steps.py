@@ -1,0 +1,25 @@
+"""Tests for :mod:`trioperator.testing.exploring.steps`."""
+
+from __future__ import annotations
+
+import pytest
+
+from trioperator.testing.exploring.steps import Step
+
+
+@pytest.mark.parametrize(
+    ("responses", "rejections"),
+    [
+        ([("create", "pods a", 422)], {"pods a": 422}),
+        ([("patch", "pods a", 422), ("patch", "pods a", 200)], {}),
+        ([("patch", "pods a", 200), ("patch", "pods a", 403)], {"pods a": 403}),
+        ([("patch", "pods a", 409), ("delete", "pods b", 422)], {}),
+    ],
+)
+def test_what_is_rejected_counts_until_it_is_accepted(
+    responses: list[tuple[str, str, int]], rejections: dict[str, int]
+) -> None:
+    step = Step(state=None, responses=responses)
+    assert step.rejections == rejections
+    assert step.is_failing is bool(rejections)
+    assert not step.is_refused

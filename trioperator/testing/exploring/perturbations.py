@@ -1,0 +1,92 @@
+"""Perturbations: what may happen to an operator besides changes of its objects, and must not matter in the end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from trioperator.testing.faults import Fault
+from trioperator.testing.plans import FaultPlan
+
+__all__ = ["FAULTS", "NONE", "Perturbation", "iterate_perturbations", "make_plan"]
+
+#: The names of all faults, with what it means if they lead to another end.
+FAULTS: Final = {
+    "crash": "A crash of the operator leads to another end.",
+    "blind": "What happens while the operator is down leads to another end.",
+    "late": "Watch events that come late lead to another end.",
+    "order": "The order of events decides how it ends.",
+    "edit": "A change at the same time as a handler leads to another end.",
+    "drift": "A child that others change is not put right.",
+}
+_LAGS: Final = (2.0, 45.0)  # seconds
+_ORDERS: Final = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Perturbation:
+    """One thing that happens in a play: at the write or step with the number *at*, up to the step *until*."""
+
+    fault: str
+    at: int = 0
+    until: int = 0
+    what: str = ""
+    seconds: float = 0
+
+    def __str__(self) -> str:
+        match self.fault:
+            case "crash":
+                return f"The operator crashes {self.what} {self.at + 1}"
+            case "blind":
+                return f"The operator is down from change {self.at + 1} to change {self.until + 1}"
+            case "late":
+                return f"Watch events of {self.what} come {self.seconds:g} seconds late"
+            case "order":
+                return f"Tasks run in another order (seed {self.at})"
+            case "edit":
+                return f"At write {self.at + 1}, {self.what}"
+        return f"When all is at rest, {self.what}"
+
+
+NONE: Final = Perturbation(fault="")
+
+
+def iterate_perturbations(
+    faults: Collection[str],
+    *,
+    writes: int,
+    calls: int,
+    steps: int,
+    watched: Sequence[str],
+    children: Sequence[str],
+) -> Iterator[Perturbation]:
+    """Yield the perturbations of a play that has had so many writes, calls to the outside and steps.
+
+    The deletion at the end is one more step. *watched* are the resources that are watched, *children* those that the
+    operator keeps as they are.
+    """
+    for at in range(writes if "crash" in faults else 0):
+        yield from (Perturbation(fault="crash", at=at, what=f"{when} write") for when in ("before", "after"))
+    for at in range(calls if "crash" in faults else 0):
+        yield from (Perturbation(fault="crash", at=at, what=f"{when} outside call") for when in ("before", "after"))
+    for at in range(1, steps + 1 if "blind" in faults else 0):
+        yield from (Perturbation(fault="blind", at=at, until=until) for until in range(at, steps + 1))
+    for resource in watched if "late" in faults else ():
+        yield from (Perturbation(fault="late", what=resource, seconds=seconds) for seconds in _LAGS)
+    for seed in range(1, _ORDERS + 1 if "order" in faults else 0):
+        yield Perturbation(fault="order", at=seed)
+    for at in range(writes if "edit" in faults else 0):
+        for what in ("somebody labels the object", "the next change comes", "somebody deletes the object"):
+            if what != "the next change comes" or steps > 1:
+                yield Perturbation(fault="edit", at=at, what=what)
+    for child in children if "drift" in faults else ():
+        yield from (Perturbation(fault="drift", what=f"somebody {verb} {child}") for verb in ("deletes", "changes"))
+
+
+def make_plan(perturbation: Perturbation) -> FaultPlan:
+    """Return the faults of requests that a perturbation consists of."""
+    plan = FaultPlan()
+    if perturbation.fault == "late":
+        plan.add(Fault.lag(perturbation.seconds), watch=True, resource=perturbation.what)
+    return plan

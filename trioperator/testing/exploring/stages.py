@@ -1,0 +1,266 @@
+"""Stages: the cluster and the operator of one play, one step after another."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import Any, Final
+
+import httpx
+import trio
+
+from trioperator._handling.declaring.registry import OperatorRegistry
+from trioperator._handling.handlers.handler import SpawningHandler
+from trioperator.apiserver import Cluster
+from trioperator.errors import ApiError
+from trioperator.settings import OperatorSettings
+from trioperator.testing.effects import Outside
+from trioperator.testing.exploring.app import App
+from trioperator.testing.exploring.history import History, find_lies, find_outdated
+from trioperator.testing.exploring.snapshots import Snapshot, list_written, take_snapshot
+from trioperator.testing.exploring.steps import Step
+from trioperator.testing.exploring.subjects import State, Subject, World
+from trioperator.testing.exploring.worlds import scale_targets, set_statuses
+from trioperator.testing.operator_runner import OperatorRunner
+from trioperator.testing.plans import FaultPlan
+from trioperator.testing.records import Call
+from trioperator.testing.transport import FaultyTransport
+
+__all__ = ["Stage"]
+
+# Virtual seconds without any change after which a step has come to rest, and those that it may take.
+_CALM: Final = 90.0
+_LIMIT: Final = 900.0
+# Calls of timers after which nothing new is to be seen.
+_MANY_CALLS: Final = 150
+_FOREVER: Final = 7 * 24 * 3600.0  # of a watch, which need not be opened again during a play
+
+Send = Callable[[], Awaitable[httpx.Response]]
+
+
+class Stage:
+    """The cluster and the operator of a play. *around_write* is called in place of sending each write."""
+
+    def __init__(self, cluster: Cluster, operator: OperatorRunner, app: App, *, subject: Subject, world: World) -> None:
+        self.cluster = cluster
+        self.operator = operator
+        self.outside = Outside()
+        self.subject = subject
+        self.anonymous: Collection[str] = ()  # kinds whose objects have names that are never the same
+        self.before: Collection[str] = ()  # uids of the objects that were there before
+        self.around_write: Callable[[Send], Awaitable[httpx.Response]] | None = None
+        self._app = app
+        self._world = world
+        self._exists = False
+        self._lies: list[str] = []
+        self._history = History(cluster)
+        self._spawned: frozenset[str] = frozenset()
+        self._results: frozenset[str] = frozenset()
+        operator.on_write = self._on_write
+
+    async def start(self, plan: FaultPlan) -> None:
+        """Start the operator, with its handlers as a new process has them. Raises ConfigError and what it raises."""
+        registry = self._app.load()
+        self._learn(registry)
+        settings = OperatorSettings()
+        settings.watching.server_timeout = _FOREVER
+        transport = FaultyTransport(_CalmTransport(self.cluster.transport()), plan)
+        await self.operator.start(registry, settings=settings, transport=transport)
+
+    def _learn(self, registry: OperatorRegistry) -> None:
+        ids = {handler: handler.id.rpartition(".<locals>.")[2] for handler in registry}
+        self._spawned = frozenset(ids[each] for each in registry if isinstance(each, SpawningHandler))
+        self._results = frozenset(ids[each].partition("/")[0] for each in registry)
+
+    async def prepare(self) -> None:
+        """Wait until the operator is at rest, and note what there is."""
+        await self.settle()
+        self.before = {obj["metadata"]["uid"] for obj in self.cluster.objects()}
+
+    def list_outside(self) -> dict[str, dict[str, Any]]:
+        """Return what is kept outside of the cluster, by names as in snapshots."""
+        return {f"Outside {name}": copy.deepcopy(kept) for name, kept in self.outside.stores.items() if kept}
+
+    async def change(self, state: State, *, then: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint) -> Step:
+        """Create the object or replace its state, do something, and wait until all is at rest."""
+        with self._recording(state) as step:
+            try:
+                await self.put(state)
+            except ApiError as error:
+                step.rejected = error.message
+            else:
+                await then()
+                step.has_settled = await self._come_to_rest(state)
+                if (obj := await self.find()) is not None:
+                    self._lies += find_outdated(obj)
+        return step
+
+    async def _come_to_rest(self, state: State) -> bool:
+        """Wait until all is at rest, also with an object that is created again as somebody has deleted it."""
+        if not self.operator.is_running:
+            return True
+        has_settled = await self.settle()
+        if await self.find() is None:
+            self._exists = False
+            await self.put(state)
+            has_settled = await self.settle()
+        return has_settled
+
+    async def find(self) -> dict[str, Any] | None:
+        """Return the object; None if it does not exist."""
+        return await self.cluster.find(self.subject.resource, self.subject.name)
+
+    async def put(self, state: State) -> None:
+        """Create the object or replace its state. Raises ApiError if the server rejects that."""
+        made = self.subject.make_object(state)
+        if not self._exists:
+            await self.cluster.create(made)
+            self._exists = True
+            return
+        current = await self.cluster.get(self.subject.resource, self.subject.name)
+        kept: dict[str, Any] = {key: current[key] for key in ("metadata", "status") if key in current}
+        await self.cluster.replace({**made, **kept})
+
+    async def wait(self, seconds: float) -> Step:
+        """Let time pass; less of it with timers that are called often."""
+        with self._recording(None) as step:
+            calls, end = len(self.operator.calls), trio.current_time() + seconds
+            for _ in range(math.ceil(seconds / _CALM)):
+                await trio.sleep(min(_CALM, end - trio.current_time()))
+                if len(self.operator.calls) - calls >= _MANY_CALLS:
+                    break
+        return step
+
+    async def delete(self, *, then: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint) -> Step:
+        """Delete the object, do something, and wait until all is at rest."""
+        with self._recording(None) as step:
+            await self.cluster.delete(self.subject.resource, self.subject.name)
+            await then()
+            step.has_settled = await self.settle()
+        return step
+
+    def list_leftovers(self) -> list[str]:
+        """Return in words what is still there after the deletion."""
+        return _list_leftovers(self, self.subject)
+
+    async def settle(self) -> bool:
+        """Wait until nothing has changed for a while; return whether that was in time."""
+        deadline = trio.current_time() + _LIMIT
+        start, calls, revision = len(self.operator.calls), -1, -1
+        while trio.current_time() < deadline:
+            recent = self._last_calls(calls)
+            is_failing = any(call.error is not None for call in recent)
+            is_only_timers = len(self.operator.calls) - start > _MANY_CALLS and not recent
+            if (revision == self.cluster.revision and not self._is_busy() and not is_failing) or is_only_timers:
+                return True
+            calls, revision = len(self.operator.calls), self.cluster.revision
+            await trio.sleep(_CALM)
+            await self._take_care()
+        return False
+
+    async def _take_care(self) -> None:
+        """Do what nobody else does in this cluster."""
+        await scale_targets(self.cluster)
+        for rule in self._world.statuses:
+            await set_statuses(self.cluster, rule)
+
+    def _last_calls(self, since: int) -> Collection[Call]:
+        if since < 0:
+            return ()
+        recent = [*self.operator.calls][since:]
+        return {call.handler: call for call in recent if call.handler not in self._spawned}.values()
+
+    def _is_busy(self) -> bool:
+        return any(self._is_pending(call) for call in self.operator.calls)
+
+    def _is_pending(self, call: Call) -> bool:
+        return call.ended is None and call.handler not in self._spawned
+
+    async def _on_write(self, send: Send) -> httpx.Response:
+        """Send a write, and look at what the object claims after it."""
+        path = self.operator.writes[-1].path
+        response = await (send() if self.around_write is None else self.around_write(send))
+        if "/apis/apps/" in path:
+            self._history.note(self.cluster)
+        is_own = f"/{self.subject.resource.partition('.')[0]}/{self.subject.name}" in path
+        if is_own and (obj := await self.find()) is not None:
+            self._lies += find_lies(obj, self.cluster.objects())
+        return response
+
+    @contextlib.contextmanager
+    def _recording(self, state: State | None) -> Iterator[Step]:
+        """Yield a step that gets what happens in the context."""
+        operator, cluster = self.operator, self.cluster
+        step = Step(state=state, spawned=self._spawned)
+        calls, logs, writes = len(operator.calls), len(operator.logs), len(operator.writes)
+        requests, self._lies = len(cluster.requests), []
+        self._history = History(cluster)
+        try:
+            yield step
+        finally:
+            step.calls, step.logs = [*operator.calls][calls:], [*operator.logs][logs:]
+            step.writes = [*operator.writes][writes:]
+            step.responses = [
+                (record.verb, f"{record.resource} {record.name}", record.status)
+                for record in [*cluster.requests][requests:]
+                if record.verb in ("create", "update", "patch", "delete")
+            ]
+            step.lies, step.undone = self._lies, list(self._history.find_undone(cluster))
+            step.pending = [call.handler for call in step.calls if self._is_pending(call)]
+            step.snapshot = self.take_snapshot()
+
+    def take_snapshot(self) -> Snapshot:
+        """Return all that there is of the operator's, in the cluster and outside."""
+        kind, anonymous = self.subject.kind, self.anonymous
+        snapshot = take_snapshot(self.cluster, subject=kind, anonymous=anonymous, before=self.before)
+        return {**_without_results(snapshot, self._results), **self.list_outside()}
+
+
+def _key(obj: Mapping[str, Any]) -> tuple[str, str, str]:
+    meta = obj["metadata"]
+    return obj["kind"], meta.get("namespace", ""), meta["name"]
+
+
+def _list_leftovers(stage: Stage, subject: Subject) -> list[str]:
+    """Return in words what is still there after the deletion."""
+    left = []
+    for obj in list_written(stage.cluster, stage.before):
+        kind, namespace, name = _key(obj)
+        if obj["kind"] == subject.kind and name == subject.name:
+            finalizers = ", ".join(obj["metadata"].get("finalizers", ()))
+            left.append(f"{kind} {name} itself is not deleted: it is kept by the finalizers {finalizers}")
+        elif obj["metadata"]["uid"] not in stage.before:
+            left.append(f"{kind} {f'{namespace}/' if namespace else ''}{name} is left behind")
+    left += [f"{name}: {', '.join(map(str, kept))} is left behind" for name, kept in stage.list_outside().items()]
+    running = [call for call in stage.operator.calls if call.ended is None and call.name == subject.name]
+    left += [f"{call.handler} is still running" for call in running]
+    return left
+
+
+def _without_results(snapshot: Snapshot, handlers: Collection[str]) -> Snapshot:
+    """Return a snapshot without the results of handlers in statuses: they tell what was called, not what is."""
+    for obj in snapshot.values():
+        status: Any = obj.get("status")
+        if isinstance(status, dict):
+            for key in [key for key in status if key.partition("/")[0] in handlers]:
+                del status[key]
+    return snapshot
+
+
+class _CalmTransport(httpx.AsyncBaseTransport):
+    """Transport of watches without bookmarks: in the hours of a play, they would be most of what happens."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request, and return the response."""
+        if b"allowWatchBookmarks" in request.url.query:
+            request.url = request.url.copy_remove_param("allowWatchBookmarks")
+        return await self._inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close the inner transport."""
+        await self._inner.aclose()

@@ -1,0 +1,128 @@
+"""Troubles: perturbations while a play goes on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import httpx
+import trio
+
+from trioperator.errors import ApiError
+from trioperator.testing.exploring.perturbations import Perturbation, make_plan
+from trioperator.testing.exploring.stages import Send, Stage
+from trioperator.testing.exploring.steps import Step
+from trioperator.testing.exploring.subjects import State
+
+__all__ = ["Trouble"]
+
+_LABEL: Final = "explored-by"
+
+
+class Trouble:
+    """What a perturbation does to the operator on a stage, in a sequence of states."""
+
+    def __init__(self, stage: Stage, states: Sequence[State], perturbation: Perturbation) -> None:
+        self.plan = make_plan(perturbation)
+        self._stage = stage
+        self._states = states
+        self._perturbation = perturbation
+        self._index = 0  # of the change that is going on
+        self._writes = self._calls = 0
+        self._crashing = trio.Event()
+        if perturbation.fault in ("crash", "edit"):
+            stage.around_write = self._around_write
+            stage.outside.on_call = self._around_call
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Start the operator again after its crash, in the block."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._restart, name="restart")
+            yield
+            nursery.cancel_scope.cancel(reason="the play has ended")
+
+    async def _restart(self) -> None:
+        await self._crashing.wait()
+        await self._stage.operator.crash()
+        await self._stage.start(self.plan)
+
+    async def _around_write(self, send: Send) -> httpx.Response:
+        number, self._writes = self._writes, self._writes + 1
+        found = self._perturbation
+        if number == found.at and found.fault == "edit":
+            await self._edit()
+        return await self._maybe_crash(send, is_due=number == found.at and found.what.endswith(" write"))
+
+    async def _around_call(self, send: Send) -> httpx.Response:
+        number, self._calls = self._calls, self._calls + 1
+        found = self._perturbation
+        return await self._maybe_crash(send, is_due=number == found.at and found.what.endswith(" outside call"))
+
+    async def _maybe_crash(self, send: Send, *, is_due: bool) -> httpx.Response:
+        if not (is_due and self._perturbation.fault == "crash"):
+            return await send()
+        if self._perturbation.what.startswith("after"):
+            await send()
+        self._crashing.set()
+        await trio.sleep_forever()
+        raise AssertionError("the operator has crashed")
+
+    async def _edit(self) -> None:
+        """Change the object as somebody else does it."""
+        stage, subject = self._stage, self._stage.subject
+        with contextlib.suppress(ApiError):  # it may be gone
+            match self._perturbation.what:
+                case "somebody labels the object":
+                    await stage.cluster.patch(subject.resource, subject.name, {"metadata": {"labels": {_LABEL: "x"}}})
+                case "somebody deletes the object":
+                    await stage.cluster.delete(subject.resource, subject.name)
+                case _ if self._index + 1 < len(self._states):
+                    await stage.put(self._states[self._index + 1])
+
+    async def before(self, index: int) -> None:
+        """Do what comes before a change."""
+        self._index = index
+        if self._perturbation.fault == "blind" and index == self._perturbation.at:
+            await self._stage.operator.crash()
+
+    async def after(self, index: int) -> None:
+        """Do what comes after a change, before all is at rest."""
+        if self._perturbation.fault == "blind" and index == self._perturbation.until:
+            await self._stage.start(self.plan)
+
+    async def conclude(self, last: Step) -> None:
+        """Do what comes when all is at rest after the last change, and look at the end again."""
+        stage, found = self._stage, self._perturbation
+        if found.fault == "edit" and found.what == "somebody labels the object":
+            with contextlib.suppress(ApiError):
+                labels = {"metadata": {"labels": {_LABEL: None}}}
+                await stage.cluster.patch(stage.subject.resource, stage.subject.name, labels)
+        elif found.fault == "drift":
+            await self._drift(found.what)
+        else:
+            return
+        await stage.settle()
+        last.snapshot = stage.take_snapshot()
+
+    async def _drift(self, what: str) -> None:
+        """Delete or change a child, as somebody else does it."""
+        _, verb, kind, place = what.split(" ")
+        namespace, _, name = place.rpartition("/")
+        with contextlib.suppress(ApiError):
+            if verb == "deletes":
+                await self._stage.cluster.delete(kind, name, namespace or None)
+            else:
+                obj = await self._stage.cluster.get(kind, name, namespace or None)
+                await self._stage.cluster.patch(kind, name, _change(obj), namespace or None)
+
+
+def _change(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return the patch by which somebody changes an object."""
+    replicas = (obj.get("spec") or {}).get("replicas")
+    if isinstance(replicas, int):
+        return {"spec": {"replicas": replicas + 1}}
+    if obj["kind"] == "ConfigMap" and obj.get("data"):
+        return {"data": dict.fromkeys(obj["data"], "changed by somebody")}
+    return {}
