@@ -212,6 +212,13 @@ def audit(session: nox.Session) -> None:
 
 
 @nox.session
+def explore(session: nox.Session) -> None:
+    """Does exploring find planted defects, and nothing wrong with correct operators? Not part of a plain ``nox``."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "tests.explore", *session.posargs)
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Does the embedded API server withstand random attacks? `nox -s fuzz -- --seconds 600 --seed 1`"""
     session.install("-e", ".[test]")
