@@ -104,8 +104,9 @@ def test_a_schema_without_fields_needs_examples(explore: Explore, tmp_path: path
 
 
 def test_an_outside_call_is_refused(explore: Explore) -> None:
-    source = (
-        GOOD + '\n@trioperator.on.create("webapps")\ndef create_fn():\n    import httpx\n    httpx.get("http://db:1")\n'
+    source = GOOD + (
+        '\n@trioperator.on.create("webapps")\n'
+        "def create_fn():\n    import socket\n    socket.create_connection(('db', 1))\n"
     )
     result = explore(source)
     assert result.exit_code == 2
