@@ -87,6 +87,7 @@ class Work:
         """Run the operator, with watches that end every few seconds."""
         settings = trioperator.OperatorSettings()
         settings.watching.server_timeout = 3
+        settings.watching.infer_selectors = False  # else another list looks for finalizers on what is not received
         settings.posting.enabled = False
         settings.scanning.disabled = settings.peering.standalone = True
         await trioperator.operator(
