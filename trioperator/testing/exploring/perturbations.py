@@ -20,7 +20,7 @@ FAULTS: Final = {
     "edit": "A change at the same time as a handler leads to another end.",
     "drift": "A child that others change is not put right.",
 }
-_LAGS: Final = (2.0, 45.0)  # seconds
+_LAGS: Final = (2.0, 20.0)  # seconds for each event
 _ORDERS: Final = 8
 
 

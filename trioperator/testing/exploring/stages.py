@@ -65,7 +65,7 @@ class Stage:
         registry = self._app.load()
         self._learn(registry)
         settings = OperatorSettings()
-        settings.watching.server_timeout = _FOREVER
+        settings.watching.server_timeout = settings.watching.inactivity_timeout = _FOREVER
         transport = FaultyTransport(_CalmTransport(self.cluster.transport()), plan)
         await self.operator.start(registry, settings=settings, transport=transport)
 

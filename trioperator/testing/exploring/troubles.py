@@ -17,6 +17,8 @@ from trioperator.testing.exploring.subjects import State
 
 __all__ = ["Trouble"]
 
+# Seconds until all late events of a change have come: each of them waits for the one before.
+_LATENESS: Final = 900.0
 _LABEL: Final = "explored-by"
 
 
@@ -91,6 +93,8 @@ class Trouble:
         """Do what comes after a change, before all is at rest."""
         if self._perturbation.fault == "blind" and index == self._perturbation.until:
             await self._stage.start(self.plan)
+        if self._perturbation.fault == "late":
+            await trio.sleep(_LATENESS)
 
     async def conclude(self, last: Step) -> None:
         """Do what comes when all is at rest after the last change, and look at the end again."""
