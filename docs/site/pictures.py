@@ -22,6 +22,7 @@ from rich.text import Text
 ROOT = pathlib.Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text()
+EXPLORING = (ROOT / "docs" / "exploring.md").read_text()
 #: A file for `trioperator check`, with mistakes.
 MISTAKES = """import asyncio
 
@@ -98,6 +99,16 @@ def photograph(page: str, name: str) -> None:
     subprocess.run([found, *options, f"--screenshot={IMAGES / name}", site.as_uri()], check=True, capture_output=True)
 
 
+def draw_exploration(folder: pathlib.Path) -> None:
+    """Draw what is found of the operator of the page about exploring."""
+    for name, text in re.findall(
+        r"`([a-z]+\.[a-z]+)`:\n\n(?:<!--.*?-->\n)?```[a-z]+\n(.*?)^```$", EXPLORING, re.DOTALL | re.M
+    ):
+        (folder / name).write_text(text)
+    words = ["explore", "app.py", "--crds", "crd.yaml", "--sequences", "20"]
+    draw("explore", f"trioperator {' '.join(words)}", re.sub(r"in \d+\.\d s", "in 8.5 s", run(folder, *words)))
+
+
 def main() -> None:
     """Make all pictures."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -107,6 +118,7 @@ def main() -> None:
         draw("start", f"trioperator {' '.join(words)}", run(folder, *words, until="Creation is processed"))
         words = ["check", "wrong.py"]
         draw("check", f"trioperator {' '.join(words)}", run(folder, *words))
+        draw_exploration(folder)
     photograph("docs/tutorial.html", "site.png")
 
 
