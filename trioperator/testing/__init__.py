@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .determinism import deterministic
     from .exploring.checks import check_states
     from .exploring.properties import explores
+    from .exploring.scenarios import explore
     from .faults import Fault
     from .kopf_runner import KopfRunner
     from .operator_runner import OperatorRunner, open_runner
@@ -41,6 +42,7 @@ __all__ = [
     "deterministic",
     "effects",
     "eventually",
+    "explore",
     "explores",
     "open_runner",
     "pause_autojump_for_threads",
@@ -63,6 +65,7 @@ _HOMES = {
     "crash_at_every_write": "crashes",
     "deterministic": "determinism",
     "eventually": "waiting",
+    "explore": "exploring.scenarios",
     "explores": "exploring.properties",
     "open_runner": "operator_runner",
     "pause_autojump_for_threads": "autojump",

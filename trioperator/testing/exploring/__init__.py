@@ -5,8 +5,10 @@ and is deleted. The *oracles* compare plays, and look at single ones; what they 
 
 - :mod:`.app`, :mod:`.subjects`: the operator, and the kinds that it handles
 - :mod:`.schemas`, :mod:`.sequences`: which states there are, and in which order they are played
-- :mod:`.plays`, :mod:`.snapshots`, :mod:`.outside`: one play, and what is kept of it
+- :mod:`.plays`, :mod:`.stages`, :mod:`.steps`, :mod:`.snapshots`, :mod:`.outside`: one play, and what is kept of it
 - :mod:`.oracles`: what must hold
 - :mod:`.explorer`, :mod:`.shrinking`, :mod:`.reports`: the search, and its results
-- :mod:`.checks`, :mod:`.command`: the ways in, for tests and for ``trioperator explore``
+- :mod:`.perturbations`, :mod:`.troubles`: what may happen besides
+- :mod:`.checks`, :mod:`.properties`, :mod:`.scenarios`, :mod:`.command`: the ways in, for tests and for
+  ``trioperator explore``
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import httpx
@@ -15,27 +15,21 @@ from trioperator.testing.exploring.stages import Send, Stage
 from trioperator.testing.exploring.steps import Step
 from trioperator.testing.exploring.subjects import State
 
-__all__ = ["Trouble"]
+__all__ = ["Crash", "Trouble"]
 
 # Seconds until all late events of a change have come: each of them waits for the one before.
 _LATENESS: Final = 900.0
 _LABEL: Final = "explored-by"
 
 
-class Trouble:
-    """What a perturbation does to the operator on a stage, in a sequence of states."""
+class Crash:
+    """The crash of a perturbation, if it is one: at a write, or at a call outside. *restart* does what follows."""
 
-    def __init__(self, stage: Stage, states: Sequence[State], perturbation: Perturbation) -> None:
-        self.plan = make_plan(perturbation)
-        self._stage = stage
-        self._states = states
+    def __init__(self, perturbation: Perturbation, restart: Callable[[], Awaitable[object]]) -> None:
         self._perturbation = perturbation
-        self._index = 0  # of the change that is going on
-        self._writes = self._calls = 0
+        self._restart_operator = restart
         self._crashing = trio.Event()
-        if perturbation.fault in ("crash", "edit"):
-            stage.around_write = self._around_write
-            stage.outside.on_call = self._around_call
+        self.writes = self._calls = 0
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -47,29 +41,55 @@ class Trouble:
 
     async def _restart(self) -> None:
         await self._crashing.wait()
-        await self._stage.operator.crash()
-        await self._stage.start(self.plan)
+        await self._restart_operator()
 
-    async def _around_write(self, send: Send) -> httpx.Response:
-        number, self._writes = self._writes, self._writes + 1
-        found = self._perturbation
-        if number == found.at and found.fault == "edit":
-            await self._edit()
-        return await self._maybe_crash(send, is_due=number == found.at and found.what.endswith(" write"))
+    async def around_write(self, send: Send) -> httpx.Response:
+        """Send a write, or crash at it."""
+        number, self.writes = self.writes, self.writes + 1
+        return await self._maybe_crash(send, number, " write")
 
-    async def _around_call(self, send: Send) -> httpx.Response:
+    async def around_call(self, send: Send) -> httpx.Response:
+        """Send a call outside, or crash at it."""
         number, self._calls = self._calls, self._calls + 1
-        found = self._perturbation
-        return await self._maybe_crash(send, is_due=number == found.at and found.what.endswith(" outside call"))
+        return await self._maybe_crash(send, number, " outside call")
 
-    async def _maybe_crash(self, send: Send, *, is_due: bool) -> httpx.Response:
-        if not (is_due and self._perturbation.fault == "crash"):
+    async def _maybe_crash(self, send: Send, number: int, what: str) -> httpx.Response:
+        found = self._perturbation
+        if found.fault != "crash" or number != found.at or not found.what.endswith(what):
             return await send()
-        if self._perturbation.what.startswith("after"):
+        if found.what.startswith("after"):
             await send()
         self._crashing.set()
         await trio.sleep_forever()
         raise AssertionError("the operator has crashed")
+
+
+class Trouble:
+    """What a perturbation does to the operator on a stage, in a sequence of states."""
+
+    def __init__(self, stage: Stage, states: Sequence[State], perturbation: Perturbation) -> None:
+        self.plan = make_plan(perturbation)
+        self._stage = stage
+        self._states = states
+        self._perturbation = perturbation
+        self._index = 0  # of the change that is going on
+        self._crash = Crash(perturbation, self._restart)
+        if perturbation.fault in ("crash", "edit"):
+            stage.around_write = self._around_write
+            stage.outside.on_call = self._crash.around_call
+
+    def open(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Start the operator again after its crash, in the block."""
+        return self._crash.open()
+
+    async def _restart(self) -> None:
+        await self._stage.operator.crash()
+        await self._stage.start(self.plan)
+
+    async def _around_write(self, send: Send) -> httpx.Response:
+        if self._perturbation.fault == "edit" and self._crash.writes == self._perturbation.at:
+            await self._edit()
+        return await self._crash.around_write(send)
 
     async def _edit(self) -> None:
         """Change the object as somebody else does it."""
