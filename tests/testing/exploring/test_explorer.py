@@ -67,6 +67,14 @@ async def create_fn(client):
     assert explore(tmp_path, source, sequences=3).findings == []
 
 
+def test_what_timers_count_is_masked(tmp_path: pathlib.Path) -> None:
+    source = GOOD + (
+        '\n@trioperator.timer("webapps", interval=20)\ndef tick(patch, status):\n'
+        "    patch.status['ticks'] = status.get('ticks', 0) + 1\n"
+    )
+    assert explore(tmp_path, source, sequences=2).findings == []
+
+
 def test_the_time_ends_the_search(tmp_path: pathlib.Path) -> None:
     report = Explorer(make_player(tmp_path, GOOD)).run(Budget(sequences=100, seconds=0.01))
     assert (report.sequences, report.stopped) == (1, "after 0.01 s")
