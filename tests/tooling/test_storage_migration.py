@@ -135,10 +135,15 @@ async def test_a_cluster_that_migrates_by_itself_is_waited_for(
         "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
     }
     await boxes.apply(crd)
+    api_version = f"storagemigration.k8s.io/{version['name']}"
+    earlier = {"apiVersion": api_version, "kind": names["kind"], "metadata": {"name": f"{NAME}-earlier"}}
+    failed = {"status": {"conditions": [{"type": "Failed", "status": "True"}]}}
+    await boxes.create(earlier)
+    await boxes.patch("storageversionmigrations", f"{NAME}-earlier", failed, subresource="status")
 
     async def migrate() -> None:
         await trio.sleep(60)
-        [found] = await boxes.list("storageversionmigrations")
+        [found] = [each for each in await boxes.list("storageversionmigrations") if "spec" in each]
         assert found["spec"]["resource"] == {"group": "example.com", "resource": "boxes"}
         status = {"conditions": [{"type": outcome, "status": "True"}]}
         await boxes.patch(

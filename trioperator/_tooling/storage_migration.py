@@ -106,23 +106,19 @@ async def _wait_noticed(crd: Mapping[str, Any], report: Report) -> None:
 
 async def _migrate_by_server(client: Client, crd: JsonObject, report: Report) -> bool | None:
     """Let the cluster migrate, and return whether it has succeeded; None where it cannot."""
-    name, version = crd["metadata"]["name"], _find_storage_version(crd)
-    resource = {"group": crd["spec"]["group"], "resource": crd["spec"]["names"]["plural"]}
+    name = crd["metadata"]["name"]
     migration: JsonObject = {
         "apiVersion": "storagemigration.k8s.io/v1beta1",
         "kind": "StorageVersionMigration",
-        "metadata": {"name": f"{name}-{version}-{crd['metadata']['generation']}"},
-        "spec": {"resource": resource},
+        "metadata": {"generateName": f"{name}-"},  # one that has failed before must not answer for this one
+        "spec": {"resource": {"group": crd["spec"]["group"], "resource": crd["spec"]["names"]["plural"]}},
     }
     try:
-        try:
-            await client.create(migration)
-        except ConflictError:
-            pass  # by an earlier attempt
+        created = await client.create(migration)
     except NotFoundError:
         return None
-    report(f"{name}: the cluster migrates, by the StorageVersionMigration {migration['metadata']['name']}.")
-    done = await client.wait_for(migration, condition=lambda found: bool(_find_outcome(found)))
+    report(f"{name}: the cluster migrates, by the StorageVersionMigration {created['metadata']['name']}.")
+    done = await client.wait_for(created, condition=lambda found: bool(_find_outcome(found)))
     outcome = _find_outcome(done)
     report(f"{name}: {outcome['type']}: {outcome.get('message') or outcome.get('reason') or ''}")
     return bool(outcome["type"] == "Succeeded")
