@@ -10,7 +10,6 @@ SETTINGS_WITHOUT_EFFECT: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
     "process": ({"ultimate_exiting_timeout": 600.0}, "settings.process.grace limits how long stopping takes."),
     "posting": ({"worker_limit": None, "idle_timeout": 1.0}, "events are posted by one task."),
     "peering": ({"clusterwide": False, "namespaced": True}, "peering is cluster-wide if the operator is."),
-    "watching": ({"initial_streaming": False}, "objects are listed in pages."),
     "queueing": (
         {"idle_timeout": 5.0, "exit_timeout": 2.0},
         "objects that are not handled occupy no workers.",
@@ -20,9 +19,6 @@ SETTINGS_WITHOUT_EFFECT: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
         "the end of a daemon is noticed at once.",
     ),
 }
-#: Settings of Kopf's that are refused, as an operator would handle more than it shall without them: their section is
-#: ``watching``.
-REFUSED_SETTINGS: Final = ("shard_selectors",)
 
 _NURSERY: Final = "does not exist, as operators run in nurseries: await nursery.start(trioperator.operator)."
 _MISSING: Final = {

@@ -180,6 +180,26 @@ async def test_with_a_tie_break_one_of_them_goes_on(cluster: Cluster, autojump_c
         assert not one.handled
 
 
+async def test_operators_that_divide_the_objects_by_selectors_work_at_the_same_time(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    halves = "'0x0000000000000000', '0x8000000000000000'", "'0x8000000000000000', '0x10000000000000000'"
+    operators = [Operator(cluster), Operator(cluster)]
+    for operator, half in zip(operators, halves, strict=True):
+        selectors = operator.bench.settings.watching.shard_selectors
+        selectors["widgets"] = f"shardRange(object.metadata.uid, {half})"
+    names = {f"w{number}" for number in range(10)}
+    one, other = operators
+    async with one.bench.running(identity="a"), other.bench.running(identity="b"):
+        for name in names:
+            await cluster.create(widget(name))
+        await settle(100)
+        assert sorted(one.handled + other.handled) == sorted(f"create {name}" for name in names)
+        assert one.running | other.running == names
+        assert 0 < len(one.running) < len(names)
+
+
 async def test_a_standalone_operator_takes_no_part(cluster: Cluster, autojump_clock: MockClock) -> None:
     await cluster.create(peering())
     alone, high = Operator(cluster), Operator(cluster, priority=10)

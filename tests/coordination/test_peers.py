@@ -18,8 +18,8 @@ def peer(identity: str, priority: int = 0, *, age: float = 0, lifetime: float = 
     return Peer(identity, priority, lifetime, NOW - datetime.timedelta(seconds=age))
 
 
-def reason(*peers: Peer, priority: int = 0, tie_break: bool = False) -> str | None:
-    return judge(peers, identity="me", priority=priority, now=NOW, tie_break=tie_break).reason
+def reason(*peers: Peer, priority: int = 0, **options: bool) -> str | None:
+    return judge(peers, identity="me", priority=priority, now=NOW, **options).reason
 
 
 def test_an_operator_alone_goes_on() -> None:
@@ -36,6 +36,11 @@ def test_operators_with_the_same_priority_all_pause_unless_a_tie_break_is_on() -
     assert "same priority" in str(reason(peer("other")))
     assert "same priority" in str(reason(peer("another"), tie_break=True))
     assert reason(peer("zzz"), tie_break=True) is None
+
+
+def test_operators_that_divide_the_objects_pause_for_higher_priorities_only() -> None:
+    assert reason(peer("other"), is_divided=True) is None
+    assert "in favour of" in str(reason(peer("other", 1), is_divided=True))
 
 
 def test_dead_operators_are_ignored_and_named() -> None:

@@ -43,7 +43,6 @@ def test_a_copy_is_of_the_same_classes() -> None:
         ("posting", "worker_limit", None),
         ("peering", "clusterwide", False),
         ("queueing", "idle_timeout", 5.0),
-        ("watching", "initial_streaming", False),
         ("background", "instant_exit_timeout", None),
     ],
 )
@@ -101,16 +100,18 @@ def test_the_chunk_size_is_that_of_pages() -> None:
     assert settings.watching.page_size == 7
 
 
-def test_shards_without_which_more_would_be_handled_are_refused() -> None:
-    watching: Any = OperatorSettings().watching
-    with pytest.raises(ConfigError, match=r"settings\.watching\.shard_selectors does not exist here"):
-        watching.shard_selectors["pods"] = "a=b"
-    with pytest.raises(ConfigError, match=r"settings\.watching\.shard_selectors does not exist here"):
-        watching.shard_selectors = {"pods": "a=b"}
-
-
 @pytest.mark.parametrize("name", ["label_selectors", "field_selectors"])
 def test_selectors_are_those_of_trioperator(name: str) -> None:
     watching: Any = OperatorSettings().watching
     getattr(watching, name)["", "v1", "pods"] = "a=b"
     assert dict(getattr(watching, name)) == {Selector.parse("", "v1", "pods"): "a=b"}
+
+
+def test_shard_selectors_and_streamed_lists_are_those_of_trioperator() -> None:
+    watching: Any = OperatorSettings().watching
+    text = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"
+    watching.shard_selectors[lambda resource: True] = text
+    assert list(watching.shard_selectors.values()) == [text]
+    assert not watching.initial_streaming
+    watching.initial_streaming = True
+    assert watching.initial_streaming

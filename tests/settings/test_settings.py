@@ -58,6 +58,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "page_size": 500,
         "label_selectors": {},
         "field_selectors": {},
+        "shard_selectors": {},
+        "initial_streaming": False,
         "infer_selectors": True,
     },
     "queueing": {

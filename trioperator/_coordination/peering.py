@@ -91,6 +91,7 @@ class Peering:
         namespace: str | None,
         identity: str,
         settings: PeeringSettings,
+        is_divided: bool = False,
     ) -> None:
         self.path = resource.get_path(namespace=namespace)
         self._client = client
@@ -99,6 +100,7 @@ class Peering:
         self._namespace = namespace
         self._identity = identity
         self._settings = settings
+        self._is_divided = is_divided
         self._owner = f"peering {namespace or ''}"
         self._peers: list[Peer] = []
         self._uid: str | None = None
@@ -184,6 +186,7 @@ class Peering:
             priority=settings.priority,
             now=wall_now(),
             tie_break=settings.tie_break,
+            is_divided=self._is_divided,
         )
         is_expired = trio.current_time() >= self._expires_at
         reason = f"until the {self} exists" if self._uid is None and settings.mandatory else verdict.reason

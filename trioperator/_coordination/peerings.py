@@ -118,6 +118,7 @@ class Peerings:
             namespace=namespace,
             identity=self._identity,
             settings=self._settings.peering,
+            is_divided=bool(self._settings.watching.shard_selectors),
         )
         scope = trio.CancelScope()
         self._peerings[namespace] = peering, scope

@@ -72,18 +72,29 @@ def _parse_peer(identity: str, record: Mapping[str, Any], now: datetime.datetime
 
 
 def judge(
-    peers: Iterable[Peer], *, identity: str, priority: int, now: datetime.datetime, tie_break: bool = False
+    peers: Iterable[Peer],
+    *,
+    identity: str,
+    priority: int,
+    now: datetime.datetime,
+    tie_break: bool = False,
+    is_divided: bool = False,
 ) -> Verdict:
     """Decide whether an operator pauses in favour of its peers.
 
     It does while a peer with a higher priority is alive, or one with the same priority: then all of them pause, or
-    with *tie_break* all but the one whose identity sorts first.
+    with *tie_break* all but the one whose identity sorts first. Those that divide the objects (*is_divided*) do not
+    mind others with the same priority.
     """
     others = [peer for peer in peers if peer.identity != identity]
     dead = tuple(peer.identity for peer in others if peer.deadline <= now)
     alive = [peer for peer in others if peer.deadline > now]
     higher = [peer for peer in alive if peer.priority > priority]
-    same = [peer for peer in alive if peer.priority == priority and (not tie_break or peer.identity < identity)]
+    same = [
+        peer
+        for peer in alive
+        if peer.priority == priority and not is_divided and (not tie_break or peer.identity < identity)
+    ]
     blocking = higher or same
     if not blocking:
         return Verdict(dead=dead)

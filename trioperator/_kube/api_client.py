@@ -107,7 +107,7 @@ class ApiClient:
         return client
 
     def noting_headers(self, note: Callable[[Headers], None]) -> ApiClient:
-        """Return a client on the same connections that calls *note* with the headers of each whole response."""
+        """Return a client on the same connections that calls *note* with the headers of each response."""
         client = copy.copy(self)
         client._note_headers = note
         return client
@@ -382,6 +382,8 @@ class ApiClient:
                 connect_timeout=connect_timeout or self._settings.networking.connect_timeout,
             )
             if 200 <= response.status < 300:
+                if self._note_headers is not None:
+                    self._note_headers(response.headers)
                 self._credentials.note_accepted()
                 return response
             self._raise_for_status(response, await response.read(_MAX_ERROR_BODY))

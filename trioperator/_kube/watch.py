@@ -43,6 +43,9 @@ _MARGIN: Final = 30.0
 # Seconds until the headers of the response to a watch, which do not depend on events.
 _RESPONSE_TIMEOUT: Final = 70.0
 
+_INITIAL_EVENTS: Final[Params] = {"sendInitialEvents": True, "resourceVersionMatch": "NotOlderThan"}
+_INITIAL_EVENTS_END: Final = b'"k8s.io/initial-events-end":"true"'
+
 _TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 # Lines as kube-apiserver writes them: the object can be sliced out without decoding the line.
 _CHANGES: Final[tuple[WatchType, ...]] = ("MODIFIED", "ADDED", "DELETED")
@@ -215,16 +218,23 @@ def longest_watch(settings: WatchingSettings) -> float:
     return longest if settings.client_timeout is None else min(longest, settings.client_timeout)
 
 
+def ends_initial_events(event: RawWatchEvent) -> bool:
+    """Check whether all objects that there were at first have come."""
+    return event.type == "BOOKMARK" and _INITIAL_EVENTS_END in event.object.raw.replace(b" ", b"")
+
+
 @contextlib.asynccontextmanager
 async def open_watch(
     client: ApiClient,
     path: str,
     *,
-    resource_version: str,
+    resource_version: str | None,
     params: Params | None = None,
     report: Callable[[BrokenObject], None] | None = None,
 ) -> AsyncIterator[Watch]:
     """Watch the collection at *path* from *resource_version*, with the client's ``settings.watching``.
+
+    Without a version, all objects come first, as ADDED, and then a BOOKMARK that :func:`ends_initial_events`.
 
     *params* are further parameters of the request, such as selectors.
 
@@ -243,8 +253,8 @@ async def open_watch(
             **(params or {}),
             "watch": True,
             "allowWatchBookmarks": True,
-            "resourceVersion": resource_version,
             "timeoutSeconds": seconds,
+            **(_INITIAL_EVENTS if resource_version is None else {"resourceVersion": resource_version}),
         },
         timeout=watching.inactivity_timeout or _RESPONSE_TIMEOUT,
         connect_timeout=watching.connect_timeout,

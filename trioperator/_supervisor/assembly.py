@@ -304,6 +304,8 @@ def make_elections(client: ApiClient, pauses: Pauses, plan: Plan) -> list[Leader
     elections: list[Leadership | Peerings] = []
     if settings.leadership.expects_replicas:
         settings.leadership.check()
+    if settings.leadership.shards > 1 and settings.watching.shard_selectors:
+        raise ConfigError("Objects are divided by --shards or by settings.watching.shard_selectors, not by both.")
     if settings.leadership.enabled and settings.leadership.shards == 1:
         elections.append(Leadership(client, pauses, settings=settings.leadership, identity=plan.identity))
     if plan.registry.resource_handlers() and not settings.peering.standalone:

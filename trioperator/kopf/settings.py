@@ -7,12 +7,11 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trioperator import settings
 from trioperator._kopf_names import SETTINGS_WITHOUT_EFFECT
 from trioperator._logs import get_logger
-from trioperator.errors import ConfigError
 from trioperator.kopf.storages import FINALIZER, AnnotationsDiffBaseStorage, SmartProgressStorage
 from trioperator.settings.rules import (
     BOOLEAN,
@@ -102,21 +101,7 @@ class _AdmissionSettings(settings.AdmissionSettings):
         settings.AdmissionSettings.__setattr__(self, name, value)
 
 
-def _refused(name: str) -> property:
-    """Return a setting that is refused by a ConfigError: without it, more objects would be handled."""
-
-    def refuse(section: Section, *_: object) -> NoReturn:
-        raise ConfigError(
-            f"{section._path}.{name} does not exist here, and without it other objects would be handled, too: use"
-            " the option --shards."
-        )
-
-    return property(refuse, refuse)
-
-
-class _WatchingSettings(_Tolerant, settings.WatchingSettings):
-    _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["watching"]
-
+class _WatchingSettings(settings.WatchingSettings):
     @property
     def chunk_size(self) -> int | None:
         """Kopf's name of ``page_size``."""
@@ -126,8 +111,6 @@ class _WatchingSettings(_Tolerant, settings.WatchingSettings):
     def chunk_size(self, value: int | None) -> None:
         if value:  # Kopf lists all objects at once without one
             self.page_size = value
-
-    shard_selectors = _refused("shard_selectors")
 
 
 @dataclasses.dataclass(kw_only=True)

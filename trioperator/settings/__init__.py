@@ -24,11 +24,13 @@ from trioperator.settings.rules import (
     DIGESTED_FIELDS,
     EXECUTOR,
     FIELD_MANAGER,
+    FIELD_SELECTORS,
     FINALIZER,
+    LABEL_SELECTORS,
     OWNER_LABELS,
     PROGRESS_STORAGE,
     SECONDS,
-    SELECTORS,
+    SHARD_SELECTORS,
     TEXT,
     TIMEOUT,
     Rule,
@@ -102,12 +104,21 @@ class WatchingSettings(Section):
     """Number of objects in one page of a list; default: 500. If the server forgets the list before its last page (HTTP
     410), the list is requested as a whole. A page above 32 MiB is requested again, with fewer objects."""
 
-    label_selectors: SelectorMapping = setting({}, SELECTORS)
+    label_selectors: SelectorMapping = setting({}, LABEL_SELECTORS)
     """Label selectors of the list and watch requests, by the kinds that they are for, in the syntax of the API server:
     ``label_selectors["pods"] = "app=web"``. All that are for a kind have to match."""
 
-    field_selectors: SelectorMapping = setting({}, SELECTORS)
+    field_selectors: SelectorMapping = setting({}, FIELD_SELECTORS)
     """Field selectors, likewise: ``field_selectors["pods"] = "status.phase!=Succeeded"``."""
+
+    shard_selectors: SelectorMapping = setting({}, SHARD_SELECTORS)
+    """Shard selectors, by which several operators divide the objects without knowing of each other:
+    ``shard_selectors["pods"] = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"``. The
+    first one that is for a kind counts. Objects of other ranges are passed over if the API server sends them."""
+
+    initial_streaming: bool = setting(False, BOOLEAN)
+    """Whether the first list of a kind is a part of its watch, in place of pages; default: False. API servers that
+    cannot do that (before Kubernetes 1.34, as a rule) are asked for pages."""
 
     infer_selectors: bool = setting(True, BOOLEAN)
     """Whether the API server sends only the objects that the handlers of a kind require by their filters, as far as it

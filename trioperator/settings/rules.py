@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
 
 from trioperator._model.fields import FieldPath, parse_field
 from trioperator.errors import ConfigError
-from trioperator.settings.selectors import SelectorMapping
+from trioperator.settings.selectors import SelectorMapping, check_fields, check_labels, check_shards
 
 
 class Rule(NamedTuple):
@@ -134,11 +135,19 @@ OWNER_LABELS = Rule(
     _are_owner_labels,
     frozenset,
 )
-SELECTORS = Rule(
-    "a mapping of kinds to selectors, such as {'pods': 'app=web'}",
-    lambda value: isinstance(value, Mapping),
-    SelectorMapping,
-)
+
+
+def _by_kinds(check: Callable[[str], None], example: str) -> Rule:
+    return Rule(
+        f"a mapping of kinds to selectors, such as {example}",
+        lambda value: isinstance(value, Mapping),
+        functools.partial(SelectorMapping, check=check),
+    )
+
+
+LABEL_SELECTORS = _by_kinds(check_labels, "{'pods': 'app=web'}")
+FIELD_SELECTORS = _by_kinds(check_fields, "{'pods': 'status.phase!=Succeeded'}")
+SHARD_SELECTORS = _by_kinds(check_shards, "{'pods': \"shardRange(object.metadata.uid, '0x…', '0x…')\"}")
 WEBHOOK_SERVER = Rule(
     "a webhook server such as WebhookServer(), or an async generator function",
     lambda value: (callable(value) or hasattr(value, "__aenter__")) and not isinstance(value, type),

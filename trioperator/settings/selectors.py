@@ -1,26 +1,65 @@
-"""Selectors for the API server, by kinds: which objects of a kind are listed and watched at all."""
+"""Selectors for the API server, by kinds: which objects of a kind are listed and watched at all.
+
+They are checked when they are set, as far as that is possible without the API server. What it rejects is an error at
+the start.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, TypeAlias
+import re
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any, Final, TypeAlias
 
 from trioperator._model.resource import Marker, Resource, Selector
+from trioperator._model.shard_ranges import ShardRanges
 from trioperator.errors import ConfigError
 
-_Key: TypeAlias = str | Marker | tuple[str | Marker, ...] | Selector
+_Key: TypeAlias = str | Marker | tuple[str | Marker, ...] | Selector | Callable[[Resource], bool]
+
+_NAME: Final = r"[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?"
+_LABEL: Final = rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}"
+_VALUES: Final = rf"\(\s*(?:{_NAME})?\s*(?:,\s*(?:{_NAME})?\s*)*\)"
+_CONDITION: Final = rf"(?:\s*=\s*|\s*==\s*|\s*!=\s*)(?:{_NAME})?|\s+(?:not)?in\s*{_VALUES}|\s*[<>]\s*-?\d+"
+_LABELS: Final = re.compile(
+    rf"(?:!\s*{_LABEL}|{_LABEL}(?:{_CONDITION})?)(?:\s*,\s*(?:!\s*{_LABEL}|{_LABEL}(?:{_CONDITION})?))*", re.ASCII
+)
+_FIELD: Final = r"\s*[^=!,\s]+(?:!=|==?)(?:[^,=\\]|\\[\\,=])*"
+_FIELDS: Final = re.compile(rf"{_FIELD}(?:,{_FIELD})*")
+
+
+def check_labels(text: str) -> None:
+    """Raise ValueError if no API server would accept a label selector."""
+    if not _LABELS.fullmatch(text):
+        raise ValueError("a label selector is such as 'tier=gold', 'tier in (gold,silver)', 'tier' or '!tier'")
+
+
+def check_fields(text: str) -> None:
+    """Raise ValueError if no API server would accept a field selector."""
+    if not _FIELDS.fullmatch(text):
+        raise ValueError("a field selector is such as 'status.phase!=Succeeded' or 'metadata.name=x'")
+
+
+def check_shards(text: str) -> None:
+    """Raise ValueError if no API server would accept a shard selector."""
+    ShardRanges.parse(text)
+
+
+def _accept(text: str) -> None:
+    """Accept any selector."""
 
 
 class SelectorMapping(MutableMapping[_Key, str]):
     """Selectors by the kinds that they are for: ``selectors["example.com", "widgets"] = "tier=gold,!archived"``.
 
-    Keys are the positional arguments of the decorators: a name, a group and a name, or a group, a version and a name,
-    of which the name may be EVERYTHING. Raises ConfigError for others, and for values that are not non-empty strings.
+    Keys are the positional arguments of the decorators: a name, a group and a name, a group, a version and a name, or a
+    function of the kind; the name may be EVERYTHING. Raises ConfigError for others, and for values that are not
+    non-empty strings, or for which *check* raises ValueError.
     """
 
-    def __init__(self, selectors: Mapping[Any, str] | None = None) -> None:
+    def __init__(self, selectors: Mapping[Any, str] | None = None, *, check: Callable[[str], None] = _accept) -> None:
         self._selectors: dict[Selector, str] = {}
+        self._check = check
         self.update(selectors or {})
 
     def collect(self, resource: Resource) -> list[str]:
@@ -33,7 +72,11 @@ class SelectorMapping(MutableMapping[_Key, str]):
 
     def __setitem__(self, key: _Key, value: str) -> None:
         if not isinstance(value, str) or not value.strip():
-            raise ConfigError(f"The selector for {key!r} is {value!r}, but it must be a string such as 'tier=gold'.")
+            raise ConfigError(f"The selector for {key!r} is {value!r}, but it must be a non-empty string.")
+        try:
+            self._check(value.strip())
+        except ValueError as error:
+            raise ConfigError(f"The selector for {key!r} cannot work: {value!r}. {error}.") from error
         self._selectors[_parse(key)] = value.strip()
 
     def __delitem__(self, key: _Key) -> None:
@@ -52,8 +95,8 @@ class SelectorMapping(MutableMapping[_Key, str]):
 def _parse(key: _Key) -> Selector:
     if isinstance(key, Selector):
         return key
-    if callable(key):
-        raise ConfigError(f"{key!r} is no kind: selectors for the API server are by names, or for EVERYTHING.")
+    if isinstance(key, str) and "/" in key:
+        key = tuple(key.rsplit("/", 1))
     try:
         return Selector.parse(*key) if isinstance(key, tuple) else Selector.parse(key)
     except TypeError as error:

@@ -19,6 +19,7 @@ import trioperator
 from tests.runtime.conftest import CRD, settle, widget
 from trioperator._kube.api_client import open_client
 from trioperator._kube.objects import RawObject
+from trioperator._model.shard_ranges import hash_text
 from trioperator._runtime.watching.reflector import Reflector
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -511,3 +512,94 @@ async def test_a_reflector_that_is_restarted_lists_again_at_once(
             await settle()
             assert stage.seen.events[-1] == ("ADDED", "b")
             nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def streaming(stage: Stage) -> Stage:
+    """Let the first list be a part of the watch."""
+    stage.settings.watching.initial_streaming = True
+    return stage
+
+
+async def test_all_objects_come_by_the_watch_if_the_settings_say_so(
+    streaming: Stage, autojump_clock: MockClock
+) -> None:
+    for name in ("a", "b"):
+        await streaming.cluster.create(widget(name))
+    async with streaming.following() as reflector:
+        assert streaming.seen.events == [(None, "a"), (None, "b")]
+        assert streaming.seen.lists == [{"a", "b"}]
+        await streaming.cluster.create(widget("c"))
+        await settle(2000)
+        assert streaming.seen.events[2:] == [("ADDED", "c")]
+        assert not reflector.status.trouble
+    assert not streaming.asked.lists
+    first, *others = [params for _, params in streaming.asked.watches]
+    assert first["sendInitialEvents"] == "true"
+    assert "resourceVersion" not in first
+    assert all("resourceVersion" in params and "sendInitialEvents" not in params for params in others)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.status(422), Fault.status(400), Fault.close(lines=1), Fault.error_event(422)],
+)
+async def test_pages_are_listed_if_the_server_cannot_stream_them(
+    streaming: Stage, autojump_clock: MockClock, fault: Fault
+) -> None:
+    for name in ("a", "b"):
+        await streaming.cluster.create(widget(name))
+    streaming.plan.add(fault, watch=True, times=1)
+    async with streaming.following() as reflector:
+        await settle(10)
+        assert streaming.seen.lists == [{"a", "b"}]
+        assert len(streaming.asked.lists) == 1
+        assert not reflector.status.trouble
+
+
+async def test_a_server_that_does_not_know_streamed_lists_is_asked_for_pages(
+    streaming: Stage, autojump_clock: MockClock
+) -> None:
+    bookmark = b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}\n'
+    await streaming.cluster.create(widget("a"))
+    streaming.plan.add(Fault.answer(200, bookmark), watch=True, times=1)
+    async with streaming.following():
+        await settle(10)
+        assert streaming.seen.lists == [{"a"}]
+        assert len(streaming.asked.lists) == 1
+
+
+async def test_a_list_after_the_first_one_comes_in_pages(streaming: Stage, autojump_clock: MockClock) -> None:
+    await streaming.cluster.create(widget("a"))
+    async with streaming.following():
+        streaming.plan.add(Fault.error_event(410), watch=True, times=1)
+        await settle(1000)
+        assert streaming.seen.lists == [{"a"}, {"a"}]
+        assert len(streaming.asked.lists) == 1
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_objects_of_other_shards_are_passed_over_if_the_server_sends_them(
+    stage: Stage, autojump_clock: MockClock, streams: bool
+) -> None:
+    stage.settings.watching.initial_streaming = streams
+    half = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"
+    own = set()
+    async with open_client(
+        lambda: trioperator.ConnectionInfo(server="http://embedded"), settings=stage.settings, transport=stage.asked
+    ) as client:
+        for number in range(10):
+            made = await stage.cluster.create(widget(f"w{number}"))
+            own |= {f"w{number}"} if hash_text(made["metadata"]["uid"]) < 2**63 else set()
+        assert 0 < len(own) < 10
+        async with trio.open_nursery() as nursery:
+            selecting = client.selecting({"shardSelector": half}, forms=(None, None))
+            await nursery.start(Reflector(selecting, WIDGETS, stage.seen).serve)
+            assert stage.seen.lists == [own]
+            for number in range(10):
+                await stage.cluster.patch("widgets", f"w{number}", {"spec": {"size": 2}})
+                await stage.cluster.delete("widgets", f"w{number}")
+            await settle()
+            assert {name for _, name in stage.seen.events} == own
+            nursery.cancel_scope.cancel()
+    assert {params["shardSelector"] for _, params in (*stage.asked.lists, *stage.asked.watches)} == {half}

@@ -104,6 +104,37 @@ def test_what_the_settings_select_is_selected_for_handlers_and_readers_alike(set
     assert read.parameters == {"labelSelector": "a=1", "fieldSelector": "type=Opaque"}
 
 
+def test_the_first_shard_selector_of_a_kind_counts_and_joins_other_selectors(setup: Setup) -> None:
+    low = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"
+    high = "shardRange(object.metadata.uid, '0x8000000000000000', '0x10000000000000000')"
+    setup.settings.watching.shard_selectors["nodes"] = low
+    setup.settings.watching.shard_selectors[trioperator.EVERYTHING] = high
+    on.event("nodes", labels={"a": "1"}, registry=setup.registry)(nothing)
+    on.event("secrets", registry=setup.registry)(nothing)
+    found = setup.select().by_key
+    assert found[Key(NODES, None)].parameters == {"labelSelector": "a=1", "shardSelector": low}
+    target = found[Key(SECRETS, "one")]
+    assert target.parameters == {"shardSelector": high}
+    assert target.kind is not None
+    assert not target.kind.selected, "no object leaves a shard"
+
+
+def test_a_function_in_the_settings_that_fails_keeps_its_kind_from_being_watched(setup: Setup) -> None:
+    def select(resource: Resource) -> bool:
+        if resource.plural == "secrets":
+            raise KeyError("oops")
+        return True
+
+    setup.settings.watching.label_selectors[select] = "a=1"
+    on.event("nodes", registry=setup.registry)(nothing)
+    on.event("secrets", registry=setup.registry)(nothing)
+    targets, problems = setup.select(Reader())
+    assert {key: target.parameters for key, target in targets.items()} == {Key(NODES, None): {"labelSelector": "a=1"}}
+    ((selector, problem),) = problems.items()
+    assert selector.any_name == "secrets"
+    assert "A selector of settings.watching has failed: KeyError('oops'). Nothing of secrets.v1 is watched." in problem
+
+
 def test_a_kind_that_cannot_be_patched_is_watched_for_those_that_do_not_store(setup: Setup) -> None:
     on.create("logs", id="stores", registry=setup.registry)(nothing)
     on.event("logs", id="reads", registry=setup.registry)(nothing)

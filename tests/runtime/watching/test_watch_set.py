@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from tests.runtime.watching.conftest import crd, labelled, thing, watch
+from tests.runtime.watching.conftest import crd, labelled, thing, warnings, watch
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
@@ -47,6 +47,38 @@ async def test_only_objects_that_the_settings_select_are_sent(bench: Bench, auto
         await settle(1)
     assert seen == ["widgets.v1.example.com before", "widgets.v1.example.com after"]
     assert others == ["gadgets.v1.example.com g"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("field_selectors", "spec.nothing=x"), ("shard_selectors", None)])
+async def test_a_selector_that_the_server_rejects_ends_the_operator_at_its_start(
+    bench: Bench, autojump_clock: MockClock, name: str, value: str | None
+) -> None:
+    plan = FaultPlan()
+    if value is None:  # as of a server that knows other ranges only
+        value = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"
+        plan.add(Fault.status(500, message="invalid shard selector"), path="/widgets")
+    getattr(bench.settings.watching, name)["widgets"] = value
+    watch(bench, "widgets")
+    rejected = r"The API server rejects the selectors of settings\.watching for /apis/example\.com/v1/widgets, "
+    with pytest.RaisesGroup(pytest.RaisesExc(trioperator.ConfigError, match=rejected)):
+        async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+            pass
+
+
+async def test_selectors_for_kinds_that_are_not_there_are_warned_of(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.settings.watching.label_selectors["widgts"] = "a=b"
+    bench.settings.watching.field_selectors["widgets"] = "metadata.name=x"
+    bench.settings.watching.shard_selectors[trioperator.EVERYTHING] = (
+        "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"
+    )
+    watch(bench, "widgets")
+    async with bench.running():
+        pass
+    assert warnings(caplog, "settings.watching") == [
+        "settings.watching.label_selectors has a selector for widgts, but no kind with handlers is known by that name."
+    ]
 
 
 async def test_an_object_that_leaves_the_selection_is_gone_and_no_delete_handler_is_called(
@@ -150,3 +182,12 @@ async def test_a_kind_that_is_not_handled_any_more_is_still_watched_for_its_owne
         await bench.cluster.create(child)
         await settle(5)
     assert (seen, called) == ([], ["w"])
+
+
+async def test_objects_are_not_divided_twice(bench: Bench, autojump_clock: MockClock) -> None:
+    watch(bench, "widgets")
+    half = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')"
+    bench.settings.watching.shard_selectors["widgets"] = half
+    with pytest.RaisesGroup(pytest.RaisesExc(trioperator.ConfigError, match="divided by --shards or by settings")):
+        async with bench.running(shards=2):
+            pass

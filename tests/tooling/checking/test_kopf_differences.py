@@ -40,7 +40,6 @@ def find(text: str) -> list[tuple[Effect, str]]:
         ("import kopf; kopf.OperatorSettings(x)", FAILS, "by name only"),
         ("import asyncio, kopf; asyncio.run(kopf.operator())", NATIVE, "trio.run(trioperator.operator)"),
         (f"import kopf\n{STARTUP}settings.queueing.idle_timeout = 1", DIFFERS, "has no effect"),
-        (f"import kopf\n{STARTUP}settings.watching.shard_selectors[1] = 2", FAILS, "raises a ConfigError"),
         (f"import kopf\n{STARTUP}settings.watching.chunk_size = 1", NATIVE, "settings.watching.page_size"),
         (f"import kopf\n{STARTUP}settings.posting.lvel = 1", FAILS, "did you mean 'level'?"),
         ("import logging; logging.getLogger('kopf.objects')", NATIVE, "kopf.objects is trioperator.objects"),

@@ -45,26 +45,37 @@ _Condition = _Any | _Absent | _OneOf
 
 
 class ObjectSelector(msgspec.Struct, frozen=True):
-    """What the API server selects of a kind: the ``labels`` and ``fields`` of its selectors. Empty, it is all of it."""
+    """What the API server selects of a kind: the ``labels`` and ``fields`` of its selectors. Empty, it is all of it.
+
+    ``shards`` is what is selected by the hashes of uids, which never change: no object enters or leaves that.
+    """
 
     labels: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
+    shards: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.labels or self.fields)
+        return bool(self.labels or self.fields or self.shards)
 
     def __str__(self) -> str:
         return ",".join((*self.labels, *self.fields))
 
+    @property
+    def can_be_left(self) -> bool:
+        """Whether objects can enter and leave the selection."""
+        return bool(self.labels or self.fields)
+
     def join(self, other: ObjectSelector) -> ObjectSelector:
         """Return the selection of what is in both."""
-        return ObjectSelector((*self.labels, *other.labels), (*self.fields, *other.fields))
+        shards = self.shards or other.shards
+        return ObjectSelector((*self.labels, *other.labels), (*self.fields, *other.fields), shards)
 
     @property
     def parameters(self) -> dict[str, str]:
         """The parameters of lists and watches."""
         texts = {"labelSelector": self.labels, "fieldSelector": self.fields}
-        return {name: ",".join(selectors) for name, selectors in texts.items() if selectors}
+        joined = {name: ",".join(selectors) for name, selectors in texts.items() if selectors}
+        return {**joined, "shardSelector": self.shards} if self.shards else joined
 
 
 class Requirement(msgspec.Struct, frozen=True):

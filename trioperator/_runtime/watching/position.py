@@ -29,6 +29,11 @@ class Position:
         self._heard_at = -math.inf
         self._is_distrusted = False
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was seen yet, and nothing has been lost."""
+        return not self.newest and not self._is_distrusted
+
     def begin(self, version: str, at: float) -> None:
         """Go on from the version of a complete list."""
         self.version = self.newest = version

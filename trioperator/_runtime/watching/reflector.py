@@ -8,6 +8,7 @@ lists again, and passes on what was listed.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, Protocol
@@ -17,9 +18,10 @@ import trio
 from trioperator._concurrency.core_tasks import keep
 from trioperator._kube.api_client import ApiClient, Page
 from trioperator._kube.error_response import is_version_too_large
-from trioperator._kube.objects import RawObject
-from trioperator._kube.watch import longest_watch, open_watch
+from trioperator._kube.objects import BrokenObject, RawObject
+from trioperator._kube.watch import RawWatchEvent, ends_initial_events, longest_watch, open_watch
 from trioperator._logs import get_logger
+from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.watching.failures import BrokenObjects, Failures, WatchStatus
 from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.position import Position
@@ -32,6 +34,8 @@ _TOO_SHORT = 1.0
 # A stream that breaks later than that, in seconds, was a good one until then. Load balancers cut off idle streams after
 # 50 seconds or more.
 _LONG_ENOUGH: Final = 30.0
+# Of servers that do not send the first objects by a watch.
+_CANNOT_STREAM: Final = frozenset({400, 405, 422})
 
 
 class Observer(Protocol):
@@ -76,15 +80,21 @@ class Reflector:
     ) -> None:
         self.path = path
         self.status = WatchStatus()
-        self._client = client
         self._observer = observer
         self._callbacks = callbacks
-        self._pager = Pager(client, path, settings=client.settings)
+        self._use(client)
         self._position = Position()
         self._failures = Failures(path, consequence=consequence, can_do_without=can_do_without)
         self._broken = BrokenObjects(path)
         self._opened_at = math.inf
+        self._can_stream = client.settings.watching.initial_streaming
         self._attempt = trio.CancelScope()
+
+    def _use(self, client: ApiClient) -> None:
+        self._client = client
+        self._pager = Pager(client, self.path, settings=client.settings)
+        shards = client.selection.get("shardSelector")
+        self._shards = ShardRanges.parse(str(shards)) if shards else None
 
     @property
     def period(self) -> float:
@@ -107,8 +117,7 @@ class Reflector:
 
     def restart(self, client: ApiClient) -> None:
         """List again at once, by another *client* perhaps: there are observers that have not seen a list."""
-        self._client = client
-        self._pager = Pager(client, self.path, settings=client.settings)
+        self._use(client)
         self._attempt.cancel(reason="everything is listed again")
 
     def distrust(self) -> None:
@@ -128,7 +137,7 @@ class Reflector:
         try:
             if self._position.version is not None and self._position.doubted_at is not None:
                 await self._check_version(self._position.doubted_at)
-            if self._position.version is None:
+            if self._position.version is None and not (self._can_stream and self._position.is_new):
                 await self._list()
             await self._watch()
             self.status.count_restart("ended")
@@ -138,7 +147,10 @@ class Reflector:
             was_good = trio.current_time() - self._opened_at >= _LONG_ENOUGH
             if was_good:
                 self._failures.clear()
-            if _needs_list(error):
+            if self._position.version is None and isinstance(error, ApiError) and error.status in _CANNOT_STREAM:
+                await self._back_off(error, once_is_normal=self._can_stream)
+                self._can_stream = False
+            elif _needs_list(error):
                 self._position.lose()
                 await self._back_off(error, once_is_normal=True)
             elif was_good and isinstance(error, ConnectionLostError):
@@ -193,25 +205,39 @@ class Reflector:
         """
         self.status.progressed()
         for obj in page.items:
-            listed.add(self._observer.observe(None, obj))
+            if self._selects(obj):
+                listed.add(self._observer.observe(None, obj))
         for broken in page.broken:
+            self._report(broken, listed)
+
+    def _report(self, broken: BrokenObject, listed: set[str]) -> None:
+        if broken.identity is None or self._selects(broken.identity):
             self._broken.report(broken)
-            if broken.identity is not None:
-                listed.add(broken.identity.key)
+        if broken.identity is not None:
+            listed.add(broken.identity.key)
+
+    def _selects(self, obj: RawObject) -> bool:
+        """Check whether an object is in the shards that were asked for. Servers may send all of them."""
+        return self._shards is None or self._shards.selects(uid=obj.key, namespace=obj.namespace)
 
     async def _watch(self) -> None:
-        assert self._position.version is not None
-        quiet = True
-        watch = open_watch(self._client, self.path, resource_version=self._position.version, report=self._broken.report)
-        async with watch as stream:
+        """Watch until the stream ends. Without a version to start from, all objects come first."""
+        quiet, listed = True, set[str]()
+        version, report = self._position.version, functools.partial(self._report, listed=listed)
+        async with open_watch(self._client, self.path, resource_version=version, report=report) as stream:
             self._opened_at = self.status.progressed()
-            self._synced()
+            if version is not None:
+                self._synced()
             async for line in stream:
+                if self._position.version is None:
+                    self._take_initial(line, listed)
+                    continue
                 version = line.object.resource_version
                 is_older = self._position.is_restored(version)
                 if line.type != "BOOKMARK":
                     self.status.count_event()
-                    self._observer.observe(line.type, line.object)
+                    if self._selects(line.object):
+                        self._observer.observe(line.type, line.object)
                 elif is_older:
                     self._position.lose()
                     return
@@ -220,10 +246,35 @@ class Reflector:
                 if quiet:
                     quiet = False
                     self._failures.clear()
+        self._end_watch(is_quiet=quiet)
+
+    def _end_watch(self, *, is_quiet: bool) -> None:
+        """Record that a stream has ended in order. Raises ConnectionLostError if it has been of no use."""
+        if self._position.version is None:
+            self._can_stream = False
+            raise ConnectionLostError("the stream has ended before all objects have come")
         now = trio.current_time()
-        if quiet and now - self._opened_at < _TOO_SHORT:
+        if is_quiet and now - self._opened_at < _TOO_SHORT:
             raise ConnectionLostError("the server ended the stream at once")
-        self._position.listen(now, is_quiet=quiet)
+        self._position.listen(now, is_quiet=is_quiet)
+
+    def _take_initial(self, event: RawWatchEvent, listed: set[str]) -> None:
+        """Pass on an event of a watch that brings all objects first, up to the bookmark after the last of them."""
+        self.status.progressed()
+        if event.type == "BOOKMARK":
+            if not ends_initial_events(event):
+                self._can_stream = False
+                raise ConnectionLostError("the server does not say when all objects have come")
+            self._observer.replace(listed)
+            listed.clear()
+            self._position.begin(event.object.resource_version, trio.current_time())
+            self._synced()
+        elif self._selects(event.object):
+            key = self._observer.observe("DELETED" if event.type == "DELETED" else None, event.object)
+            if event.type == "DELETED":
+                listed.discard(key)
+            else:
+                listed.add(key)
 
     def _synced(self) -> None:
         self._failures.end(self.status)

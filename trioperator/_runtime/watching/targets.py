@@ -137,16 +137,25 @@ def select_targets(
     """
     settings = requirements.settings
     by_resource, problems = _match(requirements, resources)
-    kinds = {resource: _make_kind(settings, resource, handlers) for resource, handlers in by_resource.items()}
+    configured, failed = _configure(settings, {*by_resource, *(each.resource for each in related)})
+    problems |= failed
+    kinds = {
+        resource: _make_kind(settings, resource, handlers, configured[resource])
+        for resource, handlers in by_resource.items()
+        if resource in configured
+    }
     readers: dict[Resource, list[R]] = {resource: [] for resource in kinds}
     for each in related:
+        if each.resource not in configured:
+            continue
         readers.setdefault(each.resource, []).append(each)
     targets: dict[Key, Target[R]] = {}
     for resource, found in readers.items():
         kind = kinds.get(resource)
         for labels, shared in _share(kind, found):
             inferred = ObjectSelector() if kind is None else _infer(requirements, kind, by_resource[resource], shared)
-            target = Target(kind, shared, find_selector(settings, resource, labels), inferred)
+            wanted = ObjectSelector(tuple(f"{name}={value}" for name, value in labels))
+            target = Target(kind, shared, wanted.join(configured[resource]), inferred)
             targets |= {Key(resource, place, labels, kind is not None): target for place in places(resource)}
     return Targets(targets, problems)
 
@@ -200,10 +209,11 @@ def _match(
     return found, problems
 
 
-def _make_kind(settings: OperatorSettings, resource: Resource, handlers: Iterable[ResourceHandler]) -> Kind:
+def _make_kind(
+    settings: OperatorSettings, resource: Resource, handlers: Iterable[ResourceHandler], configured: ObjectSelector
+) -> Kind:
     fields = settings.persistence.digested_fields.get(name_of(resource), ())
-    selected = bool(find_selector(settings, resource))
-    return Kind(resource, KindHandlers.of(handlers), tuple(map(parse_field, fields)), selected)
+    return Kind(resource, KindHandlers.of(handlers), tuple(map(parse_field, fields)), configured.can_be_left)
 
 
 def _share(kind: Kind | None, readers: Collection[R]) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[R, ...]]]:
@@ -214,13 +224,29 @@ def _share(kind: Kind | None, readers: Collection[R]) -> Iterator[tuple[tuple[tu
         yield from ((reader.labels, (reader,)) for reader in readers)
 
 
-def find_selector(
-    settings: OperatorSettings, resource: Resource, labels: Iterable[tuple[str, str]] = ()
-) -> ObjectSelector:
-    """Return what the settings select of a kind, among objects with *labels*."""
+def _configure(
+    settings: OperatorSettings, resources: Iterable[Resource]
+) -> tuple[dict[Resource, ObjectSelector], dict[Selector, str]]:
+    """Return what the settings select of each kind, and the kinds for which a function in them has failed, with why."""
+    found: dict[Resource, ObjectSelector] = {}
+    problems: dict[Selector, str] = {}
+    for resource in resources:
+        try:
+            found[resource] = guard.call("A selector of {}", "settings.watching", find_selector, settings, resource)
+        except UserCodeError as error:
+            selector = Selector.parse(resource.group, resource.version, resource.plural)
+            problems[selector] = f"{error}. Nothing of {resource} is watched."
+    return found, problems
+
+
+def find_selector(settings: OperatorSettings, resource: Resource) -> ObjectSelector:
+    """Return what the settings select of a kind."""
     watching = settings.watching
-    wanted = (*(f"{name}={value}" for name, value in labels), *watching.label_selectors.collect(resource))
-    return ObjectSelector(wanted, tuple(watching.field_selectors.collect(resource)))
+    labels, fields, shards = (
+        tuple(selectors.collect(resource))
+        for selectors in (watching.label_selectors, watching.field_selectors, watching.shard_selectors)
+    )
+    return ObjectSelector(labels, fields, shards[0] if shards else "")
 
 
 def name_of(resource: Resource) -> str:

@@ -6,6 +6,7 @@ are listed, watched and indexed, but not handled.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
@@ -88,7 +89,9 @@ class WatchManager:
             await self._prepare_webhooks()
             self._adjust(intake)
             self._warn_of_digested_fields()
+            self._warn_of_selectors()
             await self.watches.wait_tried()
+            self.watches.check_selectors()
             await self.watches.gate.opened.wait()
             task_status.started()
             while True:
@@ -153,3 +156,15 @@ class WatchManager:
         if unknown:
             text = "settings.persistence.digested_fields has names of which no kind with handlers is known: %s."
             self._logger.warning(text, ", ".join(sorted(unknown)))
+
+    def _warn_of_selectors(self) -> None:
+        """Warn of selectors in the settings for kinds that are not there: more might be handled than is wanted."""
+        watching, resources = self._requirements.settings.watching, self._catalog.resources()
+        known = [dataclasses.replace(resource, preferred=True) for resource in resources]
+        for name in ("label_selectors", "field_selectors", "shard_selectors"):
+            for selector in getattr(watching, name):
+                if selector.is_specific and not any(map(selector.matches, known)):
+                    text = (
+                        "settings.watching.%s has a selector for %s, but no kind with handlers is known by that name."
+                    )
+                    self._logger.warning(text, name, selector)

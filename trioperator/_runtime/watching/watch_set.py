@@ -26,9 +26,13 @@ from trioperator._runtime.watching.index_gate import IndexGate
 from trioperator._runtime.watching.reflector import Callbacks, Observer, Reflector
 from trioperator._runtime.watching.targets import Key, Target
 from trioperator._runtime.watching.view import RelatedKind, Stage, View
+from trioperator.errors import ApiError, ConfigError
 
 # Seconds that one kind may take with its first list before the others go on without it.
 PATIENCE: Final = 5.0
+
+# Status codes for selectors that are invalid: shard selectors have no code of their own.
+_INVALID: Final = frozenset({400, 422, 500})
 
 _logger = get_logger("trioperator.runtime.watching")
 
@@ -42,14 +46,15 @@ class StopsDaemons(Protocol):
 class _Watch:
     """One watch: a reflector, and the view of the objects that it brings; with a selector, a checker between them."""
 
-    __slots__ = ("checker", "gone", "parameters", "reflector", "scope", "view")
+    __slots__ = ("checker", "configured", "gone", "parameters", "reflector", "scope", "view")
 
     def __init__(
-        self, view: View, reflector: Reflector, parameters: Mapping[str, str], checker: DeletionChecker | None
+        self, view: View, reflector: Reflector, target: Target[RelatedKind], checker: DeletionChecker | None
     ) -> None:
         self.view = view
         self.reflector = reflector
-        self.parameters = parameters
+        self.configured = target.configured
+        self.parameters: Mapping[str, str] = target.parameters
         self.checker = checker
         self.scope = trio.CancelScope()
         self.gone = False  # the kind or the namespace, and all objects with it
@@ -144,6 +149,17 @@ class WatchSet:
             for _, reflector in list(self.reflectors()):
                 await reflector.status.tried.wait()
 
+    def check_selectors(self) -> None:
+        """Raise ConfigError if the API server rejects selectors of the settings."""
+        for watch in self._watches.values():
+            trouble = watch.reflector.status.trouble
+            if watch.configured and isinstance(trouble, ApiError) and trouble.status in _INVALID:
+                wanted = " and ".join(f"{name} {value!r}" for name, value in watch.configured.parameters.items())
+                raise ConfigError(
+                    f"The API server rejects the selectors of settings.watching for {watch.reflector.path}, {wanted}:"
+                    f" {trouble.message}"
+                )
+
     def adjust(
         self,
         intake: trio.Nursery,
@@ -229,7 +245,7 @@ class WatchSet:
         if checker is not None:
             client = client.noting_headers(checker.note_headers)
         reflector = Reflector(client, path, checker or view, consequence=key.consequence, callbacks=callbacks)
-        return _Watch(view, reflector, target.parameters, checker)
+        return _Watch(view, reflector, target, checker)
 
     def _select_client(self, target: Target[RelatedKind], parameters: Mapping[str, str]) -> ApiClient:
         """Return a client whose lists and watches are of what is read: only the metadata, if nobody reads more."""

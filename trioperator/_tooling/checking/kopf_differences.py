@@ -9,7 +9,7 @@ from typing import Final
 import trioperator
 from trioperator import _kopf_modules, on
 from trioperator._handling.handlers.handler import Activity
-from trioperator._kopf_names import REFUSED_SETTINGS, SETTINGS_WITHOUT_EFFECT, explain_missing
+from trioperator._kopf_names import SETTINGS_WITHOUT_EFFECT, explain_missing
 from trioperator._model.similar_names import suggest
 from trioperator._tooling.checking.async_code import walk_names
 from trioperator._tooling.checking.asyncio_calls import describe_replacement
@@ -157,9 +157,6 @@ def _find_settings(source: Source) -> Findings:
             yield Finding(
                 node, "settings", Effect.DIFFERS, f"{name} has no effect, and does not exist natively: {instead}"
             )
-        elif section == "watching" and node.attr in REFUSED_SETTINGS:
-            text = f"{name} raises a ConfigError, as other objects would be handled, too: use the option --shards."
-            yield Finding(node, "settings", Effect.FAILS, text)
         elif name == "settings.watching.chunk_size":
             yield Finding(node, "settings", Effect.NATIVE, f"{name} is settings.watching.page_size.")
         elif problem := check_setting(node):
