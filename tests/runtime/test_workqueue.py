@@ -114,7 +114,7 @@ class Observer:
     def __init__(self) -> None:
         self.seen: list[tuple[object, ...]] = []
 
-    def queued(self, item: Item) -> None:
+    def queued(self, item: Item, lane: Lane) -> None:
         self.seen.append(("queued", item.name))
 
     def requeued(self, item: Item) -> None:

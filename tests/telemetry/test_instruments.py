@@ -17,11 +17,26 @@ from trioperator._concurrency.clock import steady_now
 from trioperator._handling.calls.invoke import Attempt
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
 from trioperator._logs import get_logger
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.result import AGAIN, DONE
+from trioperator._runtime.workqueue import Lane
 from trioperator._telemetry.instruments import Instruments, ReconcileCounter
 from trioperator.apiserver import Cluster
 
 on = trioperator.on
+
+
+class Retrying:
+    """A reconciler that is going to try again for some objects."""
+
+    def __init__(self) -> None:
+        self.states: set[ObjectState] = set()
+
+    def has_failed(self, state: ObjectState) -> bool:
+        return False
+
+    def is_retrying(self, state: ObjectState) -> bool:
+        return state in self.states
 
 
 @pytest.fixture
@@ -66,10 +81,10 @@ async def test_only_the_first_lane_of_an_object_and_the_end_of_its_reconcile_are
 ) -> None:
     instruments = Instruments([])
     state = make_state(widget())
-    counter = ReconcileCounter(instruments, lambda state: False)
-    counter.queued(state)
+    counter = ReconcileCounter(instruments, Retrying())
+    counter.queued(state, Lane.INITIAL)
     await trio.sleep(1)
-    counter.queued(state)  # now in a more urgent lane
+    counter.queued(state, Lane.FRESH)  # now in a more urgent lane
     await trio.sleep(2)
     for result in (AGAIN, DONE, None):  # None: it is cancelled
         counter.began(state)
@@ -85,6 +100,33 @@ async def test_only_the_first_lane_of_an_object_and_the_end_of_its_reconcile_are
     assert kind.reconcile_seconds.sum == 12
     assert not instruments.statistics.queued
     assert not instruments.statistics.at_work
+
+
+async def test_a_change_is_done_when_nothing_is_to_be_tried_again_and_first_lists_count_for_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    instruments, retrying = Instruments([]), Retrying()
+    counter = ReconcileCounter(instruments, retrying)
+    done, failing, listed = (make_state(widget(name)) for name in "abc")
+
+    async def reconcile(state: ObjectState, *, lane: Lane = Lane.FRESH) -> None:
+        counter.queued(state, lane)
+        await trio.sleep(1)
+        counter.began(state)
+        counter.ended(state, DONE)
+
+    await reconcile(done)
+    await reconcile(listed, lane=Lane.INITIAL)
+    retrying.states = {failing}
+    for _ in range(5):
+        await reconcile(failing)
+    assert set(instruments.statistics.pending) == {failing}
+    retrying.states = set()
+    await reconcile(failing)
+    instruments.fold()
+    kind = instruments.statistics.kinds["widgets.example.com"]
+    assert (sum(kind.done_seconds.counts), kind.done_seconds.sum) == (2, 1 + 6)
+    assert not instruments.statistics.pending
 
 
 async def test_operators_with_metrics_do_the_same_in_as_many_frames(

@@ -62,7 +62,7 @@ class Leadership:
         self._pauses = pauses
         self._settings = settings
         self._logger = get_logger("trioperator.coordination")
-        self._lease = Lease(
+        self.lease = Lease(
             client,
             namespace=settings.namespace or client.default_namespace,
             name=settings.name,
@@ -75,7 +75,7 @@ class Leadership:
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take part in the election until cancelled."""
-        self._pauses.pause(_OWNER, f"until it holds the {self._lease}", at_once=True)
+        self._pauses.pause(_OWNER, f"until it holds the {self.lease}", at_once=True)
         task_status.started()
         await keep("leadership", self._elect)
 
@@ -87,43 +87,43 @@ class Leadership:
     async def release(self) -> None:
         """Release the lease, if it is held. Call it when nothing is being handled: others take over at once."""
         # First, so that nobody writes once the request is on its way: it may be granted before its response comes.
-        self._pauses.pause(_OWNER, f"as it has released the {self._lease}", at_once=True)
+        self._pauses.pause(_OWNER, f"as it has released the {self.lease}", at_once=True)
         with trio.move_on_after(_RELEASE_TIMEOUT, shield=True) as scope:
             try:
-                await self._lease.release()
+                await self.lease.release()
             except TrioperatorError as error:
-                self._logger.warning("The %s is not released, and expires: %s", self._lease, error)
+                self._logger.warning("The %s is not released, and expires: %s", self.lease, error)
         if scope.cancelled_caught:
-            self._logger.warning("The %s is not released within %g s, and expires.", self._lease, _RELEASE_TIMEOUT)
+            self._logger.warning("The %s is not released within %g s, and expires.", self.lease, _RELEASE_TIMEOUT)
 
     async def _acquire(self) -> None:
         """Wait until the lease is acquired."""
         while await self._attempt() is not Attempt.HELD:
-            if self._lease.holder and self._lease.holder != self._reported:
-                self._logger.info("The leader is %s, which holds the %s.", self._lease.holder, self._lease)
-                self._reported = self._lease.holder
+            if self.lease.holder and self.lease.holder != self._reported:
+                self._logger.info("The leader is %s, which holds the %s.", self.lease.holder, self.lease)
+                self._reported = self.lease.holder
             await trio.sleep_until(self._next_attempt())
-        self._logger.info("This operator is the leader: %s holds the %s.", self._lease.identity, self._lease)
-        self._reported = self._lease.identity
+        self._logger.info("This operator is the leader: %s holds the %s.", self.lease.identity, self.lease)
+        self._reported = self.lease.identity
 
     def _next_attempt(self) -> float:
         """Return when to try again: after a while, or when the lease expires if that is sooner."""
         now = trio.current_time()
         time = now + self._settings.retry_period * random.uniform(*_JITTER)
-        return min(time, self._lease.expires_at) if self._lease.expires_at > now else time
+        return min(time, self.lease.expires_at) if self.lease.expires_at > now else time
 
     async def _lead(self) -> None:
         """Renew the lease until it is lost."""
         held = True
         while held:
             # Each renewal moves the deadline. Every write compares the time with it, so no task has to wake up first.
-            deadline = self._lease.renewed_at + self._settings.renew_deadline
+            deadline = self.lease.renewed_at + self._settings.renew_deadline
             self._pauses.resume(_OWNER, until=deadline)
             with trio.move_on_at(deadline) as scope:
                 held = await self._renew()
             held = held and not scope.cancelled_caught
-        self._logger.warning("The leadership is lost: the %s could not be renewed in time.", self._lease)
-        self._pauses.pause(_OWNER, f"as it has lost the {self._lease}", at_once=True)
+        self._logger.warning("The leadership is lost: the %s could not be renewed in time.", self.lease)
+        self._pauses.pause(_OWNER, f"as it has lost the {self.lease}", at_once=True)
 
     async def _renew(self) -> bool:
         """Renew the lease once, after the retry period; try again after errors. Returns False if others hold it."""
@@ -136,10 +136,10 @@ class Leadership:
     async def _attempt(self) -> Attempt | None:
         """Try to acquire or renew the lease. Returns None after an error, which is logged."""
         try:
-            attempt = await self._lease.attempt(timeout=self._timeout)
+            attempt = await self.lease.attempt(timeout=self._timeout)
         except (TrioperatorError, trio.TooSlowError) as error:
             log = self._logger.debug if self._failed else self._logger.warning
-            log("The %s cannot be acquired or renewed: %s", self._lease, str(error) or "no response in time")
+            log("The %s cannot be acquired or renewed: %s", self.lease, str(error) or "no response in time")
             self._failed = True
             return None
         self._failed = False

@@ -53,6 +53,12 @@ class Lease:
         return f"lease {self.namespace}/{self.name}"
 
     @property
+    def transitions(self) -> int:
+        """How often another process has become the holder, as last seen."""
+        count = self._spec.get("leaseTransitions")
+        return count if isinstance(count, int) else 0
+
+    @property
     def expires_at(self) -> float:
         """When the record, as last seen, expires unless it changes, on Trio's clock."""
         seconds = self._spec.get("leaseDurationSeconds")
@@ -116,8 +122,6 @@ class Lease:
         now = wall_now().astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before = self._spec
         taken = self.holder != self.identity
-        transitions = before.get("leaseTransitions")
-        count = transitions if isinstance(transitions, int) else 0
         metadata = (self._observed or {}).get("metadata") or {"name": self.name, "namespace": self.namespace}
         spec = {
             **before,
@@ -125,6 +129,6 @@ class Lease:
             "leaseDurationSeconds": math.ceil(self._duration),  # never shorter than the holder takes it for
             "renewTime": now,
             "acquireTime": now if taken else before.get("acquireTime", now),
-            "leaseTransitions": count + 1 if taken and before else count,
+            "leaseTransitions": self.transitions + (taken and bool(before)),
         }
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": dict(metadata), "spec": spec}

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
+import heapq
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,11 +22,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from trioperator._concurrency.clock import wall_now
 from trioperator._endpoints.plain_app import Answer, PlainApp, Request
 from trioperator._http.endpoint import parse_endpoint
 from trioperator._http.server import serve_app
 from trioperator._logs import get_logger
 from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.watching.reflector import Reflector
 from trioperator._runtime.workqueue import Lane
 from trioperator._telemetry.inspector import Inspector
@@ -41,6 +45,9 @@ _Value: TypeAlias = tuple[type[CounterMetricFamily | GaugeMetricFamily], str, st
 _PATH: Final = "/metrics"
 # The name of the work queue, of which each operator has one.
 _QUEUE: Final = "trioperator"
+# An object is stuck when it is pending for longer, in seconds. So many of them have series of their own, at most.
+_STUCK: Final = 60.0
+_MAX_STUCK: Final = 20
 
 
 async def serve_metrics(
@@ -91,12 +98,14 @@ class OperatorCollector(Collector):
         self._parts = parts
         self._instruments = instruments
         self._statistics = instruments.statistics
+        self._started = wall_now().timestamp()
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
         self._instruments.fold()
         yield from self._collect_reconciles()
         yield from self._collect_queue()
+        yield from self._collect_pending()
         yield from self._collect_requests()
         yield from self._collect_calls()
         yield from self._collect_webhooks()
@@ -138,7 +147,7 @@ class OperatorCollector(Collector):
         now = trio.current_time()
         busy: dict[str, list[float]] = {}
         for state, since in self._statistics.at_work.items():
-            busy.setdefault(self._instruments.kind_of(state.cache.kind.resource).name, []).append(now - since)
+            busy.setdefault(self._name_kind(state), []).append(now - since)
         return busy
 
     def _histogram(
@@ -186,10 +195,34 @@ class OperatorCollector(Collector):
         waiting: collections.Counter[tuple[str, Lane]] = collections.Counter()
         for item in self._parts.shards.items():
             if item.lane is not None:
-                waiting[self._instruments.kind_of(item.item.cache.kind.resource).name, item.lane] += 1
+                waiting[self._name_kind(item.item), item.lane] += 1
         for name, lane in itertools.product(kinds, Lane):
             depth.add_metric([_QUEUE, name, _PRIORITIES[lane]], waiting[name, lane])
         return depth
+
+    def _collect_pending(self) -> Iterator[Metric]:
+        text = "Seconds from a change of an object until nothing is to be tried again for it."
+        yield self._histogram("trioperator_event_to_done_seconds", text, lambda kind: kind.done_seconds)
+        now, pending = trio.current_time(), self._statistics.pending
+        stuck = [
+            (now - since, state)
+            for state, (since, _) in pending.items()
+            if now - since > _STUCK and self._parts.shards.find(state) is not None
+        ]
+        count = GaugeMetricFamily("trioperator_stuck_objects", "Objects that are pending.", labels=["controller"])
+        names = collections.Counter(self._name_kind(state) for _, state in stuck)
+        for kind in self._each_kind():
+            count.add_metric([kind.name], names[kind.name])
+        yield count
+        labels = ["controller", "object_namespace", "object_name"]
+        text = f"Seconds for which an object is pending, for the {_MAX_STUCK} that are for the longest time."
+        longest = GaugeMetricFamily("trioperator_stuck_object_seconds", text, labels=labels)
+        for seconds, state in heapq.nlargest(_MAX_STUCK, stuck, key=lambda pair: pair[0]):
+            longest.add_metric([self._name_kind(state), state.namespace or "", state.name or ""], seconds)
+        yield longest
+
+    def _name_kind(self, state: ObjectState) -> str:
+        return self._instruments.kind_of(state.cache.kind.resource).name
 
     def _collect_requests(self) -> Iterator[Metric]:
         total = CounterMetricFamily(
@@ -247,6 +280,8 @@ class OperatorCollector(Collector):
             yield _count("certwatcher_read_certificate", "Times that the certificate was read.", server.reads)
             text = "Times that the certificate could not be read."
             yield _count("certwatcher_read_certificate_errors", text, server.read_errors)
+            for name, text, time in _read_validity(server.chain):
+                yield _gauge(f"trioperator_certificate_{name}_timestamp_seconds", text, time)
 
     def _collect_watches(self) -> Iterator[Metric]:
         events = CounterMetricFamily("trioperator_watch_events", "Watch events.", labels=["resource"])
@@ -258,6 +293,10 @@ class OperatorCollector(Collector):
             "Seconds since a list or watch was answered.",
             labels=["resource"],
         )
+        bookmarks = CounterMetricFamily("trioperator_watch_bookmarks", "Bookmarks of watches.", labels=["resource"])
+        troubled = GaugeMetricFamily(
+            "trioperator_watches_interrupted", "Watches whose last request has failed.", labels=["resource"]
+        )
         objects = GaugeMetricFamily("trioperator_cache_objects", "Cached objects.", labels=["resource"])
         echoes = CounterMetricFamily("trioperator_own_events_filtered", "Events of own writes.", labels=["resource"])
         for name, watches in _by_kind(self._parts).items():
@@ -265,11 +304,13 @@ class OperatorCollector(Collector):
             events.add_metric([name], sum(reflector.status.received for reflector in reflectors))
             ages = [trio.current_time() - reflector.status.progressed_at for reflector in reflectors]
             idle.add_metric([name], max(0.0, *ages))
+            bookmarks.add_metric([name], sum(reflector.status.bookmarks for reflector in reflectors))
+            troubled.add_metric([name], sum(reflector.status.trouble is not None for reflector in reflectors))
             objects.add_metric([name], sum(len(cache) for cache, _ in watches))
             echoes.add_metric([name], sum(cache.echoes for cache, _ in watches))
             for reason in sorted({reason for reflector in reflectors for reason in reflector.status.restarts}):
                 restarts.add_metric([name, reason], sum(r.status.restarts.get(reason, 0) for r in reflectors))
-        yield from (events, restarts, idle, objects, echoes)
+        yield from (events, bookmarks, restarts, troubled, idle, objects, echoes)
 
     def _collect_state(self) -> Iterator[Metric]:
         parts = self._parts
@@ -278,16 +319,44 @@ class OperatorCollector(Collector):
             leader = GaugeMetricFamily("leader_election_master_status", "Whether it is the leader.", labels=["name"])
             leader.add_metric([leadership.name], not parts.pauses.is_paused_by("leadership"))
             yield leader
-        gauges = (
+        if parts.lease is not None:
+            text = "How often the lease has got another holder."
+            taken = CounterMetricFamily("trioperator_lease_transitions", text, labels=["name"])
+            taken.add_metric([leadership.name], parts.lease.transitions)
+            yield taken
+        gauges: tuple[tuple[str, str, float], ...] = (
+            ("start_time_seconds", "When the operator has started, since the epoch.", self._started),
             ("ready", "Whether the operator is ready.", parts.ready),
             ("paused", "Whether the operator is on standby.", bool(parts.pauses.reasons)),
             ("daemons_running", "Daemons and timers.", len(parts.shards.daemons)),
             ("loop_lag_seconds", "Time of a pass of the event loop.", self._statistics.loop_lag),
         )
         for name, text, value in gauges:
-            gauge = GaugeMetricFamily(f"trioperator_{name}", text)
-            gauge.add_metric([], value)
-            yield gauge
+            yield _gauge(f"trioperator_{name}", text, value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    family = GaugeMetricFamily(name, text)
+    family.add_metric([], value)
+    return family
+
+
+@functools.lru_cache(maxsize=8)
+def _read_validity(chain: bytes | None) -> tuple[tuple[str, str, float], ...]:
+    """Return the names, texts and times of when a certificate begins and ends to be valid, if that can be read."""
+    if chain is None:
+        return ()
+    try:
+        from cryptography import x509
+
+        certificate = x509.load_pem_x509_certificate(chain)
+    except (ImportError, ValueError):
+        return ()
+    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return (
+        ("start", "When the certificate of webhooks begins to be valid.", start.timestamp()),
+        ("expiry", "When the certificate of webhooks expires.", end.timestamp()),
+    )
 
 
 def _count(name: str, text: str, value: int) -> Metric:

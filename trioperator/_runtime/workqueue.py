@@ -63,8 +63,8 @@ class Reconciles(Protocol[T_contra]):
 class QueueObserver(Protocol[T_contra]):
     """Something that is notified of what a work queue does, such as metrics. No method waits or raises."""
 
-    def queued(self, item: T_contra, /) -> None:
-        """Note that an item waits for a worker, or waits in a more urgent lane now."""
+    def queued(self, item: T_contra, lane: Lane, /) -> None:
+        """Note that an item waits for a worker in a lane, or waits in this more urgent one now."""
 
     def requeued(self, item: T_contra, /) -> None:
         """Note that an item is due later."""
@@ -174,7 +174,7 @@ class WorkQueue(Generic[T]):
         else:
             queue.append(entry, entry.item.flow)
         if self._observer is not None:
-            self._observer.queued(entry.item)
+            self._observer.queued(entry.item, lane)
         return True
 
     def requeue_at(self, item: T, time: float) -> None:

@@ -36,6 +36,7 @@ async def open_support(operator: Operator, client: ApiClient) -> AsyncIterator[A
     recorder = EventRecorder(client.fenced(operator.pauses.check_write), plan.settings, identity=plan.identity)
     admission = build_admission(operator, client) if plan.registry.webhook_handlers() else None
     operator.health.update_admission(admission)
+    operator.inspector.update_lease(next((each.lease for each in elections if isinstance(each, Leadership)), None))
     try:
         with recorder.active():
             async with trio.open_nursery() as nursery:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from trioperator._coordination.lease import Lease
 from trioperator._coordination.pauses import Pauses
 from trioperator._handling.calls.invoke import Attempt, RunningCall
 from trioperator._handling.declaring.registry import OperatorRegistry
@@ -37,7 +38,12 @@ class Inspector:
         self.instruments = instruments
         self.shards = ShardRouter(1)
         self.manager: WatchManager | None = None
+        self.lease: Lease | None = None
         self.ready = False
+
+    def update_lease(self, lease: Lease | None) -> None:
+        """Take the lease by which the operator is elected, if it is: that begins when it has logged in."""
+        self.lease = lease
 
     def replace(self, shards: ShardRouter, manager: WatchManager) -> None:
         """Take new parts."""

@@ -8,8 +8,8 @@ has no observers, and pays nothing.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, MutableMapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, MutableMapping
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 import trio
@@ -31,7 +31,7 @@ from trioperator._runtime.object_state import Cache, ObjectState
 from trioperator._runtime.reconciler import Reconciler
 from trioperator._runtime.result import Again, RequeueAt, Result
 from trioperator._runtime.watching.reflector import Observer
-from trioperator._runtime.workqueue import WorkQueue, open_workqueue
+from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue
 from trioperator._telemetry.changes import Changes
 from trioperator._telemetry.failures import Failures
 from trioperator._telemetry.requests import CountingClient
@@ -149,7 +149,8 @@ class Instruments:
         self._kinds.clear()
         self._calls.clear()
         self.statistics.queued.clear()
-        observer = ReconcileCounter(self, reconciler.has_failed)
+        self.statistics.pending.clear()
+        observer = ReconcileCounter(self, reconciler)
         return open_workqueue(reconciler, limit=limit, window=window, observer=observer)
 
 
@@ -158,24 +159,35 @@ def name_kind(resource: Resource) -> str:
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
+class Retries(Protocol):
+    """What knows whether an object has to be tried again: a reconciler."""
+
+    def has_failed(self, state: ObjectState, /) -> bool: ...
+    def is_retrying(self, state: ObjectState, /) -> bool: ...
+
+
 class ReconcileCounter:
     """Counts and times what a work queue does with objects, and makes spans of their reconciles."""
 
-    def __init__(self, instruments: Instruments, has_failed: Callable[[ObjectState], bool]) -> None:
-        self._has_failed = has_failed
+    def __init__(self, instruments: Instruments, reconciler: Retries) -> None:
+        self._has_failed = reconciler.has_failed
+        self._is_retrying = reconciler.is_retrying
         self._instruments = instruments
         self._announce = instruments.announce
         self._now = instruments.now
         self._queued_at = instruments.statistics.queued
+        self._pending = instruments.statistics.pending
         self._at_work = instruments.statistics.at_work
         self._began: dict[ObjectState, tuple[float | None, float]] = {}  # since when it was queued, when it began
         self._reconciles, self._failed = instruments.reconciles, instruments.failed
         self._spans: dict[ObjectState, contextlib.AbstractContextManager[object]] = {}
 
-    def queued(self, state: ObjectState) -> None:
+    def queued(self, state: ObjectState, lane: Lane) -> None:
         """See :class:`QueueObserver`."""
         if state not in self._queued_at:  # else it was moved to a more urgent lane
-            self._queued_at[state] = self._now()
+            now = self._queued_at[state] = self._now()
+            if state not in self._pending:  # else it is tried again
+                self._pending[state] = now, lane
             self._instruments.kind_of(state.cache.kind.resource).adds += 1
         self._announce()
 
@@ -200,10 +212,21 @@ class ReconcileCounter:
         if result is not None:
             name = "requeue" if type(result) is Again and not self._failed else self._classify(state, result)
         del self._at_work[state]
-        self._reconciles.append((state.cache, *self._began.pop(state), self._now(), name))
+        since = None if name is None or type(result) is Again else self._finish(state, name)
+        self._reconciles.append((state.cache, *self._began.pop(state), self._now(), name, since))
         self._announce()
         if len(self._reconciles) >= BATCH:
             self._instruments.fold()
+
+    def _finish(self, state: ObjectState, name: str) -> float | None:
+        """Note that nothing is to be tried again for an object. Return since when it was pending, if that succeeded.
+
+        What an initial list has brought has waited for no change of its own, and counts for nothing.
+        """
+        if self._is_retrying(state) or self._has_failed(state):
+            return None
+        since, lane = self._pending.pop(state, (None, Lane.INITIAL))
+        return None if lane is Lane.INITIAL or name == "error" else since
 
     def _classify(self, state: ObjectState, result: Result) -> str:
         """Return the result in the words of controller-runtime. An error of a handler is one of its reconcile."""

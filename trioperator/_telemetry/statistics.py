@@ -13,10 +13,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from trioperator._runtime.object_state import Cache, ObjectState
+from trioperator._runtime.workqueue import Lane
 
 #: A reconcile of an object in a cache: since when it was queued (None if it was not), when it began and ended, on
-#: Trio's clock, and its result (None if it was cancelled).
-Reconcile: TypeAlias = tuple[Cache, float | None, float, float, str | None]
+#: Trio's clock, its result (None if it was cancelled), and since when there was something to do for the object, if this
+#: reconcile has done it.
+Reconcile: TypeAlias = tuple[Cache, float | None, float, float, str | None, float | None]
 
 #: The label of what exceeds a limit, as in controller-runtime.
 OTHERS: Final = "exceeded_cardinality_limit"
@@ -33,6 +35,7 @@ _RECONCILES: Final = (
 _QUEUE: Final = tuple(10.0**exponent for exponent in range(-8, 4))
 _REQUESTS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _SIZES: Final = tuple(float(size) for size in (64, 256, 512, *(4**exponent for exponent in range(5, 13))))  # bytes
+_DONE: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 _CALLS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 
 
@@ -98,6 +101,7 @@ class KindStatistics:
 
     __slots__ = (
         "adds",
+        "done_seconds",
         "name",
         "panics",
         "queue_seconds",
@@ -114,18 +118,22 @@ class KindStatistics:
         self.results = dict.fromkeys(("success", "error", "requeue", "requeue_after"), 0)
         self.reconcile_seconds = Histogram(_RECONCILES)
         self.queue_seconds = Histogram(_QUEUE)
+        self.done_seconds = Histogram(_DONE)
         self.work_seconds = Histogram(_QUEUE)
         self.adds = self.retries = self.terminal_errors = self.panics = self.timeouts = 0
 
     def count_reconciles(self, reconciles: Iterable[Reconcile]) -> None:
         """Count reconciles."""
-        _, queued, began, ended, results = zip(*reconciles, strict=True)
+        _, queued, began, ended, results, pending = zip(*reconciles, strict=True)
         self.queue_seconds.observe_all(
             [start - since for since, start in zip(queued, began, strict=True) if since is not None]
         )
         seconds = list(map(operator.sub, ended, began))
         self.reconcile_seconds.observe_all(seconds)
         self.work_seconds.observe_all(seconds)
+        self.done_seconds.observe_all(
+            [end - since for since, end in zip(pending, ended, strict=True) if since is not None]
+        )
         for result, number in collections.Counter(results).items():
             if result is not None:
                 self.results[result] += number
@@ -174,7 +182,10 @@ class ReviewStatistics:
 
 
 class Statistics:
-    """Statistics of one operator. ``queued`` and ``at_work`` are times on Trio's clock."""
+    """Statistics of one operator. ``queued``, ``pending`` and ``at_work`` are times on Trio's clock.
+
+    An object is pending from when it is queued until a reconcile has left nothing to be tried again.
+    """
 
     def __init__(self) -> None:
         self.kinds: dict[str, KindStatistics] = {}
@@ -183,6 +194,7 @@ class Statistics:
         self.reviews: dict[str, ReviewStatistics] = {}  # by the name of the webhook
         self.admission_panics = self.conversion_panics = 0
         self.queued: dict[ObjectState, float] = {}
+        self.pending: dict[ObjectState, tuple[float, Lane]] = {}
         self.at_work: dict[ObjectState, float] = {}
         self.loop_lag = 0.0  # seconds of a pass of the event loop, as measured last
 

@@ -115,6 +115,7 @@ class WebhookServer:
         # Whether the operator stops: clients are to send further reviews elsewhere.
         self.is_draining: Callable[[], bool] = lambda: False
         self.reads = self.read_errors = 0  # of the certificate's file
+        self.chain: bytes | None = None  # the certificate that is served, in PEM
         if self.ca_secret is not None:
             self._check_secret(self.ca_secret)
 
@@ -329,10 +330,12 @@ class _TlsFiles:
             verify = authority if verify is None and self._server.verify_cadata is None else verify
             chain, key, own = self._made
             authority = own if authority is None else own + authority
-        context = self._server.context
+        server = self._server
+        context = server.context
         if context is None:
             assert chain is not None
             context = make_context(chain, key, None if self._made else self._server.password)
+            server.chain = chain
             self._load_verification(context, verify)
         return context, authority
 

@@ -36,8 +36,8 @@ class WatchStatus:
 
     ``tried`` is set when the first list is complete or has failed, ``unlistable`` when it was refused several times, or
     failed for minutes; ``trouble`` is the last request's error, if any; ``is_synced`` is whether it has ever watched.
-    ``progressed_at`` is when the server last responded to it, on Trio's clock; ``received`` is the number of watch
-    events, ``restarts`` those of watches that have ended, by reasons.
+    ``progressed_at`` is when the server last responded to it, on Trio's clock; ``received`` and ``bookmarks`` are the
+    numbers of watch events, ``restarts`` those of watches that have ended, by reasons.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class WatchStatus:
         self.trouble: Exception | None = None
         self.is_synced = False
         self.progressed_at = math.inf
-        self.received = 0
+        self.received = self.bookmarks = 0
         self.restarts: dict[str, int] = {}
 
     @property
@@ -74,6 +74,10 @@ class WatchStatus:
     def count_event(self) -> None:
         """Count a watch event."""
         self.received += 1
+
+    def count_bookmark(self) -> None:
+        """Count a bookmark."""
+        self.bookmarks += 1
 
     def count_restart(self, reason: str) -> None:
         """Count that a watch has ended."""

@@ -241,6 +241,8 @@ class Reflector:
                 elif is_older:
                     self._position.lose()
                     return
+                else:
+                    self.status.count_bookmark()
                 if version and not is_older:  # else it is an event that has come twice
                     self._position.advance(version)
                 if quiet:
