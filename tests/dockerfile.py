@@ -11,8 +11,6 @@ from typer.main import get_command
 
 from trioperator.cli.root import app
 
-__all__ = ["Dockerfile", "is_ignored", "parse_arguments"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Dockerfile:

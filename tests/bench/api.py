@@ -20,8 +20,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["MERGE_PATCH", "USER_AGENT", "ApiFailed", "Connection", "Target", "load_target"]
-
 USER_AGENT = "trioperator-bench-load"
 MERGE_PATCH = "application/merge-patch+json"
 _TIMEOUT = 60.0

@@ -10,8 +10,6 @@ import venv
 
 from tests.bench.processes import Framework
 
-__all__ = ["KOPF", "find_kopf", "find_peer", "find_trioperator"]
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KOPF = "1.45.2"
 """The release of Kopf that the goals refer to."""

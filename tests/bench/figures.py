@@ -24,8 +24,6 @@ from tests.bench.api import MERGE_PATCH
 from tests.bench.processes import cpu_seconds, resident_mib
 from tests.bench.wire import Wire, open_wire, watch_stamps
 
-__all__ = ["main"]
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COLLECTION = "/api/v1/namespaces/default/configmaps"
 _CONNECTIONS = 20

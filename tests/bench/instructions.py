@@ -25,8 +25,6 @@ import trio.testing
 import trioperator
 from trioperator.apiserver import Cluster
 
-__all__ = ["PATHS", "count_all", "main", "run_path"]
-
 ROOT: Final = pathlib.Path(__file__).resolve().parents[2]
 PATHS: Final = ("create", "update", "delete", "restart", "events", "daemons", "timers", "import")
 _FEW, _MORE = 20, 60

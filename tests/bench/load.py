@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from tests.bench.api import MERGE_PATCH, ApiFailed, Connection, Target, load_target
 from tests.bench.objects import COLLECTION, build_object
 
-__all__ = ["LoadResult", "object_name", "run_load"]
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

@@ -9,17 +9,6 @@ from typing import Any, Final
 
 from tests.bench.api import MERGE_PATCH, ApiFailed, Connection, load_target
 
-__all__ = [
-    "COLLECTION",
-    "NAMESPACE",
-    "PEER",
-    "build_object",
-    "clear_objects",
-    "count_objects",
-    "prepare",
-    "remove_all_traces",
-]
-
 # The path of a program that is measured beside the frameworks, which brings its own kind: see the README.
 PEER: Final = os.environ.get("BENCH_PEER")
 

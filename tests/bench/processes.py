@@ -15,8 +15,6 @@ from typing import Final
 
 from tests.bench.objects import GROUP, PLURAL, VERSION
 
-__all__ = ["Framework", "Journal", "OperatorProcess", "RunFailed", "cpu_seconds", "open_operator", "resident_mib"]
-
 HERE = pathlib.Path(__file__).resolve().parent
 _SCHEDULED = 2  # the kernel's number of the clock that counts a process' time on a CPU, all threads, dead ones too
 

@@ -10,8 +10,6 @@ from typing import Final
 
 from tests.bench.scenarios import Figures
 
-__all__ = ["GOALS", "PEER_GOALS", "Results", "read_json", "render_table", "write_json"]
-
 Key = tuple[str, str, str]
 
 GOALS: dict[tuple[str, str], float] = {

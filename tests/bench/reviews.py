@@ -16,8 +16,6 @@ import trustme
 
 from tests.bench.objects import GROUP, KIND, PLURAL, VERSION, build_object
 
-__all__ = ["Reviews", "run_reviews", "write_certificate"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reviews:

@@ -19,8 +19,6 @@ from tests.bench.processes import Framework, OperatorProcess, RunFailed, open_op
 from tests.bench.reviews import run_reviews, write_certificate
 from tests.bench.servers import ApiServer, free_ports
 
-__all__ = ["FOR_PROGRAMS", "ONE_STYLE", "SCENARIOS", "Figures", "Run", "Sizes"]
-
 Figures = dict[str, float]
 """The figures of one phase by name; seconds, MiB, milliseconds or numbers of requests, as the name says."""
 

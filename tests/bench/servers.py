@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterator
 
 from tests.bench.api import USER_AGENT, Connection, load_target
 
-__all__ = ["ApiServer", "ServerFailed", "find_assets", "free_ports", "open_embedded", "open_given", "open_real"]
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _SCRIPT = ROOT.parent / "shared" / "controlplane" / "controlplane"
 _AUDIT_POLICY = """\

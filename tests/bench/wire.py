@@ -16,8 +16,6 @@ import trio
 
 from tests.bench.api import Target, load_target
 
-__all__ = ["Wire", "open_wire", "watch_stamps"]
-
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 STAMP = re.compile(rb'"stamp":"(\d+)"')
 

@@ -26,8 +26,6 @@ from trioperator.apiserver import Cluster, serve_cluster
 from trioperator.errors import ApiError, ConflictError, NotFoundError
 from trioperator.settings import OperatorSettings
 
-__all__ = ["LAST", "Notes", "Server"]
-
 LAST = "trioperator.dev/last-handled-configuration"
 Body = dict[str, Any]
 

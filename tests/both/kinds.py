@@ -6,24 +6,6 @@ from typing import Any, Final
 
 from trioperator._model.resource import Resource
 
-__all__ = [
-    "CONFIGMAPS",
-    "CRDS",
-    "DEFINITIONS",
-    "GADGETS",
-    "NAMESPACES",
-    "OPEN",
-    "PLANETS",
-    "PODS",
-    "STRICTS",
-    "TOOLS",
-    "TOOLS_BETA",
-    "WIDGETS",
-    "config_map",
-    "define",
-    "manifest",
-]
-
 GROUP: Final = "both.example.com"
 OPEN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 STRICT: Final = {

@@ -16,8 +16,6 @@ import trioperator
 from tests.both.kinds import WIDGETS
 from trioperator import on
 
-__all__ = ["MARK", "NAME", "STYLES", "STYLES_ON_NETWORKS", "Declare"]
-
 #: Declares the handlers of an operator.
 Declare = Callable[[trioperator.OperatorRegistry], None]
 

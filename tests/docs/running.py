@@ -47,8 +47,6 @@ from trioperator.apiserver import Cluster
 from trioperator.errors import ReviewError
 from trioperator.testing import OperatorRunner, open_runner
 
-__all__ = ["KINDS", "Given", "Hooks", "Page", "check_names"]
-
 #: The custom kinds that pages are about.
 KINDS: Final = {
     "databases": ("example.com", "Database"),

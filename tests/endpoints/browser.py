@@ -15,8 +15,6 @@ from typing import Any, Final
 
 import trio
 
-__all__ = ["BROWSER", "Browser", "open_browser"]
-
 #: The path of Chromium; None if there is none on this machine.
 BROWSER: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _OPTIONS: Final = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe")

@@ -15,8 +15,6 @@ from trioperator.testing.exploring.explorer import Budget, Explorer
 from trioperator.testing.exploring.oracles import Finding
 from trioperator.testing.exploring.plays import Player
 
-__all__ = ["CORRECT", "Correct", "find_false_alarms"]
-
 EXAMPLES: Final = pathlib.Path(__file__).parents[2] / "examples"
 _MENDED: Final = ("what is only in memory", "done outside before it is recorded", "a deletion that fails")
 

@@ -7,8 +7,6 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-__all__ = ["FIELDS", "PLANTED", "Planted"]
-
 #: The fields of the spec of all these operators.
 FIELDS: Final[Mapping[str, Any]] = {
     "size": {"type": "integer", "minimum": 0, "maximum": 3},

@@ -13,8 +13,6 @@ from trioperator.testing.exploring.explorer import Budget, Explorer
 from trioperator.testing.exploring.oracles import Finding
 from trioperator.testing.exploring.subjects import State
 
-__all__ = ["Result", "search"]
-
 _SECONDS = 60.0
 
 

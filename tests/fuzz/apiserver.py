@@ -31,8 +31,6 @@ from trioperator.apiserver import Cluster, open_cluster
 from trioperator.apiserver.model.user import ADMIN
 from trioperator.apiserver.serving.http import serve_stream
 
-__all__ = ["attack"]
-
 _SECONDS: Final = 1.0  # of CPU time for one request
 _MEBIBYTES: Final = 300
 _CRAFTED: Final = 0.1  # of the requests are followed by a crafted scenario

@@ -11,8 +11,6 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-__all__ = ["Sent", "fill", "scenarios"]
-
 SIZE: Final = 3 * 1024 * 1024 - 2000
 CONFIG_MAPS: Final = "/api/v1/namespaces/default/configmaps"
 FREES: Final = "/apis/conformance.dev/v1/namespaces/default/frees"

@@ -9,8 +9,6 @@ from typing import Any, Final
 from tests.apiserver.conftest import definition
 from tests.fuzz.crafted import APPLY, JSON, LIST, MARK, MERGE, SIZE, Scenario, Sent, fill, put
 
-__all__ = ["scenarios"]
-
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 BIGS: Final = "/apis/conformance.dev/v1/namespaces/default/bigs"
 _TABLE: Final = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n"

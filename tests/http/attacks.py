@@ -8,8 +8,6 @@ from __future__ import annotations
 import random
 from typing import Final
 
-__all__ = ["ATTACKS", "CONNECT_H2", "SMUGGLED", "mutate"]
-
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HOST: Final = b"Host: x\r\n"
 

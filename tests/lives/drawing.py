@@ -10,8 +10,6 @@ from tests.lives.parts import PARTS
 from tests.lives.plans import TROUBLE, PartPlan, Plan, Step
 from tests.lives.troubles import Troubles, draw_ambushes
 
-__all__ = ["draw"]
-
 
 class _Way(NamedTuple):
     """A way in which operators live together, with the parts that they have and the troubles that they get into."""

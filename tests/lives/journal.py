@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 
 import trio
 
-__all__ = ["Call", "Journal", "Log", "Promise"]
-
 # More requests of one operator in one second are a storm, and so are more in a minute without trouble.
 STORM, STORM_IN_MINUTE = 600, 3000
 

@@ -31,8 +31,6 @@ from trioperator.errors import ApiError
 from trioperator.testing import FaultPlan, deterministic
 from trioperator.testing.plans import RequestInfo
 
-__all__ = ["Life", "live"]
-
 _ROUTINE = re.compile(r"/(events|leases|clusterkopfpeerings|selfsubject\w+|namespaces/[^/]+/events)(/|$)")
 # Passes of the event loop without any time passing, and seconds of CPU, after which a life has gone astray.
 _SPINS, _LIMIT = 20_000, 40.0

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tests.lives.life import Life
     from tests.lives.plans import Ambush
 
-__all__ = ["Checkpoints", "Wire", "connected"]
-
 
 class Checkpoints:
     """The checkpoints of one operator: its requests, one after another."""

@@ -13,8 +13,6 @@ from tests.lives.network import Wire
 if TYPE_CHECKING:
     from tests.lives.life import Life
 
-__all__ = ["Operator", "make_settings"]
-
 
 class Operator:
     """One operator, through all of its starts. *runs* counts them."""

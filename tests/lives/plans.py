@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-__all__ = ["PEACE", "TROUBLE", "Ambush", "PartPlan", "Plan", "Step"]
-
 # For so long things go wrong, and after so long they have surely settled, both in seconds.
 TROUBLE, PEACE = 60.0, 240.0
 

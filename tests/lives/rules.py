@@ -13,8 +13,6 @@ from trioperator._concurrency.clock import wall_now
 if TYPE_CHECKING:
     from tests.lives.life import Life
 
-__all__ = ["Leases", "Peers"]
-
 # Seconds in which an operator has noticed a peer that outranks it.
 _NOTICE = 8.0
 

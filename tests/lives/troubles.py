@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 from tests.lives.parts import PARTS
 from tests.lives.plans import TROUBLE, Ambush, Step
 
-__all__ = ["Troubles", "draw_ambushes"]
-
 _CODES = [409, 409, 429, 500, 503]
 _VERBS = [["create"], ["patch"], ["delete"], ["delete"], ["patch", "delete"], ["create", "patch", "delete"]]
 _RESOURCES = ["", "", "configmaps", "widgets", "gizmos", "apps", "secrets"]

@@ -9,8 +9,6 @@ import trio
 if TYPE_CHECKING:
     from tests.lives.life import Life
 
-__all__ = ["judge"]
-
 # Seconds that no call of a handler lasts, daemons aside, when all is quiet.
 _LONGEST = 120.0
 

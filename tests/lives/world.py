@@ -7,8 +7,6 @@ from typing import Any
 
 from trioperator.testing import Fault
 
-__all__ = ["GROUP", "KINDS", "configmap", "definition", "make_fault", "manifest", "peering_definition"]
-
 GROUP = "lives.example.com"
 # Plural names and scopes by kind.
 KINDS = {

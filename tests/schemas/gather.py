@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["gather", "pack"]
-
 _GROUP_VERSION: Final = re.compile(r"apis?/([^/]+/)?v[0-9][^/]*")
 
 

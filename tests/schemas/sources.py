@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["pointers"]
-
 _STRUCT: Final = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _POINTER: Final = re.compile(r'^\s+\w+\s+\*[\w.]+\s+`json:"([\w$-]+)', re.MULTILINE)
 _SCALARS: Final = ("boolean", "integer", "number", "string")

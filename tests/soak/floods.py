@@ -12,8 +12,6 @@ from typing import Final
 
 import trio
 
-__all__ = ["FLOODS"]
-
 _MIB: Final = 2**20
 _HEAD: Final = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n"
 _PATHS: Final = (b"/convert", b"/nosuch", b"/check")

@@ -13,8 +13,6 @@ import sys
 
 import trio
 
-__all__ = ["Lives"]
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUBJECT = pathlib.Path(__file__).with_name("subject.py")
 # Seconds that Kubernetes gives a pod to stop.

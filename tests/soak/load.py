@@ -13,8 +13,6 @@ from tests.bench.objects import COLLECTION, build_object
 from trioperator._kube.api_client import ApiClient
 from trioperator.errors import ConflictError, NotFoundError
 
-__all__ = ["Load"]
-
 
 class Load:
     """Objects by number, each of them there or not.

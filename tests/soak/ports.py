@@ -26,8 +26,6 @@ from tests.http.attacks import mutate
 from tests.program import Program
 from trioperator._http.endpoint import Endpoint
 
-__all__ = ["Attack"]
-
 _PROBE = b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 _INTERVAL = 0.2
 _RAMP = 30.0  # seconds until all connections are there: five hundred in one moment are a second of CPU for any server

@@ -23,8 +23,6 @@ import trio
 from trioperator.testing import Fault, FaultPlan
 from trioperator.testing.plans import FaultRule, is_watch
 
-__all__ = ["Proxy", "Weather"]
-
 # Seconds after which the proxy gives up a stalled request, or a silent watch.
 _TIMEOUT = 40.0
 _HOP_BY_HOP = {b"connection", b"keep-alive", b"transfer-encoding"}

@@ -7,8 +7,6 @@ import pathlib
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-__all__ = ["Journal", "find_unsettled", "read_journal"]
-
 FINALIZER = "trioperator.dev/finalizer"
 _KEPT = {"trioperator.dev/last-handled-configuration", "trioperator.dev/kopf-managed"}
 

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from tests.world.playing import Play
 
-__all__ = ["OPERATORS", "Operator", "prepare_poolboy"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Operator:

@@ -20,8 +20,6 @@ import yaml
 from tests.world.states import normalize
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
 
-__all__ = ["MODES", "Cost", "Play", "play"]
-
 MODES: Final = ("kopf", "bridge", "native")
 _MODULES: Final = {"kopf": "kopf", "bridge": "trioperator.kopf", "native": "trioperator"}
 # Seconds until a step must have done what it does, without changes until it counts as done, and until a stop is one.

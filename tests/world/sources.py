@@ -6,8 +6,6 @@ import os
 import pathlib
 import subprocess
 
-__all__ = ["VARIABLE", "Missing", "find_checkout", "read_commit"]
-
 #: A folder with checkouts or bare repositories, as ``OWNER+NAME``, ``OWNER/NAME`` or ``NAME``.
 VARIABLE = "WORLD_REPOSITORIES"
 _SECONDS = 120

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["compare", "normalize"]
-
 # What the API server adds, and what is part of every cluster.
 _SERVERS = (
     "uid",

@@ -17,8 +17,6 @@ from typing import Final
 
 from tests.world.sources import find_checkout
 
-__all__ = ["KNOWN", "find_unexplained"]
-
 #: Files of the tests of Kopf that need nothing but public names and models of client libraries.
 FILES: Final = (
     "hierarchies/conftest.py",

@@ -24,8 +24,6 @@ from trioperator._logs import get_logger
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["Check", "HealthReport", "describe_checks", "serve_health"]
-
 # Seconds between two questions to the operator's loop while nobody asks.
 _INTERVAL: Final = 5.0
 # Seconds that a request waits for the operator's loop: less than the second that kubelets wait.

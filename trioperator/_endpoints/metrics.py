@@ -36,8 +36,6 @@ from trioperator._telemetry.instruments import Instruments, name_kind
 from trioperator._telemetry.statistics import Histogram, KindStatistics, RequestStatistics
 from trioperator._webhooks.server import WebhookServer
 
-__all__ = ["OperatorCollector", "serve_metrics"]
-
 # As in controller-runtime: what is new comes before what an initial list has brought.
 _PRIORITIES: Final[Mapping[Lane, str]] = {Lane.FRESH: "0", Lane.INITIAL: "-100"}
 _Value: TypeAlias = tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, Callable[[KindStatistics], float]]

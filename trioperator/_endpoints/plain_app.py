@@ -14,8 +14,6 @@ import msgspec
 from trioperator._http.asgi import Message, Receive, Send, respond
 from trioperator._logs import get_logger
 
-__all__ = ["MAX_BODY", "PLAIN", "Answer", "PlainApp", "Request"]
-
 PLAIN: Final = "text/plain; charset=utf-8"
 #: Bytes that are read of the body of a request. None has a meaning: a small one is ignored, a larger one rejected.
 MAX_BODY: Final = 1024

@@ -21,8 +21,6 @@ from trioperator._http.endpoint import parse_endpoint
 from trioperator._logs import get_logger
 from trioperator.errors import ActivityError, HandlerRetriesError
 
-__all__ = ["Probe", "ProbeReport", "Prober", "serve_probes"]
-
 # Returns the results of the probe handlers by their ids, or raises if the operator is unhealthy.
 Probe: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 

@@ -11,8 +11,6 @@ import httptools
 from trioperator._http.tls_connection import TlsConnection
 from trioperator._http.transport import MAX_HEAD, BodyTooLargeError, Headers, TransportError
 
-__all__ = ["Http1Connection", "render_request"]
-
 
 def render_request(method: str, target: str, *, host: bytes, headers: Headers, body: bytes | None) -> bytes:
     """Render a request as bytes, with its body.

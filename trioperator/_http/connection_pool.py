@@ -21,8 +21,6 @@ from trioperator._http.client_connection import Http1Connection, render_request
 from trioperator._http.tls_connection import describe_error, open_connection
 from trioperator._http.transport import Headers, Response, TransportError
 
-__all__ = ["ConnectionPool", "Origin"]
-
 # Connections that are being opened at a time: a burst of requests waits for connections to be released instead of
 # opening one for each request.
 _MAX_DIALS: Final = 4

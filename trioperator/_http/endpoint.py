@@ -12,8 +12,6 @@ import trio
 from trioperator._model.urls import mask_userinfo
 from trioperator.errors import ConfigError
 
-__all__ = ["Endpoint", "open_sockets", "parse_endpoint"]
-
 _BACKLOG = 1024
 
 

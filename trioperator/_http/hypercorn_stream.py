@@ -22,8 +22,6 @@ from hypercorn.typing import ConnectionState
 from trioperator._http.asgi import SSL_PEER, AsgiApp, Message
 from trioperator._http.request_parser import Message as HttpMessage
 
-__all__ = ["Caller", "Exchange", "Peers"]
-
 _STREAM_ID = 1  # HTTP/1 has one stream
 
 

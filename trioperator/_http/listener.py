@@ -16,8 +16,6 @@ from trioperator._concurrency.backoff import Backoff
 from trioperator._http.endpoint import Endpoint, open_sockets
 from trioperator._logs import get_logger
 
-__all__ = ["accept_connections", "limit_connections", "listen", "raise_file_limit"]
-
 # Tasks that accept connections. Each accepts one in a pass of Trio's scheduler, in which every other connection may do
 # something, too: a single one does not keep up with many clients.
 _ACCEPTORS: Final = 16

@@ -12,8 +12,6 @@ from typing import Final
 import httptools
 import msgspec
 
-__all__ = ["HEAD_LIMIT", "Message", "RequestParser"]
-
 #: Bytes of the request line and the headers together, and of trailers; each header counts as 32 bytes more (as in
 #: HTTP/2), so that many small ones do not take much more memory than a few large ones.
 HEAD_LIMIT: Final = 65_536

@@ -35,8 +35,6 @@ from trioperator._http.request_parser import Message as Request
 from trioperator._http.request_parser import RequestParser
 from trioperator._http.tls_connection import TlsConnection
 
-__all__ = ["Connection", "Limits", "Phase"]
-
 # Seconds for receiving a request from its first byte on, and for sending a part of a response.
 _RECEIVING: Final = 10.0
 _SENDING: Final = 10.0

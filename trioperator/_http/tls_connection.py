@@ -17,8 +17,6 @@ from typing import Any, Final
 import trio
 import trio.lowlevel
 
-__all__ = ["TlsConnection", "describe_error", "open_connection"]
-
 _CHUNK: Final = 64 * 1024
 # With TCP keep-alive the kernel detects a dead peer even if no timeout is set: after 60 seconds without an answer to
 # probes or, where the system can do that (the last one is in milliseconds), to what was sent.

@@ -14,16 +14,6 @@ import trio
 
 from trioperator.errors import ConnectionLostError
 
-__all__ = [
-    "MAX_HEAD",
-    "BodyTooLargeError",
-    "Headers",
-    "Response",
-    "Transport",
-    "TransportError",
-    "find_header",
-]
-
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 # Bytes of a response's status line and headers, at most. Go's net/http has the same limit.

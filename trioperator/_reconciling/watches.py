@@ -27,8 +27,6 @@ from trioperator._runtime.watching.view import Reader
 from trioperator.errors import UserCodeError
 from trioperator.settings import OperatorSettings
 
-__all__ = ["RelatedKind", "RelatedWatches", "Triggers", "read_targets"]
-
 _logger = get_logger("trioperator.runtime.reconcile")
 
 

@@ -20,8 +20,6 @@ from trioperator._logs import get_logger
 from trioperator._webhooks.review_decoding import LARGE, TooManyItemsError, decode_review
 from trioperator.errors import ReviewError
 
-__all__ = ["MAX_BODY", "MAX_CONVERSION", "AdmissionApp", "Budget", "Request"]
-
 #: Bytes of a review: as much as an API server accepts in a request.
 MAX_BODY: Final = 3 * 1024 * 1024
 #: Bytes of a conversion, which may be that of many objects.

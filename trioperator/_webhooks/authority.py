@@ -27,8 +27,6 @@ from trioperator._model.resource import Resource
 from trioperator._webhooks.issuing import AUTHORITY_LIFE, Authority, Validity, build_authority, check_authority
 from trioperator.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError, TrioperatorError
 
-__all__ = ["Authorities", "OwnAuthorities", "Phase", "SharedAuthorities", "find_phase", "find_step", "in_thread"]
-
 _SECRETS: Final = Resource("", "v1", "secrets")
 _STEP: Final = datetime.timedelta(days=1)
 # Seconds between reads of the Secret; so often in a step that a replica may miss some.

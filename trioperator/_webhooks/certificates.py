@@ -12,8 +12,6 @@ import trio
 from trioperator._kube.tls_config import open_private_file
 from trioperator.errors import ConfigError
 
-__all__ = ["join_authorities", "make_context", "read_files", "split_bundle"]
-
 _CERTIFICATE: Final = re.compile(b"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 

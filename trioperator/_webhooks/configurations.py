@@ -28,8 +28,6 @@ from trioperator._webhooks.managed import ManagedObjects
 from trioperator._webhooks.other_versions import OtherVersion
 from trioperator.errors import ConflictError, ForbiddenError, NotFoundError, TrioperatorError
 
-__all__ = ["WebhookConfigurations"]
-
 _GROUP: Final = "admissionregistration.k8s.io/v1"
 _KINDS: Final = {
     WebhookType.VALIDATING: "ValidatingWebhookConfiguration",

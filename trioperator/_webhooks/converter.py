@@ -25,8 +25,6 @@ from trioperator._model.patch import Patch
 from trioperator._model.resource import Resource, Selection, select_resources
 from trioperator.errors import UserCodeError
 
-__all__ = ["Converter", "Definitions"]
-
 #: The handlers of conversions by the group and the plural of the objects.
 Definitions = Mapping[tuple[str, str], tuple[ConversionHandler, ...]]
 

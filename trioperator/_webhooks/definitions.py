@@ -15,8 +15,6 @@ from trioperator._model.jsontypes import JsonObject
 from trioperator._webhooks.managed import ManagedObjects
 from trioperator.errors import ApiError, ForbiddenError, NotFoundError, TrioperatorError
 
-__all__ = ["ConversionDefinitions"]
-
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 

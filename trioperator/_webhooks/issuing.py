@@ -12,8 +12,6 @@ import msgspec
 if TYPE_CHECKING:
     from cryptography import x509
 
-__all__ = ["AUTHORITY_LIFE", "Authority", "Validity", "build_authority", "build_certificate", "check_authority"]
-
 AUTHORITY_LIFE: Final = datetime.timedelta(days=365)
 _CERTIFICATE_LIFE: Final = datetime.timedelta(days=90)
 # Certificates are valid a while before they are made: the clocks of others may be behind.

@@ -13,8 +13,6 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator.errors import ApiError, ConnectionLostError
 
-__all__ = ["ManagedObjects"]
-
 _BACKOFF: Final = Backoff(initial=5.0, maximum=300.0)
 
 

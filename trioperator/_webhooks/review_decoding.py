@@ -7,8 +7,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["LARGE", "TooManyItemsError", "decode_review"]
-
 #: Bytes from which on a review is a large one, to be decoded in a thread: smaller ones of the usual kind take 2 ms at
 #: most, and a thread takes 0.15 ms.
 LARGE: Final = 256 * 1024

@@ -36,8 +36,6 @@ from trioperator._webhooks.other_versions import OtherVersion
 from trioperator.errors import AdmissionError, ReviewError, UserCodeError
 from trioperator.settings import AdmissionSettings
 
-__all__ = ["Reviewer"]
-
 # Share of the time of a review after which it is denied: before the API server gives up.
 _ANSWER_SHARE: Final = 0.93
 # Seconds to wait for the first discovery of resource kinds.

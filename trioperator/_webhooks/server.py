@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from trioperator._kube.api_client import ApiClient
 
-__all__ = ["WebhookServer"]
-
 _Files = tuple[bytes | None, ...]
 
 # Seconds in which API servers notice that a configuration has changed, which they do not report.

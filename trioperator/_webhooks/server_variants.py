@@ -13,14 +13,6 @@ from trioperator.errors import ApiError, ConfigError
 if TYPE_CHECKING:
     from trioperator._kube.api_client import ApiClient
 
-__all__ = [
-    "WebhookAutoServer",
-    "WebhookDockerDesktopServer",
-    "WebhookK3dServer",
-    "WebhookMinikubeServer",
-    "recognize_cluster",
-]
-
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class WebhookK3dServer(WebhookServer):

@@ -26,8 +26,6 @@ from trioperator._webhooks.reviewer import Reviewer
 from trioperator.errors import ConfigError
 from trioperator.settings import AdmissionSettings
 
-__all__ = ["Admission", "check_admission"]
-
 # Seconds for clearing the managed configurations when the operator stops.
 _RELEASE_TIMEOUT: Final = 5.0
 # Seconds for which webhooks are served after a stop has begun, where others take over: Services drop pods by then.

@@ -20,8 +20,6 @@ import trio
 from trioperator._model.jsontypes import JsonObject
 from trioperator._webhooks.certificates import split_bundle
 
-__all__ = ["Trust"]
-
 # Seconds for which a CA of others is kept: longer than it takes to replace a pod, or the Secrets in all pods.
 _OVERLAP: Final = 600.0
 # The maximum number of CAs of others that are kept.

@@ -20,8 +20,6 @@ from trioperator.errors import ConfigError
 if TYPE_CHECKING:
     from trioperator._kube.api_client import ApiClient
 
-__all__ = ["WebhookAutoTunnel", "WebhookNgrokTunnel"]
-
 # Seconds for stopping the agent of a tunnel when the operator stops.
 _STOP_TIMEOUT = 5.0
 

@@ -11,8 +11,6 @@ from trioperator._http.asgi import Message, Receive, Send, accept_lifespan, resp
 from trioperator._webhooks.app import AdmissionApp
 from trioperator.errors import ConfigError
 
-__all__ = ["WebhooksApp", "webhooks_app"]
-
 
 def webhooks_app(client_config: WebhookClientConfig) -> WebhooksApp:
     """Return the webhooks of an operator as an ASGI application, for a server or an application of yours, on Trio.

@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias
 
 from trioperator._model.fields import FieldPath
 
-__all__ = ["as_owner", "get", "is_changeable", "make", "put", "resolve_all", "walk"]
-
 # The attribute of each wrapper that holds the mapping.
 _WRAPPED: Final[Mapping[str, str]] = {"kr8s": "raw", "pykube": "obj"}
 

@@ -16,8 +16,6 @@ from trioperator._logs.records import to_text
 from trioperator._model.references import build_object_reference
 from trioperator.helpers import _clients
 
-__all__ = ["event", "exception", "info", "warn"]
-
 KubeObjects: TypeAlias = Any
 Backoffs: TypeAlias = float | Iterable[float] | None
 

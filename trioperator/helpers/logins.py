@@ -26,15 +26,6 @@ from trioperator._logs import Logger
 from trioperator.errors import LoginError
 from trioperator.settings import OperatorSettings
 
-__all__ = [
-    "login_via_async_client",
-    "login_via_client",
-    "login_via_kr8s",
-    "login_via_pykube",
-    "login_with_kubeconfig",
-    "login_with_service_account",
-]
-
 # As in Kopf; kr8s has the same as the other async client.
 _KUBECONFIG: Final = 10
 _SERVICE_ACCOUNT: Final = 20

@@ -30,17 +30,6 @@ from trioperator.errors import ConfigError
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = [
-    "adapt",
-    "capture_exit",
-    "check_installed",
-    "current_loop",
-    "is_in_asyncio",
-    "leaves_asyncio_alone",
-    "load",
-    "open_loop",
-]
-
 _ATTRIBUTE: Final = "__trioperator_on_asyncio__"
 
 

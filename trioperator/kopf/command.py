@@ -16,8 +16,6 @@ from trioperator.kopf.imports import install
 from trioperator.kopf.running import operator
 from trioperator.kopf.settings import OperatorSettings
 
-__all__ = ["controls_for_kopf", "kopf_environment", "main"]
-
 # Names of environment variables that differ: ours of the command, by Kopf's.
 _RENAMED: Final = {"PEERING": "NAME", "CLUSTERWIDE": "ALL_NAMESPACES"}
 # Those that freeze and resume have in common.

@@ -16,8 +16,6 @@ import trio
 
 from trioperator.kopf.bridge import capture_exit, current_loop
 
-__all__ = ["HostLoop", "adapt_flags", "run_as_guest"]
-
 
 class HostLoop:
     """The asyncio loop whose guest Trio is. Functions of Trio that asyncio code starts run in *nursery*."""

@@ -15,8 +15,6 @@ from typing import Final, Self
 from trioperator.kopf.loggers import follow_loggers
 from trioperator.kopf.private_modules import find_module, warn_of_import
 
-__all__ = ["Installation", "install"]
-
 _NAME: Final = "kopf"
 
 

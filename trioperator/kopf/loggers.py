@@ -8,8 +8,6 @@ from typing import Final
 
 from trioperator._handling.handlers.handler import Activity
 
-__all__ = ["follow_loggers"]
-
 # Names below "kopf" and "trioperator" of what is logged in the same words.
 _SHARED: Final = ("", ".objects", ".activities", *(f".activities.{activity}" for activity in Activity))
 

@@ -15,8 +15,6 @@ from trioperator.kopf import running, storages
 from trioperator.kopf.bridge import adapt, current_loop, is_in_asyncio
 from trioperator.kopf.settings import OperatorSettings
 
-__all__ = ["AiohttpSession", "PatchFn", "RawBody", "UserInfo", "execute", "login_via_async_client", "make_modules"]
-
 _VERSION: Final = (1, 45, 2)
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from trioperator._kopf_modules import describe_missing, find_place, has_module, is_package
 
-__all__ = ["find_module", "warn_of_import"]
-
 
 @functools.cache
 def find_module(name: str) -> types.ModuleType:

@@ -19,8 +19,6 @@ from trioperator.kopf.settings import OperatorSettings
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["get_default_lifecycle", "operator", "run", "run_tasks", "run_with_asyncio", "spawn_tasks"]
-
 # Options of Kopf's functions that make no sense here.
 _FOREIGN = ("vault", "indexers", "insights", "memories", "_command")
 

@@ -11,18 +11,6 @@ import trio
 import trioperator
 from trioperator.kopf.bridge import current_loop, is_in_asyncio
 
-__all__ = [
-    "NAMES",
-    "WebhookAutoServer",
-    "WebhookAutoTunnel",
-    "WebhookDockerDesktopServer",
-    "WebhookK3dServer",
-    "WebhookMinikubeServer",
-    "WebhookNgrokTunnel",
-    "WebhookServer",
-    "adapt_server",
-]
-
 #: The servers that operators can derive theirs from, or call.
 NAMES: Final = frozenset(
     {

@@ -26,8 +26,6 @@ from trioperator.settings.rules import (
 )
 from trioperator.settings.rules import FINALIZER as FINALIZER_RULE
 
-__all__ = ["OperatorSettings"]
-
 _logger: Final = get_logger("trioperator.kopf")
 _NO_BATCHING: Final = "Write settings.queueing in place of settings.batching, its old name."
 

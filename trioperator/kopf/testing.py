@@ -12,8 +12,6 @@ from trioperator.kopf.command import controls_for_kopf, kopf_environment
 from trioperator.kopf.imports import install
 from trioperator.kopf.running import run_with_asyncio
 
-__all__ = ["KopfRunner"]
-
 
 class KopfRunner(testing.KopfRunner):
     """Run Kopf's command in a thread while the block goes on; see ``trioperator.testing.KopfRunner``.

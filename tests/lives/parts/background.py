@@ -14,8 +14,6 @@ from trioperator._concurrency.clock import wall_now
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
-__all__ = ["Background"]
-
 # Seconds between the calls by the clock, and how late they may be.
 _PERIOD, _LATE = 600.0, 70.0
 

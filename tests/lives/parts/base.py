@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tests.lives.life import Life
     from tests.lives.operators import Operator
 
-__all__ = ["Deeds", "Part"]
-
 #: Deeds with their arguments, to choose from.
 Deeds: TypeAlias = list[tuple[str, tuple[Any, ...]]]
 

@@ -13,8 +13,6 @@ from tests.lives.parts.base import Part
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
-__all__ = ["Changes"]
-
 on = trioperator.on
 
 

@@ -15,8 +15,6 @@ from trioperator.testing.plans import RequestInfo
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
-__all__ = ["Children"]
-
 on = trioperator.on
 # Results of handlers that are no children, by their names in the spec.
 _GARBLED: dict[str, Any] = {

@@ -12,8 +12,6 @@ from tests.lives.world import configmap, manifest
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
-__all__ = ["Places"]
-
 on = trioperator.on
 NAMESPACES = ("team-a", "team-b")
 

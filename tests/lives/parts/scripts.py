@@ -16,8 +16,6 @@ from trioperator.errors import TrioperatorError
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
-__all__ = ["Scripts"]
-
 _ERRORS = (TrioperatorError, TimeoutError)
 
 

@@ -13,8 +13,6 @@ from trioperator.errors import ConflictError
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
-__all__ = ["Tasks"]
-
 on = trioperator.on
 
 

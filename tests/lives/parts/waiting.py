@@ -12,8 +12,6 @@ from tests.lives.world import configmap
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
-__all__ = ["Waiting"]
-
 on = trioperator.on
 
 

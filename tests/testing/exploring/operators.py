@@ -11,8 +11,6 @@ from trioperator.testing.exploring.app import FilesApp
 from trioperator.testing.exploring.checks import make_players
 from trioperator.testing.exploring.plays import Player
 
-__all__ = ["CRD", "GOOD", "make_crd", "make_player", "write_crd"]
-
 
 def make_crd(**properties: Any) -> dict[str, Any]:
     """Return the definition of WebApps whose spec has these properties."""

@@ -18,8 +18,6 @@ from urllib.parse import urlsplit
 
 import trio
 
-__all__ = ["SESSION_SECONDS", "Access", "is_loopback", "is_same_origin"]
-
 #: Seconds after which a browser has to send the token again.
 SESSION_SECONDS: Final = 12 * 3600
 # Sessions at a time; the oldest one gives way.

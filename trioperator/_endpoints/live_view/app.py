@@ -18,8 +18,6 @@ from trioperator.errors import ConfigError
 if TYPE_CHECKING:
     from trioperator._endpoints.live_view.site import Site
 
-__all__ = ["LiveViewApp", "live_view_app"]
-
 # Bytes of a path and a query. Longer ones are of no page.
 _MAX_TARGET: Final = 4096
 _PLAIN: Final = [(b"content-type", b"text/plain; charset=utf-8")]

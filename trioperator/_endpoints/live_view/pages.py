@@ -16,8 +16,6 @@ from trioperator._telemetry.failures import Failure
 from trioperator._telemetry.objects import STATES, ObjectFilter, describe_object, find_object, find_objects
 from trioperator._telemetry.snapshot import Tasks, describe_queue, describe_state, describe_watches
 
-__all__ = ["PAGES", "ROWS", "Links", "Page", "Paging", "Query", "describe_page"]
-
 T = TypeVar("T")
 
 #: Rows of a table on a page.

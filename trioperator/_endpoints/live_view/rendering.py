@@ -13,8 +13,6 @@ import jinja2
 
 from trioperator._endpoints.live_view.pages import PAGES, Links
 
-__all__ = ["ASSETS", "Renderer"]
-
 _FOLDER: Final = pathlib.Path(str(importlib.resources.files(__package__)))
 #: Files that pages load, with their types.
 ASSETS: Final[Mapping[str, tuple[bytes, str]]] = {

@@ -15,8 +15,6 @@ from trioperator._http.server import Limits, serve_app
 from trioperator._logs import get_logger
 from trioperator.errors import ConfigError
 
-__all__ = ["parse_loopback", "serve_live_view"]
-
 # A stream says nothing while nothing happens.
 _LIMITS: Final = Limits(answering=math.inf)
 

@@ -7,8 +7,6 @@ import trio
 from trioperator._telemetry.changes import Changes
 from trioperator._telemetry.inspector import Inspector
 
-__all__ = ["ShownOperator"]
-
 
 class ShownOperator:
     """An operator that the live view shows: its parts, the task below which all of its tasks are, and its changes."""

@@ -19,8 +19,6 @@ from quart.wrappers.response import ResponseBody
 from trioperator._concurrency.pulse import Pulse
 from trioperator._endpoints.live_view.shown import ShownOperator
 
-__all__ = ["MAX_STREAMS", "Stream", "Streams"]
-
 #: Streams of one live view at a time.
 MAX_STREAMS: Final = 16
 # Minimum seconds between two states; this multiple of the time of rendering, if that is longer.

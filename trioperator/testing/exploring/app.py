@@ -12,8 +12,6 @@ from trioperator.cli.loading import load_all
 from trioperator.cli.project import find_roots, is_in_project
 from trioperator.cli.project_metrics import ProjectMetrics
 
-__all__ = ["App", "FilesApp", "RegistryApp"]
-
 
 class App:
     """Where the handlers of an operator come from."""

@@ -18,9 +18,6 @@ from trioperator.testing.exploring.plays import Player
 from trioperator.testing.exploring.subjects import State, World, find_subjects
 from trioperator.testing.exploring.worlds import StatusRule
 
-__all__ = ["check_names", "check_states", "make_players", "raise_findings"]
-
-
 # Seconds for the perturbations of one sequence.
 _PATIENCE: Final = 600.0
 

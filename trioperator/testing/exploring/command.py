@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trioperator.testing.exploring.plays import Player
     from trioperator.testing.exploring.reports import Inputs, Report
 
-__all__ = ["explore"]
-
 
 class OutputFormat(enum.StrEnum):
     """Formats of the report."""

@@ -18,8 +18,6 @@ from trioperator.testing.exploring.snapshots import ABSENT, Mask, Snapshot, comp
 from trioperator.testing.exploring.steps import Play
 from trioperator.testing.exploring.subjects import State
 
-__all__ = ["Budget", "Explorer", "SubjectReport", "evaluate"]
-
 # Evaluations by which a finding is shrunk, and states after which a field without effect is reported.
 _SHRINKING: Final = 60
 _MANY_STATES: Final = 50

@@ -8,8 +8,6 @@ from typing import Any, Final
 from trioperator.apiserver import Cluster
 from trioperator.testing.exploring.snapshots import list_written
 
-__all__ = ["History", "find_lies", "find_outdated"]
-
 _CLAIMS: Final = frozenset({"Ready", "Available"})
 _WORKLOADS: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"})
 

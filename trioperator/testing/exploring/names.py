@@ -9,8 +9,6 @@ from typing import Any, Final, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-__all__ = ["find_strategy", "register", "unregister_all"]
-
 
 class _Rule(NamedTuple):
     """Values of fields with such names, of a type of schemas."""

@@ -26,8 +26,6 @@ from trioperator.testing.exploring.steps import Play, Step
 from trioperator.testing.exploring.subjects import State
 from trioperator.testing.records import Call
 
-__all__ = ["ORACLES", "Finding", "judge_alone", "judge_step"]
-
 #: The names of all oracles, with what they find.
 ORACLES: Final = {
     "path": "the way to a state decides how it ends",

@@ -17,8 +17,6 @@ from trioperator.cli.project import is_library
 from trioperator.errors import ConfigError
 from trioperator.testing.rights import handler_at_work
 
-__all__ = ["Deadline", "OutsideCallError", "describe_path", "find_place", "refuse_outside_calls"]
-
 _RUN: Final = "trio._core._run"  # the module of the functions that run tasks
 # Audit events of CPython, and how to say what happens.
 _EVENTS: Final = {

@@ -9,8 +9,6 @@ from typing import Final
 from trioperator.testing.faults import Fault
 from trioperator.testing.plans import FaultPlan
 
-__all__ = ["FAULTS", "NONE", "Perturbation", "iterate_perturbations", "make_plan"]
-
 #: The names of all faults, with what it means if they lead to another end.
 FAULTS: Final = {
     "crash": "A crash of the operator leads to another end.",

@@ -27,8 +27,6 @@ from trioperator.testing.exploring.subjects import State, Subject, World
 from trioperator.testing.exploring.troubles import Trouble
 from trioperator.testing.operator_runner import open_unchecked_runner
 
-__all__ = ["Player"]
-
 _HOUR: Final = 3600.0
 # Real seconds of a play, after which it hangs.
 _PATIENCE: Final = 30.0

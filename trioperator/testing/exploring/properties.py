@@ -19,8 +19,6 @@ from trioperator.testing.exploring.plays import Player
 from trioperator.testing.exploring.sequences import state_strategy
 from trioperator.testing.exploring.subjects import State
 
-__all__ = ["StatesPlay", "explores"]
-
 _EXAMPLES: Final = 20
 _PHASES: Final = tuple(phase for phase in hypothesis.Phase if phase is not hypothesis.Phase.explain)  # of lines of ours
 

@@ -15,8 +15,6 @@ import msgspec
 from trioperator.testing.exploring.explorer import SubjectReport
 from trioperator.testing.exploring.oracles import Finding
 
-__all__ = ["Inputs", "Report", "render_json", "render_text", "write_tests"]
-
 _PAGE: Final = "docs/exploring.md"
 
 

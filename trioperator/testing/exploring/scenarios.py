@@ -23,8 +23,6 @@ from trioperator.testing.exploring.troubles import Crash
 from trioperator.testing.operator_runner import OperatorRunner, open_runner
 from trioperator.testing.transport import FaultyTransport
 
-__all__ = ["explore"]
-
 #: What a test would do, with an operator that is not started yet.
 Scenario: TypeAlias = Callable[[Cluster, OperatorRunner], Awaitable[object]]
 

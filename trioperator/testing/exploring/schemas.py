@@ -13,8 +13,6 @@ from hypothesis.strategies import SearchStrategy
 
 from trioperator.testing.exploring.names import find_strategy
 
-__all__ = ["from_examples", "from_schema"]
-
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _MAX_ITEMS: Final = 3

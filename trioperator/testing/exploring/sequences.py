@@ -14,8 +14,6 @@ from hypothesis.strategies import SearchStrategy
 from trioperator.testing.exploring.schemas import from_examples, from_schema
 from trioperator.testing.exploring.subjects import State, Subject
 
-__all__ = ["Path", "draw_sequences", "iterate_paths", "state_strategy", "with_value", "without"]
-
 Path: TypeAlias = tuple[str, ...]
 
 _POOL: Final = 150  # states, from which values are taken

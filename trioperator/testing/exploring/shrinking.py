@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 from trioperator.testing.exploring.sequences import iterate_paths, with_value, without
 from trioperator.testing.exploring.subjects import State
 
-__all__ = ["shrink"]
-
 Sequence_: TypeAlias = Sequence[State]
 
 

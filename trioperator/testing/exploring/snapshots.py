@@ -11,8 +11,6 @@ import msgspec
 
 from trioperator.apiserver import Cluster
 
-__all__ = ["ABSENT", "Difference", "Mask", "Snapshot", "compare", "list_written", "take_snapshot"]
-
 #: Objects by "Kind namespace/name", without what is never the same.
 Snapshot: TypeAlias = Mapping[str, Mapping[str, Any]]
 #: A kind, and the path of a field in its objects; indices of lists do not count.

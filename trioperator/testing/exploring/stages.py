@@ -28,8 +28,6 @@ from trioperator.testing.plans import FaultPlan
 from trioperator.testing.records import Call
 from trioperator.testing.transport import FaultyTransport
 
-__all__ = ["Stage"]
-
 # Virtual seconds without any change after which a step has come to rest, and those that it may take.
 _CALM: Final = 90.0
 _LIMIT: Final = 900.0

@@ -10,8 +10,6 @@ from trioperator.testing.exploring.snapshots import Snapshot
 from trioperator.testing.exploring.subjects import State
 from trioperator.testing.records import Call, LogLine, Write
 
-__all__ = ["Play", "Step"]
-
 
 @dataclasses.dataclass(kw_only=True)
 class Step:

@@ -18,8 +18,6 @@ from trioperator.errors import ApiError, ConfigError
 from trioperator.settings import OperatorSettings
 from trioperator.testing.exploring.worlds import StatusRule
 
-__all__ = ["State", "Subject", "World", "find_subjects"]
-
 #: The fields of an object besides its kind, its metadata and its status, such as ``{"spec": {...}}``.
 State: TypeAlias = Mapping[str, Any]
 

@@ -15,8 +15,6 @@ from trioperator.testing.exploring.stages import Send, Stage
 from trioperator.testing.exploring.steps import Step
 from trioperator.testing.exploring.subjects import State
 
-__all__ = ["Crash", "Trouble"]
-
 # Seconds until all late events of a change have come: each of them waits for the one before.
 _LATENESS: Final = 900.0
 _LABEL: Final = "explored-by"

@@ -10,8 +10,6 @@ from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError, NotFoundError
 
-__all__ = ["StatusRule", "scale_targets", "set_statuses"]
-
 _AUTOSCALERS = "horizontalpodautoscalers.autoscaling"
 
 

@@ -14,8 +14,6 @@ from ..certificate_requests import CERTIFICATE_REQUESTS, check_conditions
 from . import configuration, networking, pods, workloads
 from .changes import CHANGES, check_changed_addresses
 
-__all__ = ["check_builtin"]
-
 Object = Mapping[str, Any]
 
 _CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[StatusCause]]]] = {
