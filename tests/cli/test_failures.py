@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from trioperator._logs import get_logger
-from trioperator.cli.failures import FAILURE, INTERRUPTED, USAGE_ERROR, report_failure
+from trioperator._supervisor.signals import INTERRUPTED
+from trioperator.cli.failures import FAILURE, USAGE_ERROR, report_failure
 from trioperator.cli.loading import LoadingError
 from trioperator.errors import ActivityError, ApiError, ConfigError, LoginError
 

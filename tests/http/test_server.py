@@ -24,7 +24,8 @@ from trio.testing import MockClock
 from tests.http.attacks import ATTACKS, CONNECT_H2, mutate
 from trioperator._http import server, server_connection
 from trioperator._http.endpoint import Endpoint, parse_endpoint
-from trioperator._http.server import Limits, serve_app
+from trioperator._http.server import serve_app
+from trioperator._http.server_connection import Limits
 from trioperator.errors import ConfigError
 
 ANYWHERE = parse_endpoint("http://127.0.0.1:0/")

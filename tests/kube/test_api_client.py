@@ -18,8 +18,9 @@ from trio.testing import MockClock
 
 from tests.kube.conftest import ANSWER, Answer, Memory, Serve, Server, Talk, answer_all, client_of, ok, status, tunnel
 from trioperator._http.transport import BodyTooLargeError
-from trioperator._kube.api_client import JSON_PATCH, ApiClient, open_client
+from trioperator._kube.api_client import ApiClient, open_client
 from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.retry import JSON_PATCH
 from trioperator._version import __version__
 from trioperator.apiserver import Cluster
 from trioperator.errors import (

@@ -24,8 +24,9 @@ from trioperator._handling.handlers.handler import ResourceHandler
 from trioperator._kube.api_client import open_client
 from trioperator._kube.discovery import discover
 from trioperator._model.resource import EVERYTHING, Resource
+from trioperator._model.rights import Rule
 from trioperator._runtime.watching.scope import Scope
-from trioperator._tooling.permissions import Permissions, Requirements, Rule, list_permissions, make_roles
+from trioperator._tooling.permissions import Permissions, Requirements, list_permissions, make_roles
 from trioperator.apiserver import Cluster, User
 from trioperator.errors import ConfigError, UserCodeError
 from trioperator.testing import Fault, FaultPlan, FaultyTransport

@@ -25,8 +25,6 @@ from trioperator._http.server_connection import Connection, Limits, Phase
 from trioperator._http.tls_connection import TlsConnection
 from trioperator._logs import get_logger
 
-__all__ = ["Limits", "serve_app"]
-
 # Seconds for a TLS handshake.
 _HANDSHAKE: Final = 10.0
 # Handshakes at a time: beyond that, the one that takes longest has failed.

@@ -25,10 +25,9 @@ from trioperator._kube.credential_store import CredentialStore, Login, login_in_
 from trioperator._kube.credentials import Credentials
 from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator._kube.error_response import parse_error_response
-from trioperator._kube.objects import BrokenObject, Page, parse_deep_page, parse_page
+from trioperator._kube.objects import Page, parse_deep_page, parse_page
 from trioperator._kube.outage import Outage
 from trioperator._kube.retry import (
-    JSON_PATCH,
     adjust_delay,
     is_repeatable,
     is_retryable,
@@ -43,8 +42,6 @@ from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
     import httpx
-
-__all__ = ["JSON_PATCH", "MERGE_PATCH", "ApiClient", "BrokenObject", "Forms", "Page", "Params", "log_in", "open_client"]
 
 _logger = get_logger("trioperator.kube.client")
 

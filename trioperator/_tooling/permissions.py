@@ -26,11 +26,9 @@ from trioperator._handling.handlers.handler import (
 from trioperator._handling.reviews.admission import AdmissionHandler
 from trioperator._handling.reviews.conversion import ConversionHandler
 from trioperator._model.resource import EVERYTHING, Resource, Selector, select_resources
-from trioperator._model.rights import VERBS, Rule, describe_unknown_kind, find_kind, parse_rule
+from trioperator._model.rights import VERBS, Rule, describe_unknown_kind, find_kind
 from trioperator._runtime.watching.scope import Scope
 from trioperator.errors import ConfigError
-
-__all__ = ["Permissions", "Requirements", "Rule", "list_permissions", "make_roles", "parse_rule"]
 
 _API: Final = "rbac.authorization.k8s.io"
 _VERBS: Final = ("get", "list", "watch", "create", "update", "patch")

@@ -164,7 +164,8 @@ class WebhookServer:
         self, fn: WebhookFn, endpoint: Endpoint, *, sockets: list[socket.socket], tls: _TlsFiles | None
     ) -> None:
         """Serve reviews until the CA has changed, if the new one is to be yielded."""
-        from trioperator._http.server import Limits, serve_app  # saves loading a web server without webhooks
+        from trioperator._http.server import serve_app
+        from trioperator._http.server_connection import Limits
         from trioperator._webhooks.app import AdmissionApp
 
         app = AdmissionApp(fn, self.path or "")

@@ -9,8 +9,6 @@ from trioperator._logs import Logger
 from trioperator._supervisor.signals import INTERRUPTED
 from trioperator.errors import ConfigError, TrioperatorError
 
-__all__ = ["FAILURE", "INTERRUPTED", "SUCCESS", "USAGE_ERROR", "report_failure"]
-
 SUCCESS: Final = 0
 #: The command could not start, or failed later.
 FAILURE: Final = 1

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from trioperator._model.resource import Resource
-    from trioperator._tooling.permissions import Requirements, Rule
+    from trioperator._model.rights import Rule
+    from trioperator._tooling.permissions import Requirements
 
 # The peering object of operators that name none.
 _DEFAULT_PEERING: Final = "default"
@@ -189,7 +190,7 @@ def rbac(
 
 def parse_rules(texts: Sequence[str]) -> tuple[Rule, ...]:
     """Parse the values of ``--rule``. Raises BadParameter."""
-    from trioperator._tooling.permissions import parse_rule
+    from trioperator._model.rights import parse_rule
 
     try:
         return tuple(rule for text in texts for rule in parse_rule(text))

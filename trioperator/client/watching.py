@@ -11,9 +11,9 @@ import msgspec
 import trio
 
 from trioperator._concurrency.backoff import Backoff
-from trioperator._kube.api_client import Page, Params
+from trioperator._kube.api_client import Params
 from trioperator._kube.error_response import is_version_too_large
-from trioperator._kube.objects import RawObject
+from trioperator._kube.objects import Page, RawObject
 from trioperator._kube.retry import adjust_delay, iterate_backoffs
 from trioperator._kube.watch import RawWatchEvent, Watch, open_watch
 from trioperator._model.jsontypes import JsonObject

@@ -14,11 +14,11 @@ from trioperator.apiserver.bodies.decoding import (
     WriteOptions,
     decode_body,
     decode_configuration,
-    decode_json,
     decode_object,
     decode_patch,
     read_write_options,
 )
+from trioperator.apiserver.model.json_text import decode_json
 from trioperator.apiserver.model.kinds import Catalog, Kind
 from trioperator.apiserver.model.messages import Request
 from trioperator.errors import ApiError

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioperator.apiserver.custom import cel_functions as k8s
+from trioperator.apiserver.custom.patterns import find_all
 
 NUMBERS = st.integers(-(10**12), 10**12)
 PARTS = st.integers(0, 10**6)
@@ -166,7 +167,7 @@ def test_addresses_are_classified(text: str, expected: set[str]) -> None:
     ("limit", "expected"), [(-1, ["1", "22", "3"]), (0, []), (2, ["1", "22"]), (9, ["1", "22", "3"])]
 )
 def test_matches_are_found_up_to_the_limit(limit: int, expected: list[str]) -> None:
-    assert k8s.find_all("a1b22c3", "[0-9]+", limit) == expected
+    assert find_all("a1b22c3", "[0-9]+", limit) == expected
     assert k8s.find("a1b22c3", "[0-9]{2}") == "22"
     assert k8s.find("abc", "[0-9]") == ""
 

@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator.apiserver.model.scalars import (
-    canonical_bytes,
-    canonical_micro_time,
-    canonical_time,
-    quantity_value,
-)
+from trioperator._model.quantities import quantity_value
+from trioperator.apiserver.model.scalars import canonical_bytes, canonical_micro_time, canonical_time
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import trioperator
 from tests.endpoints.live_view.conftest import Showing
 from tests.runtime.conftest import Bench, settle, widget
 from trioperator._endpoints.live_view import streaming
+from trioperator._endpoints.live_view.pages import describe_page
 
 on = trioperator.on
 
@@ -91,17 +92,20 @@ async def test_an_idle_operator_is_looked_at_four_times_a_minute(
             assert len(stream.states) == 11
 
 
-async def test_nothing_is_rendered_for_nobody(bench: Bench, showing: Showing, monkeypatch: Any) -> None:
-    from trioperator._endpoints.live_view import site
-
+def record_pages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which the name of each page is added that is rendered."""
     rendered: list[str] = []
-    original = site.describe_page
 
-    def describe_page(name: str, *args: Any) -> Any:
+    def record(name: str, *args: Any) -> Any:
         rendered.append(name)
-        return original(name, *args)
+        return describe_page(name, *args)
 
-    monkeypatch.setattr(site, "describe_page", describe_page)
+    monkeypatch.setattr("trioperator._endpoints.live_view.site.describe_page", record)
+    return rendered
+
+
+async def test_nothing_is_rendered_for_nobody(bench: Bench, showing: Showing, monkeypatch: Any) -> None:
+    rendered = record_pages(monkeypatch)
     add_handler(bench)
     async with showing() as client:
         async with client.stream("/kinds") as stream:
@@ -117,16 +121,7 @@ async def test_nothing_is_rendered_for_nobody(bench: Bench, showing: Showing, mo
 async def test_a_slow_reader_gets_the_newest_state_and_keeps_none(
     bench: Bench, showing: Showing, autojump_clock: MockClock, monkeypatch: Any
 ) -> None:
-    from trioperator._endpoints.live_view import site
-
-    rendered: list[str] = []
-    original = site.describe_page
-
-    def describe_page(name: str, *args: Any) -> Any:
-        rendered.append(name)
-        return original(name, *args)
-
-    monkeypatch.setattr(site, "describe_page", describe_page)
+    rendered = record_pages(monkeypatch)
     add_handler(bench)
     async with showing() as client:
         await settle(5)

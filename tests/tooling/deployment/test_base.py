@@ -9,9 +9,10 @@ import pytest
 import trioperator
 from tests.runtime.conftest import CRD
 from trioperator._model.resource import Resource
+from trioperator._model.rights import Rule
 from trioperator._tooling.deployment.base import FILES, KUSTOMIZATION, OperatorParts, make_base
 from trioperator._tooling.deployment.options import DeploymentOptions
-from trioperator._tooling.permissions import Permissions, Rule
+from trioperator._tooling.permissions import Permissions
 
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget", "widget", namespaced=True)
 RULES = (Rule("example.com", "widgets", frozenset({"list", "watch"})),)

@@ -11,10 +11,11 @@ import pytest
 import trioperator
 from tests.runtime.conftest import CRD
 from trioperator._model.resource import Resource
+from trioperator._model.rights import Rule
 from trioperator._tooling.deployment.base import OperatorParts
 from trioperator._tooling.deployment.bundle import BundleOptions, make_annotations, make_bundle, make_dockerfile
 from trioperator._tooling.deployment.options import DeploymentOptions
-from trioperator._tooling.permissions import Permissions, Rule
+from trioperator._tooling.permissions import Permissions
 from trioperator.errors import ConfigError
 
 OPTIONS = DeploymentOptions(name="it", namespace="it", image="registry.example.com/it:1", files=("app.py",))

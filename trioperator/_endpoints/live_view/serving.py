@@ -11,7 +11,8 @@ import trio
 from trioperator._endpoints.live_view.access import is_loopback
 from trioperator._endpoints.live_view.app import LiveViewApp
 from trioperator._http.endpoint import Endpoint, parse_endpoint
-from trioperator._http.server import Limits, serve_app
+from trioperator._http.server import serve_app
+from trioperator._http.server_connection import Limits
 from trioperator._logs import get_logger
 from trioperator.errors import ConfigError
 

@@ -22,8 +22,6 @@ from trioperator._endpoints.live_view.streaming import Stream, Streams
 from trioperator._logs import get_logger
 from trioperator._telemetry.snapshot import take_snapshot
 
-__all__ = ["Site", "describe_page"]
-
 _NAME: Final = "trioperator.endpoints.live_view"
 # Bytes of a body, and seconds for receiving it: forms have a token or a uid.
 _MAX_BODY: Final = 8192

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from trioperator._http.transport import BodyTooLargeError
-from trioperator._kube.api_client import ApiClient, Page
+from trioperator._kube.api_client import ApiClient
+from trioperator._kube.objects import Page
 from trioperator.settings import OperatorSettings
 
 #: Bytes of a page, at most; a page of a single object may be as large as any response.

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple, Protocol
 import trio
 
 from trioperator._concurrency.core_tasks import keep
-from trioperator._kube.api_client import ApiClient, Page
+from trioperator._kube.api_client import ApiClient
 from trioperator._kube.error_response import is_version_too_large
-from trioperator._kube.objects import BrokenObject, RawObject
+from trioperator._kube.objects import BrokenObject, Page, RawObject
 from trioperator._kube.watch import RawWatchEvent, ends_initial_events, longest_watch, open_watch
 from trioperator._logs import get_logger
 from trioperator._model.shard_ranges import ShardRanges

@@ -27,16 +27,6 @@ from . import patching
 from .duplicates import duplicate_fields
 from .yaml import YamlError, load_yaml
 
-__all__ = [
-    "WriteOptions",
-    "decode_body",
-    "decode_configuration",
-    "decode_json",
-    "decode_object",
-    "decode_patch",
-    "read_write_options",
-]
-
 _MANAGER_LIMIT: Final = 128  # bytes
 _UNKNOWN_LIMIT: Final = 100  # as on the real server
 _SUMMARY_SIZE: Final = 30  # bytes of a body that cannot be decoded

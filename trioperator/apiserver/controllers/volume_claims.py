@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from ..model.scalars import quantity_value
+from trioperator._model.quantities import quantity_value
+
 from .client import Object, Resource
 from .controller import Controller
 

@@ -14,34 +14,9 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from ..model.scalars import quantity_value
-from .patterns import find_all
+from trioperator._model.quantities import quantity_value
 
-__all__ = [
-    "CIDR",
-    "IP",
-    "QUANTITY",
-    "SEMVER",
-    "URL",
-    "add",
-    "as_integer",
-    "compare",
-    "contains_address",
-    "contains_network",
-    "find",
-    "find_all",
-    "is_sorted",
-    "is_valid",
-    "networks_of",
-    "parse_address",
-    "parse_network",
-    "parse_quantity",
-    "parse_semver",
-    "parse_url",
-    "semver_part",
-    "sign",
-    "url_part",
-]
+from .patterns import find_all
 
 Opaque = Mapping[str, str]
 

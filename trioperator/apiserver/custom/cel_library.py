@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from . import cel_functions as k8s
 from .cel_limits import OVERLOADS
+from .patterns import find_all
 
 _SEMVER_PARTS: Final = ("major", "minor", "patch")
 _URL_PARTS: Final = ("getScheme", "getHost", "getHostname", "getPort", "getEscapedPath")
@@ -71,8 +72,8 @@ def _members(types: Any) -> Iterator[_Overload]:
     string, integer, boolean, opaque = types.STRING, types.INT, types.BOOL, types.Map(types.DYN, types.DYN)
     items = types.List(types.DYN)
     yield "find", string, [string, string], k8s.find
-    yield "findAll", items, [string, string], k8s.find_all
-    yield "findAll", items, [string, string, integer], k8s.find_all
+    yield "findAll", items, [string, string], find_all
+    yield "findAll", items, [string, string, integer], find_all
     yield "isSorted", boolean, [items], k8s.is_sorted
     for name, function in (("sum", sum), ("min", min), ("max", max)):
         yield name, types.DYN, [items], function

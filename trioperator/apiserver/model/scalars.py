@@ -11,10 +11,6 @@ import functools
 import re
 from typing import Final
 
-from trioperator._model.quantities import canonical_quantity, quantity_value
-
-__all__ = ["canonical_bytes", "canonical_micro_time", "canonical_quantity", "canonical_time", "quantity_value"]
-
 # -- times ---------------------------------------------------------------------------------------------------------
 
 _DATE: Final = (("2006", r"\d{4}"), ("-", "-"), ("01", r"\d\d"), ("-", "-"), ("02", r"\d\d"), ("T", "T"))

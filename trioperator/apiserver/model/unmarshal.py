@@ -13,6 +13,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from trioperator._model.quantities import canonical_quantity
+
 from .defaults import fill_defaults
 from .kind_schemas import (
     OBJECT_META,
@@ -24,7 +26,7 @@ from .kind_schemas import (
 )
 from .kinds import Kind
 from .quoting import json_name
-from .scalars import canonical_bytes, canonical_micro_time, canonical_quantity, canonical_time
+from .scalars import canonical_bytes, canonical_micro_time, canonical_time
 
 
 class UnmarshalError(Exception):

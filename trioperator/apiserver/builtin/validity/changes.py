@@ -10,9 +10,11 @@ import decimal
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from trioperator._model.quantities import quantity_value
+
 from ...model.status_causes import StatusCause, invalid_value
 from ..certificate_requests import CERTIFICATE_REQUESTS, check_change
-from .common import forbidden_field, items, quantity_value
+from .common import forbidden_field, items
 
 Object = Mapping[str, Any]
 Check = Callable[[Object, Object], Iterable[StatusCause]]

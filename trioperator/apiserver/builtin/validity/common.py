@@ -7,21 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ...model.metadata import check_key, label_problem
-from ...model.scalars import quantity_value
 from ...model.status_causes import StatusCause, invalid_value, required, unsupported
-
-__all__ = [
-    "check_choice",
-    "check_label_selector",
-    "check_not_negative",
-    "check_port_name",
-    "check_port_number",
-    "duplicate",
-    "forbidden_field",
-    "items",
-    "named",
-    "quantity_value",
-]
 
 Object = Mapping[str, Any]
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from trioperator._model.quantities import quantity_value
+
 from ...model.finalizers import is_standard_finalizer
 from ...model.metadata import check_key
 from ...model.status_causes import StatusCause, invalid_value, required, unsupported
-from .common import quantity_value
 
 Object = Mapping[str, Any]
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from trioperator._model.quantities import quantity_value
+
 from ...model.metadata import check_key, subdomain_problem
 from ...model.status_causes import StatusCause, invalid_value, required
 from .common import (
@@ -18,7 +20,6 @@ from .common import (
     forbidden_field,
     items,
     named,
-    quantity_value,
 )
 
 Object = Mapping[str, Any]
