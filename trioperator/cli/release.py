@@ -205,7 +205,7 @@ async def _uninstall(installation: Installation, client: Client, *, dry_run: boo
 def _confirm() -> bool:
     """Ask whether to go on. It blocks the event loop, in which nothing else runs; without an answer, it is no."""
     try:
-        return typer.confirm("Go on?")
+        return typer.confirm("Continue?")
     except typer.Abort:
         typer.echo("Pass --yes to go on without being asked.", err=True)
         return False
