@@ -99,6 +99,19 @@ class TestCreating:
         assert answer.code == 500
         assert answer.message == "resourceVersion should not be set on objects to be created"
 
+    async def test_a_resource_version_matters_only_when_the_object_is_stored(self, target: Target) -> None:
+        obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "1"}}
+        answer = await target.request("POST", target.path("configmaps"), obj, dryRun="All")
+        assert (answer.code, answer.content["metadata"].get("resourceVersion")) == (201, "1")
+        answer = await target.create("configmaps", "a", meta={"resourceVersion": "1"}, data={"a b": ""})
+        assert (answer.code, answer.reason) == (422, "Invalid")
+
+    async def test_what_is_applied_is_created_whatever_its_resource_version(self, target: Target) -> None:
+        obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "1"}}
+        path = target.path("configmaps", "a")
+        answer = await target.request("PATCH", path, obj, "application/apply-patch+yaml", fieldManager="m")
+        assert answer.code == 201
+
     async def test_status_is_dropped_where_it_is_a_subresource(self, target: Target) -> None:
         assert "status" not in (await target.create("shapes", "a", status={"x": 1})).content
         assert (await target.create("frees", "a", status={"x": 1})).content["status"] == {"x": 1}

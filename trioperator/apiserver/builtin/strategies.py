@@ -59,7 +59,7 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
 def prepare_create(kind: Kind, obj: dict[str, Any]) -> None:
     """Set the server-set fields of a new object, in place; it is in the stored form and has a uid."""
     meta = obj["metadata"]
-    for field in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
         meta.pop(field, None)
     if kind.has_generation:
         meta["generation"] = 1

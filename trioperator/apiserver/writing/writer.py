@@ -105,8 +105,6 @@ class Writer:
         obj = decode_object(kind, sent, options)
         match_namespace(kind, obj["metadata"], namespace)
         self._check_namespace(kind, namespace, obj["metadata"])
-        if "resourceVersion" in obj["metadata"]:
-            raise ApiError.of("resourceVersion should not be set on objects to be created", status=500)
         self.field_manager.created(kind, obj, options)
         return await self._store_new(kind, namespace, obj, options)
 
@@ -133,6 +131,8 @@ class Writer:
         to_store = await self._converter.store(kind, obj)
         self._check_namespace(kind, namespace, meta)  # the namespace may be gone after webhook calls
         key = kind.key(namespace, name)
+        if "resourceVersion" in meta and not options.dry_run:  # noticed when it is stored
+            raise ApiError.of("resourceVersion should not be set on objects to be created", status=500)
         if (found := self._state.table(kind).objects.get(key)) is not None:
             raise already_exists(kind, name, is_terminating="deletionTimestamp" in found.obj["metadata"])
         if options.dry_run:
@@ -178,7 +178,7 @@ class Writer:
         if kind.creates_on_update and not subresource and key not in self._state.table(kind).objects:
             if uid := new["metadata"].get("uid"):
                 raise conflict(kind, name, uid_mismatch_text(kind, Stored(key, {"metadata": {"uid": ""}}, 0), uid))
-            obj = {**new, "metadata": {k: v for k, v in new["metadata"].items() if k != "resourceVersion"}}
+            obj = {**new, "metadata": dict(new["metadata"])}
             self.field_manager.created(kind, obj, options)
             created = await self._create_instead(kind, (namespace, name), obj, options)
             if created is not None:
@@ -257,8 +257,9 @@ class Writer:
         self._check_namespace(kind, place[0], new["metadata"])
         if self.check_creation is not None:
             self.check_creation(kind, *place, options.user)
+        meta = {name: value for name, value in new["metadata"].items() if name != "resourceVersion"}
         try:
-            return await self._store_new(kind, place[0], new, options)
+            return await self._store_new(kind, place[0], {**new, "metadata": meta}, options)
         except ConflictError:
             if kind.key(*place) not in self._state.table(kind).objects:
                 raise
