@@ -653,6 +653,14 @@ async def test_a_webhook_that_times_out_has_failed(target: Target, bench: Bench,
         assert answer.message.endswith(f'failed to call webhook: Post "{url}": context deadline exceeded')
 
 
+@pytest.mark.parametrize("path", ["//allow", "/allow/", "/x/../allow"])
+async def test_the_path_of_a_url_is_cleaned(target: Target, bench: Bench, path: str) -> None:
+    config = {"url": bench.hooks.url + path, "caBundle": BUNDLE}
+    await bench.configure("Validating", bench.webhook("/allow", clientConfig=config))
+    assert (await target.create("configmaps", "a")).code == 201
+    assert bench.operations("/allow") == ["CREATE"]
+
+
 async def test_a_refused_connection_is_a_failure(target: Target, bench: Bench) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import posixpath
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -181,10 +182,13 @@ def _borrow(transport: httpx.AsyncBaseTransport) -> httpx.AsyncBaseTransport:
 
 def url_of(config: ClientConfig) -> str:
     """Return the URL of the webhook, as messages show it."""
-    if not config.service:
-        return config.url
-    namespace, _, name = config.service.partition("/")
-    return f"https://{name}.{namespace}.svc:{config.port}{config.path or '/'}"
+    if config.service:
+        namespace, _, name = config.service.partition("/")
+        place, path = f"https://{name}.{namespace}.svc:{config.port}", config.path
+    else:
+        parts = urlsplit(config.url)
+        place, path = f"{parts.scheme}://{parts.netloc}", parts.path
+    return place + posixpath.normpath(f"/{path.strip('/')}")
 
 
 def _make_context(ca_bundle: str) -> ssl.SSLContext:
