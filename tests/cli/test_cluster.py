@@ -66,9 +66,10 @@ class TestOptions:
             manifests=["a.yaml", "folder", "-"],
             authorization=AuthorizationName.RBAC,
             controllers="pods, workloads",
+            print_assets="p",
         )
         options = ("--host", "::1", "--port", "5", "--no-tls", "--data", "d", "--kubeconfig", "k")
-        more = ("--authorization", "rbac", "--controllers", "pods, workloads")
+        more = ("--authorization", "rbac", "--controllers", "pods, workloads", "--print-assets", "p")
         manifests = ("--apply", "a.yaml", "--apply", "folder", "--apply", "-")
         assert parse(*options, *manifests, *more) == expected
         variables = {
@@ -80,6 +81,7 @@ class TestOptions:
             "APPLY": "a.yaml folder -",
             "AUTHORIZATION": "rbac",
             "CONTROLLERS": "pods, workloads",
+            "PRINT_ASSETS": "p",
         }
         assert parse(**variables) == expected
 
@@ -90,7 +92,7 @@ class TestOptions:
             (("--port", "x"), "--port"),
             (("--data",), "--data"),
             (("--authorization", "none"), "'none' is not one of 'rbac', 'always-allow'"),
-            (("x.py",), "unexpected extra argument"),
+            (("x.py",), "No such command 'x.py'"),
         ],
     )
     def test_usage_errors_are_reported(

@@ -43,7 +43,7 @@ from trioperator._handling.declaring.registry import OperatorRegistry, get_defau
 from trioperator._handling.reviews.admission import AdmissionHandler
 from trioperator._handling.reviews.conversion import ConversionHandler
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
-from trioperator.apiserver import Cluster
+from trioperator.apiserver import Cluster, serve_cluster
 from trioperator.errors import ReviewError
 from trioperator.testing import OperatorRunner, open_runner
 
@@ -160,8 +160,12 @@ class Page:
 
     async def _test(self, test: Any, cluster: Cluster, operator: OperatorRunner) -> None:
         fixtures = {"cluster": cluster, "operator": operator, "autojump_clock": self._clock}
+        names = inspect.signature(test).parameters
         with trio.fail_after(12 * 3600):
-            await test(**{name: fixtures[name] for name in inspect.signature(test).parameters})
+            if "cluster_url" in names:
+                fixtures["cluster_url"] = await self._names["nursery"].start(serve_cluster, cluster)
+            await test(**{name: fixtures[name] for name in names})
+            self._names["nursery"].cancel_scope.cancel(reason="test ended")
 
 
 class _Scenario:

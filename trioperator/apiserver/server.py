@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ipaddress
+import ssl
 from functools import partial
 from typing import Final
 
@@ -23,19 +24,19 @@ async def serve_cluster(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
-    tls: bool = False,
+    tls: bool | ssl.SSLContext = False,
     anonymous: bool = True,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the cluster on a port (0: any free one) until cancelled. ``task_status.started()`` passes the URL.
 
     With ``tls`` the serving certificate is issued by the cluster's own CA, and clients may present a certificate of
-    that CA. Without ``anonymous``, requests without credentials get 401: :meth:`Cluster.kubeconfig` has some. With it,
-    on a loopback address, requests that a web page may have sent are refused. Raises ConfigError if the server cannot
-    listen on the port.
+    that CA; pass a context instead to use other certificates. Without ``anonymous``, requests without credentials get
+    401: :meth:`Cluster.kubeconfig` has some. With it, on a loopback address, requests that a web page may have sent are
+    refused. Raises ConfigError if the server cannot listen on the port.
     """
-    context, ca_data = None, ""
-    if tls:
+    context, ca_data = tls if isinstance(tls, ssl.SSLContext) else None, ""
+    if tls is True:
         context = cluster.ca.server_context(host, "localhost", "127.0.0.1", "::1")
         ca_data = base64.b64encode(cluster.ca.certificate).decode("ascii")
     try:

@@ -6,6 +6,7 @@ import contextlib
 import enum
 import functools
 import os
+import pathlib
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ import trio
 import typer
 
 from trioperator._logs import LogFormat, configure, get_logger
+from trioperator.cli.assets import assets, write_assets
 from trioperator.cli.options import declare_option, split_names, taking
 
 if TYPE_CHECKING:
@@ -80,15 +82,30 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
             help="Run these controllers, separated by commas, or all; none by default.",
         ),
     ] = ""
+    print_assets: Annotated[
+        str | None,
+        _option(
+            "--print-assets",
+            env="PRINT_ASSETS",
+            metavar="DIR",
+            help="Serve nothing: write stand-ins for kube-apiserver, etcd and kubectl to this directory, and print it.",
+        ),
+    ] = None
 
 
+cluster = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+cluster.command("assets")(assets)
+
+
+@cluster.callback(invoke_without_command=True)
 @taking(ClusterOptions)
-def cluster(context: typer.Context, options: ClusterOptions) -> None:
+def serve_standalone(context: typer.Context, options: ClusterOptions) -> None:
     """Serve a standalone Kubernetes API until stopped.
 
     It is for kubectl and for operators in other processes.
     """
-    raise typer.Exit(run_cluster(options, echo=typer.echo))
+    if context.invoked_subcommand is None:
+        raise typer.Exit(run_cluster(options, echo=typer.echo))
 
 
 def run_cluster(options: ClusterOptions, *, echo: Callable[[str], None] = print) -> int:
@@ -98,6 +115,9 @@ def run_cluster(options: ClusterOptions, *, echo: Callable[[str], None] = print)
 
     configure(log_format=LogFormat.PLAIN)
     try:
+        if options.print_assets is not None:
+            echo(str(write_assets(pathlib.Path(options.print_assets))))
+            return SUCCESS
         manifests = load_manifests(options.manifests)
         trio.run(functools.partial(_serve_until_signal, options, manifests, echo=echo))
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported

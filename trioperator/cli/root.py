@@ -52,8 +52,11 @@ class _Commands(collections.UserDict[str, Any]):
 def _make_command(name: str) -> Any:
     path = _MODULES[name]
     module = importlib.import_module(path if "." in path else f"trioperator.cli.{path}")
+    found = getattr(module, name)
+    if isinstance(found, typer.Typer):  # with commands below it
+        return typer.main.get_command(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    alone.command(cls=_Command)(getattr(module, name))
+    alone.command(cls=_Command)(found)
     return typer.main.get_command(alone)
 
 
