@@ -70,7 +70,7 @@ async def test_an_object_whose_backoff_is_over_does_not_wait(state: ObjectState,
         (ConfigError("wrong"), "ERROR", "The object could not be handled: wrong. It is tried again in 1 seconds."),
         (ValueError("v"), "ERROR", "The object could not be handled. It is tried again in 1 seconds."),
         (UserCodeError("A filter", ValueError("v")), "ERROR", "The object could not be handled: A filter has failed: "),
-        (PausedError("others"), "DEBUG", "The object is left to another operator: others"),
+        (PausedError("others"), "DEBUG", "The object is left as it is: others"),
         (ApiError.of("w", status=404, reason="NotFound"), "DEBUG", "The object is not found, and is gone as a rule: "),
     ],
 )

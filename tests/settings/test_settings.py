@@ -112,6 +112,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "exit_timeout": 5.0,
         "spread": 10.0,
     },
+    "pausing": {
+        "annotation": "trioperator.dev/paused",
+        "poke_annotation": "trioperator.dev/reconcile-requested-at",
+        "condition": "Paused",
+        "holds_deletion": False,
+    },
 }
 
 

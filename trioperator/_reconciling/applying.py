@@ -16,7 +16,7 @@ from trioperator._reconciling.claims import claim_of
 from trioperator._reconciling.failures import ChildrenError, LoopError, UnservedNamespaceError
 from trioperator._reconciling.manifests import Manifest, is_as_desired, is_ready
 from trioperator._reconciling.preparing import Preparer
-from trioperator._reconciling.pruning import Pruner
+from trioperator._reconciling.pruning import Check, Pruner, do_nothing
 from trioperator._reconciling.recreating import make_room
 from trioperator._reconciling.related import RelatedRecord, read_record
 from trioperator._reconciling.rollouts import Rollout
@@ -54,6 +54,7 @@ class Applier:
         cause: ReconcileCause,
         schedule: HandlerSchedule,
         handled: Container[str] = (),
+        check: Check = do_nothing,
     ) -> None:
         """Apply the desired children of an object, each after those that it depends on.
 
@@ -61,6 +62,7 @@ class Applier:
         TypeError or ValueError before anything is applied, for a child that can never be.
 
         *handled* are the uids of objects that are handled here: a missing child that one of them has is on its way.
+        *check* is called before each child: it raises PausedError as soon as no more children are to be written.
         """
         manifests = self._preparer.prepare(desired, handler, cause)
         expected = self._desire([manifest.key for manifest in manifests.values()], handler, cause, schedule)
@@ -71,6 +73,7 @@ class Applier:
             if not ready.issuperset(child.depends_on):
                 continue  # what it waits for calls the handler again
             manifest = manifests[child]
+            check()
             try:
                 record = await self._apply_one(manifest, cause, schedule)
                 if record is not None:

@@ -37,6 +37,7 @@ from trioperator._runtime.execution import Executor, HandlerPatch
 from trioperator._runtime.io_mark import IoMark
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
+from trioperator._runtime.pausing import check_pause, is_coming
 from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
 from trioperator.errors import ConfigError, PausedError
 
@@ -95,6 +96,16 @@ class LevelReconciler:
         self._requeue(state)
         return True
 
+    def poke(self, state: ObjectState) -> None:
+        """Let all handlers be due for an object that is being reconciled."""
+        if state in self._schedules:
+            self._schedules[state].trigger(self._schedules[state].handlers)
+
+    def resume(self, state: ObjectState) -> None:
+        """Let the timeouts of handlers that have failed begin again, as they were not called during a pause."""
+        for schedule in self._schedules.get(state, ()):
+            schedule.started = None
+
     def forget(self, state: ObjectState) -> None:
         """Forget an object that is gone, is being deleted, or is no longer handled."""
         if self._schedules.pop(state, None) is None:
@@ -124,7 +135,7 @@ class LevelReconciler:
                 own.wait()
                 continue
             await self._patcher.look(state)
-            if state.revision != revision or self._executor.stopping.is_set():
+            if state.revision != revision or self._must_end(state):
                 break  # what others before it have written may matter to this handler
             own.begin(digest, steady_now(), at=trio.current_time())
             await self._call(state, cause, handler, schedule=own)
@@ -133,6 +144,10 @@ class LevelReconciler:
         if state.revision != revision:  # by this, by a handler that stored meanwhile, or as it was read again
             return AGAIN
         return DONE if schedule.due is None else RequeueAt(schedule.due)
+
+    def _must_end(self, state: ObjectState) -> bool:
+        """Check whether to call no more handlers for an object: the operator stops, or the object is being paused."""
+        return self._executor.stopping.is_set() or is_coming(state, self._executor.settings.pausing)
 
     def _begin(self, state: ObjectState) -> ObjectSchedule:
         self._triggered.discard(state)
@@ -236,9 +251,12 @@ class LevelReconciler:
         if desired.silent and handler.owns:
             raise ConfigError(f"{handler} {desired.silent}")
         handlers, whole = state.cache.kind.handlers.reconciles, self._schedules[state]
-        prune = functools.partial(self._applier.pruner.prune, handlers, cause=cause, schedule=whole, own=schedule)
+        check = functools.partial(check_pause, state, self._executor.settings.pausing)
+        prune = functools.partial(
+            self._applier.pruner.prune, handlers, cause=cause, schedule=whole, own=schedule, check=check
+        )
         try:
-            await self._applier.apply(desired, handler, cause=cause, schedule=schedule, handled=self._uids)
+            await self._applier.apply(desired, handler, cause=cause, schedule=schedule, handled=self._uids, check=check)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{handler} has returned what cannot be sent: {describe(error)}") from error
         except ChildrenError:

@@ -10,8 +10,8 @@ other children of the object have its claim already.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import trio
 
@@ -51,6 +51,14 @@ _RETURNED: Final = (
     "%s was deleted, as it is no longer desired, and has come back: another program applies it, also with the field"
     " manager %r (%s). Give each operator its own settings.persistence.field_manager. The child is %s."
 )
+
+
+#: Raises PausedError if the children of an object are to be left as they are from now on.
+Check: TypeAlias = Callable[[], None]
+
+
+def do_nothing() -> None:
+    """Do nothing: there is nothing to be checked."""
 
 
 class Pruner:
@@ -101,9 +109,11 @@ class Pruner:
         cause: ReconcileCause,
         schedule: ObjectSchedule,
         own: HandlerSchedule,
+        check: Check = do_nothing,
     ) -> None:
         """Delete what no handler desires. *handlers* are all of the object's kind, also those that do not match.
 
+        *check* is called before each deletion: it raises PausedError as soon as no more children are to be written.
         Raises ChildrenError when all has been tried. *own* is due again when what has come back may be deleted.
         """
         problems: list[tuple[str, TrioperatorError]] = []
@@ -111,6 +121,7 @@ class Pruner:
             key = _key_of(kind, record)
             if not self._may_repeat(key, record, cause=cause, deletions=schedule.deletions, own=own):
                 continue
+            check()
             try:
                 why = "it is no longer desired"
                 await delete_child(self._client, kind, record, logger=cause.logger, why=why)

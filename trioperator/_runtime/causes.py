@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from trioperator._handling.arguments.reconciling import ReconcileCause
 from trioperator._handling.calls.handler_state import HandlerState
 from trioperator._handling.handlers.handler import Reason
 from trioperator._handling.storages.diffbase import DiffBaseStorage, encode_essence
-from trioperator._handling.storages.progress import ProgressStorage
+from trioperator._handling.storages.progress import ProgressStorage, annotations_of, without_annotations
 from trioperator._model.body import Body, BodyEssence
 from trioperator._model.finalizer import has_finalizer
 from trioperator._model.keyed_digest import FieldDigests, reveal
@@ -48,14 +48,20 @@ class Change(msgspec.Struct, frozen=True, eq=False):
 class Essences:
     """Essences of objects: what counts as a change of them, without what operators store on them."""
 
-    def __init__(self, *, progress: ProgressStorage, diffbase: DiffBaseStorage) -> None:
+    def __init__(
+        self, *, progress: ProgressStorage, diffbase: DiffBaseStorage, ignored: Set[str] = frozenset()
+    ) -> None:
         self._progress = progress
         self._diffbase = diffbase
+        self._ignored = ignored  # annotations that are no change of an object
 
     def reduce(self, state: ObjectState, body: Body) -> BodyEssence:
         """Return the essence of an object, with the fields that handlers of its kind use."""
         fields = state.cache.kind.handlers.extra_fields
-        return self._progress.clear(essence=self._diffbase.build(body=body, extra_fields=fields))
+        essence = self._progress.clear(essence=self._diffbase.build(body=body, extra_fields=fields))
+        return (
+            without_annotations(essence, self._ignored & annotations_of(essence).keys()) if self._ignored else essence
+        )
 
     def encode(self, state: ObjectState, body: Mapping[str, Any]) -> bytes:
         """Return the essence of an object, encoded: equal essences have equal bytes."""

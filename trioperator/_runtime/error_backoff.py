@@ -54,7 +54,7 @@ def _report(state: ObjectState, error: Exception, fate: str, *, is_first: bool) 
     logger = state.make_logger()
     if isinstance(error, PausedError):
         # Everything is drained now, as a rule. But a renewal may succeed in the very moment when it is too late.
-        logger.debug("The object is left to another operator: %s", error)
+        logger.debug("The object is left as it is: %s", error)
     elif isinstance(error, NotFoundError) and is_first:
         # The watch will bring it if it is true: servers also say so of kinds that they do not serve just now.
         logger.debug("The object is not found, and is gone as a rule: %s. %s", error, fate)

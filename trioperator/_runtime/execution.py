@@ -31,6 +31,7 @@ from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.patching.requests import not_found
+from trioperator._runtime.pausing import is_coming
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.progress.saver import Saver
 from trioperator._runtime.watch_event import WatchEvent
@@ -204,10 +205,14 @@ class Execution:
             left = [handler for handler in left if handler not in group]
 
     def _must_end(self, called: bool) -> bool:
-        """Check whether to call no more handlers now. At least one is called for each state, to make progress."""
+        """Check whether to call no more handlers now. At least one is called for each state, to make progress.
+
+        Where the object is being paused, none is: not even the first sub-handler.
+        """
         if self._saver is None:
             return False
-        return self._interrupted or self._executor.stopping.is_set() or (called and self._state.has_newer())
+        is_left = self._interrupted or self._executor.stopping.is_set() or (called and self._state.has_newer())
+        return is_left or is_coming(self._state, self._executor.settings.pausing)
 
     async def _has_changed(self, cause: ChangeCause, called: bool) -> bool:
         """Check whether the object has changed since the handlers were selected, by what they have written themselves.

@@ -16,6 +16,8 @@ is gone                                 daemons are stopped, optional delete han
                                         are called                                     open, for a retry
 is left to others: the operator stops,  what is unsaved is stored                      Done, idle
 or the kind is no longer handled
+is paused by its annotation             what is at work ends: see                      Done, idle; RequeueAt, open,
+                                        :mod:`trioperator._runtime.pauses`             until it expires
 had an error, and is to wait            nothing                                        RequeueAt, as it was
 is older than what is known to be done  it is read                                     Again, open; Done, idle,
 (or may be, before a cause is handled)                                                 where it is not found
@@ -55,17 +57,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
 
-import msgspec
 import trio
 
 from trioperator._concurrency.clock import steady_now
 from trioperator._handling.declaring.registry import (
     prematches_any,
     requires_finalizer,
-    select_event_handlers,
     select_handlers,
 )
 from trioperator._handling.handlers.handler import ChangeHandler, Reason
@@ -85,6 +84,9 @@ from trioperator._runtime.index_wait import IndexWait
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.requests import StaleError
+from trioperator._runtime.pauses import ObjectPauses
+from trioperator._runtime.pending_events import PendingEvents, ReconcilesLevel
+from trioperator._runtime.pokes import Pokes
 from trioperator._runtime.progress.saver import Saver
 from trioperator._runtime.result import AGAIN, DONE, ONWARD, Again, RequeueAt, Result, earlier
 from trioperator._runtime.succession import AtWork
@@ -93,17 +95,6 @@ from trioperator.errors import NotFoundError, TrioperatorError
 
 # How long a cancelled reconcile may take to store which handlers have ended: in seconds, and as a part of the grace.
 _LAST_SAVE, _LAST_SAVE_SHARE = 1.0, 0.2
-
-
-class ReconcilesLevel(Protocol):
-    """What calls the reconcile handlers of objects. No method but ``run`` waits."""
-
-    def find_body(self, state: ObjectState, /) -> Mapping[str, Any] | None: ...
-    def has_work(self, state: ObjectState, /) -> bool: ...
-    def has_failed(self, state: ObjectState, /) -> bool: ...
-    def expedite(self, state: ObjectState, /) -> bool: ...
-    def forget(self, state: ObjectState, /) -> None: ...
-    async def run(self, state: ObjectState, /) -> Result: ...
 
 
 class Reconciler:
@@ -122,6 +113,8 @@ class Reconciler:
         daemons: DaemonManager,
         level: ReconcilesLevel,
         takeover: Takeover,
+        pauses: ObjectPauses,
+        pokes: Pokes,
         lifecycle: Lifecycle | None = None,
     ) -> None:
         self._executor = executor
@@ -139,6 +132,10 @@ class Reconciler:
         self._errors = ErrorBackoff(settings.queueing)
         self._at_work = AtWork()
         self._index_wait = IndexWait(timeout=settings.persistence.consistency_timeout)
+        self._pauses = pauses
+        self._events = PendingEvents(
+            executor, causes=causes, daemons=daemons, level=level, errors=self._errors, pauses=pauses, pokes=pokes
+        )
         self.takeover = takeover
 
     async def reconcile(self, state: ObjectState) -> Result:
@@ -150,11 +147,13 @@ class Reconciler:
             return DONE
         try:
             state.cache.predecessors.hand_over(state)
-            await self._process_events(state)
+            pause = await self._events.take(state)
             if state.gone:
                 result = await self._gone.handle(state)
             elif self._executor.stopping.is_set() or state.cache.retired:
                 result = await self._save_last(state)
+            elif pause is not None:
+                result = await self._pauses.hold(state, pause)
             elif state in self._errors.failures and (wait := self._errors.find_wait(state)) is not None:
                 return wait
             elif state.is_outdated(self._finalizer):
@@ -165,8 +164,6 @@ class Reconciler:
                 result = RequeueAt(until)
             else:
                 result = await self._reconcile_newest(state)
-                if state.cache.kind.handlers.reconciles and type(result) is not Again:
-                    result = _join(state, result, await self._level.run(state))
         except StaleError as stale:
             self._patcher.accept(state, stale.body)
             result = AGAIN
@@ -212,15 +209,7 @@ class Reconciler:
 
     def expedite(self, state: ObjectState) -> bool:
         """Make due now what an object waits for: retries of handlers or reconciles. Returns whether it waits."""
-        expedited = self._level.expedite(state)
-        if state.body is None:
-            return expedited
-        self._errors.forget(state)
-        progress = self._progress.get(state)
-        if progress is not None:
-            progress.expedite()
-        state.requeue()
-        return True
+        return self._events.expedite(state)
 
     def is_unsaved(self, state: ObjectState) -> bool:
         """Check whether something is to be stored on an object that is not stored yet."""
@@ -241,6 +230,8 @@ class Reconciler:
         state.cache.forget_left(state)
         self._errors.forget(state)
         self._index_wait.forget(state)
+        self._pauses.forget(state)
+        self._events.forget(state)
 
     def _has_left(self, state: ObjectState) -> bool:
         """Check whether an object has left the selector of its watch, and nothing runs for it."""
@@ -277,27 +268,15 @@ class Reconciler:
                 state.make_logger().debug("Nothing is stored, as the object is gone: %s", error)
         return DONE
 
-    async def _process_events(self, state: ObjectState) -> None:
-        """Process the pending watch events, in order; open the object if it is to be reconciled without any."""
-        handlers = state.cache.kind.handlers
-        for event in state.take_events():
-            try:
-                body = None
-                if handlers.events:
-                    body = event.decode()
-                    cause = self._causes.make_event_cause(state, body, type=event.type)
-                    for handler in select_event_handlers(handlers, cause):
-                        await self._executor.call_event_handler(state, cause, handler)
-                    if handlers.needs_state or self._pending.get(state):
-                        body = None  # they may have changed it: decode another
-                state.advance(event, body)
-            except (msgspec.MsgspecError, ValueError) as error:
-                state.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
-        if state.body is None and (kept := self._daemons.changed_body(state) or self._level.find_body(state)):
-            state.open(kept)
-
     async def _reconcile_newest(self, state: ObjectState) -> Result:
-        """Do the next thing for the newest state of an object."""
+        """Do the next thing for the newest state of an object, and call its reconcile handlers after the last one."""
+        result = await self._reconcile_changes(state)
+        if state.cache.kind.handlers.reconciles and type(result) is not Again:
+            result = _join(state, result, await self._level.run(state))
+        return result
+
+    async def _reconcile_changes(self, state: ObjectState) -> Result:
+        """Do the next thing for the newest state of an object, but calling its reconcile handlers."""
         handlers = state.cache.kind.handlers
         blocked = bool(handlers.spawning) and self._daemons.match(state)
         if not handlers.changes:
@@ -347,6 +326,7 @@ class Reconciler:
             return await self.takeover.verify(state, self._patcher)
         selected = select_handlers(state.cache.kind.handlers, cause)
         progress = self._progress.begin(state, cause, selected)
+        self._events.adjust(state, progress)
         if cause.logger.isEnabledFor(logging.DEBUG):
             report_begin(cause, [progress.states[handler.id] for handler in selected])
         nursery = find_nursery()

@@ -23,6 +23,7 @@ from trioperator._handling.handlers.handler import Activity
 from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
 from trioperator._handling.storages.progress import SmartProgressStorage
 from trioperator._kube.api_client import ApiClient
+from trioperator._kube.status_schemas import StatusSchemas
 from trioperator._logs import get_logger
 from trioperator._model.keyed_digest import FieldDigests
 from trioperator._reconciling.applying import Applier
@@ -37,6 +38,8 @@ from trioperator._runtime.indexing import Indexing
 from trioperator._runtime.kind import Memory
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
+from trioperator._runtime.pauses import ObjectPauses
+from trioperator._runtime.pokes import Pokes
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.progress.records import RecordStore
 from trioperator._runtime.reconciler import Reconciler
@@ -193,14 +196,19 @@ def build_watch_manager(
     )
 
 
-def _build_records(settings: OperatorSettings) -> tuple[Essences, CauseFactory, RecordStore]:
+def _build_records(
+    settings: OperatorSettings, pokes: Pokes | None = None
+) -> tuple[Essences, CauseFactory, RecordStore]:
     progress_storage = guarded(settings.persistence.progress_storage or SmartProgressStorage())
     diffbase_storage = guarded(settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage())
-    essences = Essences(progress=progress_storage, diffbase=diffbase_storage)
+    pausing = settings.pausing
+    ignored = frozenset(filter(None, (pausing.annotation, *Pokes(pausing.poke_annotation).annotations)))
+    essences = Essences(progress=progress_storage, diffbase=diffbase_storage, ignored=ignored)
     digests = FieldDigests(settings.persistence.digest_key)
     finalizer = settings.persistence.finalizer
     causes = CauseFactory(essences, diffbase=diffbase_storage, finalizer=finalizer, digests=digests)
-    return essences, causes, RecordStore(progress=progress_storage, diffbase=diffbase_storage, digests=digests)
+    records = RecordStore(progress=progress_storage, diffbase=diffbase_storage, digests=digests, pokes=pokes)
+    return essences, causes, records
 
 
 def build_reconciling(
@@ -211,12 +219,15 @@ def build_reconciling(
     Where the *client* must no longer write, no handlers are called either, except for indices.
     """
     settings, invoker = plan.settings, invoker.fenced(client.fence)
-    essences, causes, records = _build_records(settings)
+    pokes = Pokes(settings.pausing.poke_annotation)
+    essences, causes, records = _build_records(settings, pokes)
     pending = PendingPatches()
     patcher = Patcher(client, pending)
     progress = Progress(records, patcher)
     loops = DaemonLoops(settings, pending, invoker)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
+    schemas = StatusSchemas(client)
+    pauses = ObjectPauses(settings.pausing, schemas, pending=pending, progress=progress, daemons=daemons)
     executor = Executor(invoker, progress, pending, essences, patcher, settings, stopping)
     applier = Applier(client, views.related)
     level = LevelReconciler(executor, views.related, applier, causes=causes, patcher=patcher)
@@ -228,6 +239,8 @@ def build_reconciling(
         daemons=daemons,
         level=level,
         takeover=Takeover(client),
+        pauses=pauses,
+        pokes=pokes,
         lifecycle=plan.lifecycle,
     )
     return Reconciling(reconciler, daemons, level)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trioperator.settings.admission import AdmissionSettings
 from trioperator.settings.coordination import LeadershipSettings, PeeringSettings
+from trioperator.settings.pausing import PausingSettings
 from trioperator.settings.posting import PostingSettings
 from trioperator.settings.rules import (
     BOOLEAN,
@@ -49,6 +50,7 @@ __all__ = [
     "LeadershipSettings",
     "NetworkingSettings",
     "OperatorSettings",
+    "PausingSettings",
     "PeeringSettings",
     "PersistenceSettings",
     "PostingSettings",
@@ -320,6 +322,7 @@ class OperatorSettings(Section):
     - ``networking``: single requests
     - ``persistence``: what is stored on objects
     - ``background``: daemons and timers
+    - ``pausing``: pauses of single objects, and requests to reconcile them
     - ``leadership``: leader election by a Lease
     - ``peering``: peering with other operators
     - ``posting``: Kubernetes Events
@@ -347,6 +350,7 @@ class OperatorSettings(Section):
     networking: NetworkingSettings = _section(NetworkingSettings)
     persistence: PersistenceSettings = _section(PersistenceSettings)
     background: BackgroundSettings = _section(BackgroundSettings)
+    pausing: PausingSettings = _section(PausingSettings)
 
     def copy(self) -> OperatorSettings:
         """Return settings of their own with the same values. Values such as storages are shared."""

@@ -135,6 +135,11 @@ class Daemon:
             clock.drop(alarm)
         return not self.stopper.is_set
 
+    def expedite(self) -> None:
+        """Let what is waited for be due now, unless that follows the object or a schedule."""
+        if self._alarm is not None:
+            self._alarm.ring()
+
     def note_renewal(self) -> None:
         """Note that the object is newer than it was; wake the daemon if it waits for that."""
         self.renewals += 1

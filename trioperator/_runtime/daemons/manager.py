@@ -122,6 +122,28 @@ class DaemonManager:
             for daemon in self._objects[state].running.values():
                 self._stop(daemon, reason)
 
+    def pause(self, state: ObjectState) -> None:
+        """Stop all daemons and timers of an object that is paused. They are spawned again when it is matched again."""
+        daemons = self._objects.get(state)
+        if daemons is None or state.body is None:
+            return
+        daemons.renew(state.body, pending=self._pending.get(state), own=False)
+        daemons.match(state.body)
+        self.stop(state, DaemonStoppingReason.FILTERS_MISMATCH)
+        if not daemons.running:
+            daemons.end()
+
+    def has_unended(self, state: ObjectState) -> bool:
+        """Check whether a daemon or a timer runs for an object, and was not abandoned."""
+        daemons = self._objects.get(state)
+        return daemons is not None and any(not daemon.abandoned for daemon in daemons.running.values())
+
+    def expedite(self, state: ObjectState) -> None:
+        """Let timers and retries be due now for an object. What follows a schedule keeps that."""
+        daemons = self._objects.get(state)
+        for daemon in () if daemons is None else daemons.running.values():
+            daemon.expedite()
+
     def forget(self, state: ObjectState) -> None:
         """Forget an object that is gone or is no longer handled, as soon as its last daemon has ended."""
         daemons = self._objects.get(state)

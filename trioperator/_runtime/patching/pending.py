@@ -153,6 +153,16 @@ class PendingPatches:
         if waiting:
             self._waiting.setdefault(state, []).extend(waiting)
 
+    def withdraw(self, state: ObjectState, by: str) -> bool:
+        """Drop what one contributor wants stored on an object, and return whether there was anything."""
+        before = self._patches.get(state) or PendingPatch()
+        left = [each for each in before.contributions if each.by != by]
+        if left:
+            self._patches[state] = PendingPatch(left, onto=state.body)
+        else:
+            self._patches.pop(state, None)
+        return len(left) != len(before.contributions)
+
     def forget(self, state: ObjectState) -> None:
         """Drop the pending patch of an object, and wake those who wait for it."""
         self._patches.pop(state, None)

@@ -27,6 +27,7 @@ from trioperator._model.body import Body
 from trioperator._model.keyed_digest import FieldDigests, reveal
 from trioperator._model.patch import Patch
 from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.pokes import Pokes
 
 # The annotation of the configuration that handlers have seen, while some have ended and others have not.
 _SEEN_KEY = "seen-configuration"
@@ -40,11 +41,17 @@ class RecordStore:
     """
 
     def __init__(
-        self, *, progress: ProgressStorage, diffbase: DiffBaseStorage, digests: FieldDigests | None = None
+        self,
+        *,
+        progress: ProgressStorage,
+        diffbase: DiffBaseStorage,
+        digests: FieldDigests | None = None,
+        pokes: Pokes | None = None,
     ) -> None:
         self._progress = progress
         self._diffbase = diffbase
         self._digests = digests or FieldDigests()
+        self._pokes = pokes or Pokes(None)
         self._is_own = unguarded(progress) is progress
         prefix = _prefix_of(progress)
         self._seen = None if prefix is None else AnnotationsDiffBaseStorage(prefix=prefix, key=_SEEN_KEY, v1=False)
@@ -110,6 +117,7 @@ class RecordStore:
             record = handler_state.shift(shift).to_record()
             self._progress.store(key=handler_id, record=record, body=body, patch=patch)
         self._progress.flush()
+        self._pokes.store(state, body, patch)
         if self._seen is not None and seen is not None:
             self._seen.store(body=body, patch=patch, essence=self._decode(state, seen))
 
@@ -123,6 +131,7 @@ class RecordStore:
         for key in dict.fromkeys((*ids, *subrefs)):
             self._progress.purge(key=key, body=body, patch=patch)
         self._progress.flush()
+        self._pokes.purge(body, patch)
         if self._seen is not None and annotations_of(body):
             purge_annotations([f"{self._seen.prefix}/{_SEEN_KEY}"], body=body, patch=patch)
 

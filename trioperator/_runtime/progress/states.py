@@ -50,6 +50,12 @@ class CauseProgress:
             if state.delayed is not None and not state.finished:
                 self.move(handler_id, msgspec.structs.replace(state, delayed=None))
 
+    def restart(self, now: datetime.datetime) -> None:
+        """Let the timeouts of unfinished handlers begin again."""
+        for handler_id, state in list(self.states.items()):
+            if not state.finished:
+                self.move(handler_id, msgspec.structs.replace(state, started=now))
+
     def move(self, handler_id: str, state: HandlerState) -> None:
         """Set the state of a handler."""
         self.states[handler_id] = state

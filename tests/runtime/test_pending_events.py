@@ -1,0 +1,78 @@
+"""Tests for :mod:`trioperator._runtime.pending_events`: what handlers of raw events see of an object that is paused."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from trio.testing import MockClock
+
+from tests.runtime.conftest import Bench, settle, widget
+from trioperator import on
+from trioperator._concurrency.clock import wall_now
+
+PAUSED = "trioperator.dev/paused"
+
+
+def add_handler(bench: Bench) -> list[tuple[str | None, int]]:
+    seen: list[tuple[str | None, int]] = []
+
+    @on.event("widgets", registry=bench.registry)
+    async def event(type: str | None, spec: Any, **_: Any) -> None:
+        seen.append((type, spec["size"]))
+
+    return seen
+
+
+async def patch(bench: Bench, size: int, value: str | None) -> None:
+    await bench.cluster.patch("widgets", "w", {"metadata": {"annotations": {PAUSED: value}}, "spec": {"size": size}})
+    await settle(1)
+
+
+async def test_an_object_that_appears_while_it_is_paused_is_new_afterwards(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    seen, manifest = add_handler(bench), widget()
+    manifest["metadata"]["annotations"] = {PAUSED: "true"}
+    async with bench.running():
+        await bench.cluster.create(manifest)
+        await settle(1)
+        await patch(bench, 2, "true")
+        assert seen == []
+        await patch(bench, 3, None)
+        await patch(bench, 4, None)
+        assert seen == [("ADDED", 3), ("MODIFIED", 4)]
+
+
+async def test_an_object_of_a_list_is_still_one_afterwards(bench: Bench, autojump_clock: MockClock) -> None:
+    seen, manifest = add_handler(bench), widget()
+    manifest["metadata"]["annotations"] = {PAUSED: "true"}
+    await bench.cluster.create(manifest)
+    async with bench.running():
+        await settle(1)
+        await patch(bench, 2, None)
+        assert seen == [(None, 2)]
+
+
+async def test_a_pause_that_expires_is_followed_by_the_newest_state(bench: Bench, autojump_clock: MockClock) -> None:
+    seen = add_handler(bench)
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        until = (wall_now() + datetime.timedelta(seconds=60)).isoformat()
+        for size in (2, 3):
+            await patch(bench, size, f"until={until}")
+        assert seen == [("ADDED", 1)]
+        await settle(70)
+        assert seen == [("ADDED", 1), ("MODIFIED", 3)]
+
+
+async def test_a_deletion_is_passed_on_as_one(bench: Bench, autojump_clock: MockClock) -> None:
+    seen = add_handler(bench)
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        await patch(bench, 2, "true")
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+        assert seen == [("ADDED", 1), ("DELETED", 2)]

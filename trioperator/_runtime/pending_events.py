@@ -1,0 +1,148 @@
+"""Pending watch events: handlers of raw events are called, and the object is what the last one says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from trioperator._handling.declaring.registry import select_event_handlers
+from trioperator._model.pause import Pause
+from trioperator._runtime.causes import CauseFactory
+from trioperator._runtime.daemons.manager import DaemonManager
+from trioperator._runtime.error_backoff import ErrorBackoff
+from trioperator._runtime.execution import Executor
+from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.pauses import ObjectPauses
+from trioperator._runtime.pokes import Pokes
+from trioperator._runtime.progress.states import CauseProgress
+from trioperator._runtime.result import Result
+from trioperator._runtime.watch_event import WatchEvent
+
+# Types of events that tell more than a change: that an object is new, or was there before the operator.
+_APPEARANCES: Final = ("ADDED", None)
+
+
+class ReconcilesLevel(Protocol):
+    """What calls the reconcile handlers of objects. No method but ``run`` waits."""
+
+    def find_body(self, state: ObjectState, /) -> Mapping[str, Any] | None: ...
+    def has_work(self, state: ObjectState, /) -> bool: ...
+    def has_failed(self, state: ObjectState, /) -> bool: ...
+    def expedite(self, state: ObjectState, /) -> bool: ...
+    def poke(self, state: ObjectState, /) -> None: ...
+    def resume(self, state: ObjectState, /) -> None: ...
+    def forget(self, state: ObjectState, /) -> None: ...
+    async def run(self, state: ObjectState, /) -> Result: ...
+
+
+class PendingEvents:
+    """Processing of the pending watch events of objects, in order, and of what annotations ask for.
+
+    While an object is paused, its handlers of raw events are not called. Then they are, once: with the first event
+    afterwards, or the newest state if there is none. If the object has appeared meanwhile, the type says so.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        causes: CauseFactory,
+        daemons: DaemonManager,
+        level: ReconcilesLevel,
+        errors: ErrorBackoff,
+        pauses: ObjectPauses,
+        pokes: Pokes,
+    ) -> None:
+        self._executor = executor
+        self._causes = causes
+        self._daemons = daemons
+        self._level = level
+        self._errors = errors
+        self._pauses = pauses
+        self._pokes = pokes
+        self._missed: dict[ObjectState, str | None] = {}
+        self._poked: set[ObjectState] = set()
+
+    async def take(self, state: ObjectState) -> Pause | None:
+        """Process the pending watch events; open the object if it is to be reconciled without any. Returns its pause.
+
+        If it is not paused, what it waits for is made due by a poke.
+        """
+        is_listed = await self._process(state)
+        if state.body is None and (kept := self._daemons.changed_body(state) or self._level.find_body(state)):
+            state.open(kept)
+        if state.body is None or state.gone or state.is_outdated(self._executor.settings.persistence.finalizer):
+            return None
+        if (pause := self._pauses.find(state.body)) is not None:
+            return pause
+        if self._pauses.end(state, is_first=is_listed):
+            self._level.resume(state)
+        if state in self._missed:
+            event = WatchEvent("MODIFIED", state.version, body=state.body)
+            await self._call_handlers(state, event.decode(), event.type)
+        self._poked.discard(state)
+        if self._pokes.take(state):
+            self._poked.add(state)
+            self._level.poke(state)
+            self._daemons.expedite(state)
+            self._make_due(state)
+        return None
+
+    def adjust(self, state: ObjectState, progress: CauseProgress) -> None:
+        """Adjust the progress of an object, which may have been read from it just now, to a poke or a pause."""
+        self._pauses.restart_clocks(state, progress)
+        if state in self._poked:
+            self._poked.discard(state)
+            progress.expedite()
+
+    async def _process(self, state: ObjectState) -> bool:
+        """Process the pending watch events, and return whether the object has come from a list."""
+        is_listed = False
+        for event in state.take_events():
+            is_listed = is_listed or event.type is None
+            try:
+                body = None
+                if state.cache.kind.handlers.events:
+                    body = event.decode()
+                    await self._call_handlers(state, body, event.type)
+                    if state.cache.kind.handlers.needs_state or self._executor.pending.get(state):
+                        body = None  # they may have changed it: decode another
+                state.advance(event, body)
+            except (msgspec.MsgspecError, ValueError) as error:
+                state.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
+        return is_listed
+
+    async def _call_handlers(self, state: ObjectState, body: Mapping[str, Any], event_type: str | None) -> None:
+        """Call the handlers of raw events, unless the object is paused."""
+        if event_type != "DELETED" and self._pauses.find(body) is not None:
+            if self._missed.get(state, "MODIFIED") not in _APPEARANCES:
+                self._missed[state] = event_type
+            return
+        missed = self._missed.pop(state, event_type)
+        shown = missed if missed in _APPEARANCES and event_type != "DELETED" else event_type
+        cause = self._causes.make_event_cause(state, body, type=shown)
+        for handler in select_event_handlers(state.cache.kind.handlers, cause):
+            await self._executor.call_event_handler(state, cause, handler)
+
+    def expedite(self, state: ObjectState) -> bool:
+        """Make due now what an object waits for: retries of handlers or reconciles. Returns whether it waits."""
+        expedited = self._level.expedite(state)
+        if state.body is None:
+            return expedited
+        self._make_due(state)
+        state.requeue()
+        return True
+
+    def _make_due(self, state: ObjectState) -> None:
+        self._errors.forget(state)
+        progress = self._executor.progress.get(state)
+        if progress is not None:
+            progress.expedite()
+
+    def forget(self, state: ObjectState) -> None:
+        """Forget an object that is gone, or is no longer handled."""
+        self._missed.pop(state, None)
+        self._poked.discard(state)
+        self._pokes.forget(state)

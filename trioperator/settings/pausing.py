@@ -1,0 +1,30 @@
+"""Settings of pauses of single objects, and of requests to reconcile them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from trioperator.settings.rules import BOOLEAN, QUALIFIED_NAME, Section, setting
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class PausingSettings(Section):
+    """Settings of pauses of single objects, and of requests to reconcile them: see docs/settings.md."""
+
+    _path: ClassVar[str] = "settings.pausing"
+
+    annotation: str | None = setting("trioperator.dev/paused", QUALIFIED_NAME.or_none())
+    """Annotation that pauses an object; default: "trioperator.dev/paused" (Kopf: none). None: no object is paused."""
+
+    poke_annotation: str | None = setting("trioperator.dev/reconcile-requested-at", QUALIFIED_NAME.or_none())
+    """Annotation that requests a reconcile by each new value; default: "trioperator.dev/reconcile-requested-at" (Kopf:
+    none). None: there is none."""
+
+    condition: str | None = setting("Paused", QUALIFIED_NAME.or_none())
+    """Type of the condition of paused objects, where the schema of their kind has conditions; default: "Paused". None:
+    there is none."""
+
+    holds_deletion: bool = setting(False, BOOLEAN)
+    """Whether a paused object that is deleted stays until it is no longer paused, as far as the operator's finalizer is
+    on it; default: False, the deletion goes on as if it was not paused."""
