@@ -8,6 +8,7 @@ import pytest
 
 from tests.apiserver.conftest import Target, definition
 from tests.apiserver.dry_runs import DEFINITIONS, of_field, problems_of_field, problems_of_schema
+from trioperator.apiserver import Cluster
 from trioperator.apiserver.custom.schema_validation import unrecognized_formats
 
 Case: TypeAlias = tuple[dict[str, Any], list[tuple[str, str]]]  # a schema, and its errors
@@ -296,6 +297,16 @@ async def test_unknown_formats_get_a_warning(target: Target) -> None:
     schema = {"openAPIV3Schema": of_field({"type": "string", "format": "postal-code"})}
     answer = await target.request("POST", DEFINITIONS, definition("cases", "Case", schema=schema), dryRun="All")
     assert answer.headers.get_list("Warning") == ['299 - "unrecognized format \\"postal-code\\""']
+
+
+async def test_a_warning_about_many_fields_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    field = {"type": "string", "format": "postal-code"}
+    schema = {"openAPIV3Schema": of_field({"type": "object", "properties": {"a": field, "b": field}})}
+    with caplog.at_level("WARNING"):
+        await Cluster().create(definition("cases", "Case", schema=schema))
+    assert [record.getMessage() for record in caplog.records] == [
+        'Definition cases.conformance.dev: unrecognized format "postal-code"'
+    ]
 
 
 @pytest.mark.parametrize(

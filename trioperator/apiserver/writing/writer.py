@@ -342,13 +342,14 @@ class Writer:
     # -- helpers --------------------------------------------------------------------------------------------------
 
     def _validate(self, kind: Kind, obj: Object, old: Object | None, options: WriteOptions) -> None:
-        warnings: list[str] = []
-        validate(kind, obj, old, warnings)
+        found: list[str] = []
+        validate(kind, obj, old, found)
+        warnings = dict.fromkeys(found)  # large definitions repeat the same one hundreds of times
         known = set(options.warnings)
-        options.warnings.extend(warning for warning in dict.fromkeys(warnings) if warning not in known)
+        options.warnings.extend(warning for warning in warnings if warning not in known)
         if kind.group == "apiextensions.k8s.io":
             for warning in warnings:
-                _log.warning("The definition %s, %s", obj["metadata"]["name"], warning)
+                _log.warning("Definition %s: %s", obj["metadata"]["name"], warning)
 
     def _assign(self, kind: Kind, obj: dict[str, Any]) -> None:
         if kind.resource == ("", "services"):
