@@ -45,6 +45,26 @@ def test_all_scenarios_are_run(tmp_path_factory: pytest.TempPathFactory) -> None
     assert len(NAMES) > 10
 
 
+_THREAD = """
+import asyncio, threading
+from trioperator.kopf import bridge
+bridge.load()
+started = threading.Event()
+async def main():
+    print(type(asyncio.get_running_loop()).__module__)
+    started.set()
+    await asyncio.sleep(3600)
+threading.Thread(target=asyncio.run, args=[main()], daemon=True).start()
+started.wait()
+"""
+
+
+def test_threads_have_loops_of_asyncio_and_do_not_crash_the_process_at_its_end(tmp_path: pathlib.Path) -> None:
+    env = environment(tmp_path)
+    done = subprocess.run([sys.executable, "-c", _THREAD], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "asyncio.unix_events\n"), done.stderr
+
+
 async def handle(name: str, *, retry: int = 0, **_: object) -> None: ...
 
 

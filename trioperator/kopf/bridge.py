@@ -96,9 +96,18 @@ def _report(_: object, context: Mapping[str, Any]) -> None:
 
 
 def load() -> Any:
-    """Return the module of trio-asyncio. It changes asyncio in the whole process: import it only where it is used."""
+    """Return the module of trio-asyncio. It changes asyncio in the whole process: import it only where it is used.
+
+    Elsewhere than in Trio's thread, loops stay asyncio's own. Those of trio-asyncio, which it makes there by default,
+    run Trio in greenlets: the process crashes when it ends while one of them is running in a daemon thread, as
+    clients with a synchronous interface have them.
+    """
     check_installed()
-    return importlib.import_module("trio_asyncio")
+    module = importlib.import_module("trio_asyncio")
+    policies: Any = importlib.import_module("trio_asyncio._loop")
+    if policies._FakedPolicy.policy is None:  # the default of all threads, which set_event_loop_policy() overrides
+        policies._FakedPolicy.policy = policies._original_policy
+    return module
 
 
 def leaves_asyncio_alone() -> bool:
