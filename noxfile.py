@@ -245,8 +245,10 @@ def world(session: nox.Session) -> None:
     ``-- withdrawing`` changes two fields of ClusterSecrets at once, ``-- costs`` measures. Not part of a plain ``nox``.
     """
     install_for_tests(session, "kopf==1.45.2", "pytest-asyncio", "pytest-mock", "pytest-timeout")
-    session.run("python", "-m", "tests.world", "--requirements=build/world/requirements.txt")
+    session.run("python", "-m", "tests.world", "--requirements")
     session.install("-r", "build/world/requirements.txt")
+    for file in pathlib.Path("build/world/apart").glob("*.txt"):
+        session.install("--target", str(file.with_suffix("")), "-r", str(file))
     part, *others = session.posargs or [""]
     if part in ("suite", "dask", "withdrawing", "costs"):
         session.run("python", "-m", f"tests.world.{part}", *others)

@@ -61,7 +61,9 @@ started.wait()
 
 def test_threads_have_loops_of_asyncio_and_do_not_crash_the_process_at_its_end(tmp_path: pathlib.Path) -> None:
     env = environment(tmp_path)
-    done = subprocess.run([sys.executable, "-c", _THREAD], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", _THREAD], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stdout) == (0, "asyncio.unix_events\n"), done.stderr
 
 

@@ -20,12 +20,10 @@ from collections.abc import Sequence
 import trio
 
 from tests.world.operators import OPERATORS, Operator
-from tests.world.playing import MODES, Play, play
-from tests.world.sources import VARIABLE, Missing, find_checkout, read_commit
+from tests.world.playing import APART, MODES, RESULTS, Play, play
+from tests.world.sources import VARIABLE, Missing, find_checkout, find_version, read_commit
 from tests.world.states import compare
 from trioperator import configure
-
-RESULTS = pathlib.Path(__file__).parents[2] / "build" / "world"
 
 
 class Verdict:
@@ -42,11 +40,16 @@ async def judge(operator: Operator, modes: Sequence[str], scratch: pathlib.Path)
     """Play an operator in the modes, and compare what is stored."""
     verdict, plays = Verdict(operator), dict[str, Play]()
     try:
-        checkout = await trio.to_thread.run_sync(find_checkout, operator.repository, scratch)
+        if operator.repository is None:
+            checkout = scratch / operator.name
+            checkout.mkdir()
+            verdict.commit = find_version(operator.name)
+        else:
+            checkout = await trio.to_thread.run_sync(find_checkout, operator.repository, scratch)
+            verdict.commit = read_commit(checkout)
     except Missing as error:
         verdict.commit = f"missing: {error}"
         return verdict
-    verdict.commit = read_commit(checkout)
     for mode in modes:
         if mode == "native" and not operator.native:
             continue
@@ -107,26 +110,34 @@ async def judge_all(operators: Sequence[Operator], modes: Sequence[str], at_once
     return verdicts
 
 
+def write_requirements(operators: Sequence[Operator]) -> None:
+    """Write a file with what all operators import, and one for each that needs other versions of something."""
+    APART.mkdir(parents=True, exist_ok=True)
+    lines = sorted({line for each in operators for line in each.requirements})
+    (RESULTS / "requirements.txt").write_text("\n".join(lines) + "\n")
+    for each in operators:
+        if each.apart:
+            (APART / f"{each.name}.txt").write_text("\n".join(each.apart) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.world", description="Play public operators, and compare.")
     parser.add_argument("names", nargs="*", help=f"only these of {', '.join(OPERATORS)}")
     parser.add_argument("--modes", default=",".join(MODES), help="separated by commas: kopf, bridge, native")
     parser.add_argument("--at-once", type=int, default=2, help="how many are played at the same time")
-    parser.add_argument("--requirements", type=pathlib.Path, help="only write to this file what the operators import")
+    parser.add_argument("--requirements", action="store_true", help="only write what the operators import, to files")
     options = parser.parse_args()
-    if options.requirements is not None:
-        lines = sorted({line for each in OPERATORS.values() for line in each.requirements})
-        options.requirements.parent.mkdir(parents=True, exist_ok=True)
-        options.requirements.write_text("\n".join(lines) + "\n")
-        return
     if unknown := set(options.names) - OPERATORS.keys():
         parser.error(f"unknown operators: {', '.join(sorted(unknown))}")
+    chosen = [OPERATORS[name] for name in options.names or OPERATORS]
+    if options.requirements:
+        write_requirements(chosen)
+        return
     configure(quiet=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    chosen = [OPERATORS[name] for name in options.names or OPERATORS]
     call = functools.partial(judge_all, chosen, options.modes.split(","), options.at_once)
     verdicts = trio.run(call)
-    missing = [verdict.operator.repository for verdict in verdicts if not verdict.words]
+    missing = [verdict.operator.repository or verdict.operator.name for verdict in verdicts if not verdict.words]
     if missing:
         print(f"Missing: put checkouts of {', '.join(missing)} into ${VARIABLE}, as OWNER+NAME.")
     failed = [verdict.operator.name for verdict in verdicts if verdict.failed]

@@ -14,24 +14,29 @@ from tests.world.playing import Play
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """A public operator: where it is, what is played, and whether its handlers run natively by the import alone."""
+    """A public operator: where it is, what is played, and whether its handlers run natively by the import alone.
+
+    Without a *repository*, it is a package, which is installed by its name. *apart* are requirements that cannot be
+    met together with those of the others.
+    """
 
     name: str
-    repository: str
+    repository: str | None
     act: Callable[[Play], Awaitable[None]]
     native: bool = False
     requirements: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 OPERATORS: Final[dict[str, Operator]] = {}
 
 
 def _operator(
-    repository: str, *requirements: str, native: bool = False
+    repository: str | None, *requirements: str, native: bool = False, apart: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Play], Awaitable[None]]], Callable[[Play], Awaitable[None]]]:
     def register(act: Callable[[Play], Awaitable[None]]) -> Callable[[Play], Awaitable[None]]:
         name = act.__name__.replace("_", "-")
-        OPERATORS[name] = Operator(name, repository, act, native, requirements)
+        OPERATORS[name] = Operator(name, repository, act, native, requirements, apart)
         return act
 
     return register
@@ -181,12 +186,12 @@ async def prepare_poolboy(play: Play) -> tuple[str, dict[str, Any]]:
     "Jinja2",
     "jmespath-community",
     "jsonpointer",
-    "openapi-schema-validator==0.1.5",
     "pyOpenSSL",
     "python-dateutil",
     "python-string-utils",
     "pytimeparse",
     "StringGenerator",
+    apart=("openapi-schema-validator==0.1.5", "jsonschema<4.18"),
 )
 async def poolboy(play: Play) -> None:
     play.masks += [r"guid-[a-z0-9]{5}", r"(?<=[-\"])[a-z0-9]{5}(?=\")"]
@@ -224,6 +229,7 @@ async def poolboy(play: Play) -> None:
 )
 async def dask_kubernetes(play: Play) -> None:
     play.masks += [r"(?<=-)[a-z0-9]{10}(-[a-z0-9]{5})?\b", r"\b10\.\d+\.\d+\.\d+", r'"pod-template-hash": "[^"]*"']
+    play.masks += [r'"phase": "(Pending|Running)"']  # two of its handlers race for it, under Kopf as well
     run = ("--module", "dask_kubernetes.operator.controller", "--all-namespaces", "--standalone")
     folder = "dask_kubernetes/operator"
     crds = f"{folder}/deployment/helm/dask-kubernetes-operator/crds"
@@ -384,6 +390,85 @@ async def azimuth_schedule_operator(play: Play) -> None:
         await play.record("deleted")
 
 
+@_operator("gefyrahq/gefyra", "click", "python-decouple", "python-statemachine", apart=("kubernetes<37",))
+async def gefyra(play: Play) -> None:
+    play.masks += [r"\b10\.\d+\.\d+\.\d+", r'"token": "[^"]*"', r'"name": "[0-9a-z]{8,}"', r'"(time|expires)": "[^"]*"']
+    play.environment |= {"GEFYRA_OPERATOR_RECONCILIATION_INTERVAL": "2"}
+    run = ("--all-namespaces", "main.py")
+    version, api = "gefyra.dev/v1", "gefyraclients"
+    await play.add_namespaces("gefyra")
+    async with play.running(*run, cwd="operator"):
+        await play.record("started", quiet=6)  # it has created its definitions and its StatefulSet
+        for name, fields in (("one", {}), ("two", {"sunset": "2020-01-01T00:00:00Z"})):
+            client = _object("gefyraclient", version, name, "gefyra", provider="stowaway", **fields)
+            await play.apply(client)
+        await play.record("clients created", quiet=6)
+    await play.cluster.patch(api, "one", {"providerParameter": {"subnet": "192.168.99.0/24"}}, "gefyra")
+    async with play.running(*run, cwd="operator"):
+        await play.record("started again, and changed", quiet=6)
+        await play.cluster.delete(api, "one", "gefyra")
+        await play.record("deleted", quiet=6)
+
+
+# Prefect's server, as its observer sees it: it records what it is told, and knows no flow run.
+_PREFECT: Final = """
+import os, signal
+import prefect_kubernetes.observer as observer
+from prefect.exceptions import ObjectNotFound
+
+class Reply:
+    def json(self): return {"events": []}
+
+class Server:
+    async def __aenter__(self): return self
+    async def __aexit__(self, *args): pass
+    async def request(self, *args, **kwargs): return Reply()
+    async def read_flow_run(self, *args, **kwargs): raise ObjectNotFound(None)
+    async def emit(self, event):
+        with open(os.environ["EVENTS"], "a") as file:
+            print(event.event, event.resource.name, sorted(event.resource), file=file)
+
+observer.get_client = observer.get_events_client = Server
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+observer.start_observer()
+signal.sigwait({signal.SIGTERM})
+observer.stop_observer()
+"""
+
+
+@_operator(None, "prefect-kubernetes")
+async def prefect_kubernetes(play: Play) -> None:
+    events = play.home / "events"
+    play.environment |= {"EVENTS": str(events), "PREFECT_HOME": str(play.home), "PREFECT_LOGGING_LEVEL": "INFO"}
+    script = play.put("observe.py", _PREFECT)
+    play.masks += [r"\brun-[a-z0-9]{5}\b"]
+    labels = {"prefect.io/flow-run-id": "5e9a5b4e-3f5c-4c0e-9a3d-0d3c2c2f1a11"}
+    containers = [{"name": "prefect-job", "image": "prefect"}]
+
+    async def record(step: str) -> None:
+        await play.record(step)
+        play.states[f"{step}: events"] = sorted(events.read_text().splitlines()) if events.exists() else []
+
+    async with play.executing(str(script)):
+        for name, more in (("flow", labels), ("other", {})):
+            spec = {"containers": containers}
+            await play.apply(_object("Pod", "v1", name, "default", metadata={"labels": more}, spec=spec))
+        template = {"metadata": {"labels": labels}, "spec": {"containers": containers, "restartPolicy": "Never"}}
+        await play.apply(
+            _object("Job", "batch/v1", "run", "default", metadata={"labels": labels}, spec={"template": template})
+        )
+        await record("created")
+        await play.cluster.patch("pods", "flow", {"metadata": {"labels": {"more": "yes"}}}, "default")
+        await record("changed")
+    await play.apply(
+        _object("Pod", "v1", "later", "default", metadata={"labels": labels}, spec={"containers": containers})
+    )
+    async with play.executing(str(script)):
+        await record("started again")
+        await play.cluster.delete("pods", "flow", "default")
+        await record("deleted")
+
+
 @_operator(
     "crate/crate-operator",
     "aiohttp",
@@ -450,6 +535,8 @@ async def k8s_kopf_examples(play: Play) -> None:
         await play.record("project: started again", quiet=6)
         await play.cluster.delete("projects", "my-namespace", "project-operator")
         await play.record("project: deleted", quiet=6)
+    for name in ("project-operator", "limitrange-np-operator"):  # its timer expects annotations
+        await play.cluster.patch("namespaces", name, {"metadata": {"annotations": {"some": "thing"}}})
     async with play.running("--standalone", "--all-namespaces", f"{limits}/app/kopf_operator.py"):
         await play.apply(f"{limits}/test/namespace-limitrange-np-1.yaml")
         await play.record("limits: a namespace created", quiet=12)

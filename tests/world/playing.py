@@ -25,6 +25,9 @@ _MODULES: Final = {"kopf": "kopf", "bridge": "trioperator.kopf", "native": "trio
 # Seconds until a step must have done what it does, without changes until it counts as done, and until a stop is one.
 _PATIENCE, _QUIET, _STOP = 60.0, 3.0, 40.0
 _ROOT: Final = pathlib.Path(__file__).parents[2]
+RESULTS: Final = _ROOT / "build" / "world"
+#: Folders with what single operators import in other versions than the rest, each with the name of its operator.
+APART: Final = RESULTS / "apart"
 # What the page about Kopf says of operators that take over: Kopf's names, natively.
 _TAKEOVER: Final = """
 import trioperator
@@ -122,7 +125,8 @@ class Play:
     async def _process(self, command: Sequence[str], cwd: str) -> AsyncIterator[None]:
         folder = self.root / cwd
         env = {**os.environ, **self.environment, "KUBECONFIG": str(self.home / "kubeconfig"), "HOME": str(self.home)}
-        paths = [str(folder), *filter(None, [self.environment.get("PYTHONPATH")]), str(_ROOT)]
+        paths = [str(folder), *filter(None, [self.environment.get("PYTHONPATH")])]
+        paths += [str(APART / self.home.name.rpartition(".")[0]), str(_ROOT)]
         env |= {"PATH": f"{self.home / 'bin'}:{env['PATH']}", "PYTHONPATH": os.pathsep.join(paths)}
         with (self.home / "log").open("ab") as log:
             process = await trio.lowlevel.open_process(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import pathlib
 import subprocess
@@ -12,7 +13,7 @@ _SECONDS = 120
 
 
 class Missing(Exception):
-    """Raised when a repository is neither in the folder nor can be cloned."""
+    """Raised when a repository is neither in the folder nor can be cloned, or a package is not installed."""
 
 
 def find_checkout(repository: str, scratch: pathlib.Path) -> pathlib.Path:
@@ -51,3 +52,11 @@ def read_commit(checkout: pathlib.Path) -> str:
     """Return the commit of a checkout, shortened."""
     command = ["git", "-C", str(checkout), "log", "-1", "--format=%h %as"]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS).stdout.strip()
+
+
+def find_version(distribution: str) -> str:
+    """Return the version of an operator that is installed as a package. Raises Missing if it is not."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise Missing(f"install {distribution}, as nox does") from error

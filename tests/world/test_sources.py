@@ -7,7 +7,9 @@ import subprocess
 
 import pytest
 
-from tests.world.sources import VARIABLE, Missing, find_checkout, read_commit
+from tests.world.__main__ import write_requirements
+from tests.world.operators import OPERATORS
+from tests.world.sources import VARIABLE, Missing, find_checkout, find_version, read_commit
 
 
 def make_repository(path: pathlib.Path, *, bare: bool = False) -> None:
@@ -40,3 +42,20 @@ def test_what_is_missing_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.Mo
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     with pytest.raises(Missing, match=rf"me\+app in \${VARIABLE}"):
         find_checkout("me/app", tmp_path)
+
+
+def test_an_operator_that_is_a_package_is_found_or_said_to_be_missing() -> None:
+    assert find_version("trio").count(".") == 2
+    with pytest.raises(Missing, match="install no-such-operator"):
+        find_version("no-such-operator")
+
+
+def test_requirements_that_do_not_go_together_are_written_apart(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.world.__main__.RESULTS", tmp_path)
+    monkeypatch.setattr("tests.world.__main__.APART", tmp_path / "apart")
+    write_requirements([OPERATORS["gefyra"], OPERATORS["chaostoolkit"]])
+    assert "kubernetes\n" in (tmp_path / "requirements.txt").read_text()
+    assert (tmp_path / "apart" / "gefyra.txt").read_text() == "kubernetes<37\n"
+    assert [path.name for path in (tmp_path / "apart").iterdir()] == ["gefyra.txt"]

@@ -59,3 +59,9 @@ def test_the_steps_that_differ_are_named() -> None:
     assert lines[-1] == "^ changed"
     assert [line for line in lines if line[:1] in "+-" and line[1:2] == " "] == ['-  "name": "b"', '+  "name": "c"']
     assert compare({"created": same}, {})[-1] == "^ created"
+
+
+def test_owners_that_are_gone_have_no_uids_to_compare() -> None:
+    gone = ("85776e9a-dd84-439e-b154-5a137a1d5006", "8d723104-f773-43c1-b458-a748e9bb17bc")
+    first, second = (normalize([make("child", "c", ownerReferences=[{"uid": uid}])], []) for uid in gone)
+    assert first == second
