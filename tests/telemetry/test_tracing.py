@@ -157,3 +157,23 @@ async def test_without_opentelemetry_the_operator_says_what_to_install(
         await trioperator.operator(
             registry=bench.registry, transport=bench.cluster.transport(), handle_signals=False, tracing=True
         )
+
+
+async def test_the_span_of_a_reconcile_says_why_it_was_made(
+    bench: Bench, exporter: InMemorySpanExporter, autojump_clock: MockClock
+) -> None:
+    @on.update("widgets", id="update", registry=bench.registry)
+    async def update(**_: Any) -> None: ...
+
+    await bench.cluster.create(widget())
+    async with bench.running(tracing=True, standalone=True):
+        await settle(1)
+        exporter.clear()
+        changed = await bench.cluster.patch("widgets", "w", {"spec": {"size": 7}})
+        await settle(1)
+    found = [span.attributes or {} for span in find(exporter, "reconcile widgets.example.com")]
+    [why] = [each for each in found if "trioperator.reconcile.fields" in each]
+    assert why["trioperator.reconcile.causes"] == (f"MODIFIED {changed['metadata']['resourceVersion']}",)
+    assert why["trioperator.reconcile.fields"] == ("spec.size",)
+    assert why["trioperator.reconcile.managers"] == ("unknown",)
+    assert why["trioperator.reconcile.idle"] is False

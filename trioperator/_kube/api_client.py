@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 _logger = get_logger("trioperator.kube.client")
 
 Params: TypeAlias = Mapping[str, str | int | bool | None]
+#: Is called with the method, the target and the status of each response; 0 if there was none.
+NoteRequest: TypeAlias = Callable[[str, str, int], None]
 Forms: TypeAlias = tuple[str | None, str | None]  # what lists and watches accept; None: JSON
 
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -71,6 +73,7 @@ class ApiClient:
         self._selection: Params = {}
         self._forms: Forms = (None, None)
         self._note_headers: Callable[[Headers], None] | None = None
+        self._note_request: NoteRequest | None = None
         self.find_logger: Callable[[], Logger] = lambda: _logger
         self.outage = Outage()
         self.bookmarks = Bookmarks()
@@ -107,6 +110,12 @@ class ApiClient:
         """Return a client on the same connections that calls *note* with the headers of each response."""
         client = copy.copy(self)
         client._note_headers = note
+        return client
+
+    def noting_requests(self, note: NoteRequest) -> ApiClient:
+        """Return a client on the same connections that calls *note* for each request but streams."""
+        client = copy.copy(self)
+        client._note_request = note
         return client
 
     def compressed(self) -> ApiClient:
@@ -313,6 +322,8 @@ class ApiClient:
 
     def report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
         """Log that a request has failed, and is sent again after *delay* seconds."""
+        if self._note_request is not None and isinstance(error, ConnectionLostError):
+            self._note_request(method, path, 0)
         if isinstance(error, TransportError) and not error.reached:
             text, place = "Cannot reach the API server %s; retrying %s %s in %g s: %s", self.credentials.info.place
             self.find_logger().warning(text, place, method, path, delay, error)
@@ -355,6 +366,8 @@ class ApiClient:
                 data = _decompress(response.headers, await response.read(limit), limit)
             except BodyTooLargeError as exc:
                 raise _size_error(method, target, limit) from exc
+            if self._note_request is not None:
+                self._note_request(method, target, response.status)
             self._raise_for_status(response, data)
             return data
         raise _timeout_error(method, target.partition("?")[0], seconds)

@@ -35,6 +35,7 @@ from trioperator._reconciling.watches import RelatedWatches
 from trioperator._runtime.causes import CauseFactory
 from trioperator._runtime.execution import Executor, HandlerPatch
 from trioperator._runtime.io_mark import IoMark
+from trioperator._runtime.ledger import Ledger
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.pausing import check_pause, is_coming
@@ -58,13 +59,21 @@ class LevelReconciler:
     """
 
     def __init__(
-        self, executor: Executor, watches: RelatedWatches, applier: Applier, *, causes: CauseFactory, patcher: Patcher
+        self,
+        executor: Executor,
+        watches: RelatedWatches,
+        applier: Applier,
+        *,
+        causes: CauseFactory,
+        patcher: Patcher,
+        ledger: Ledger,
     ) -> None:
         self._executor = executor
         self._watches = watches
         self._applier = applier
         self._causes = causes
         self._patcher = patcher
+        self._ledger = ledger
         self._schedules: dict[ObjectState, ObjectSchedule] = {}
         self._uids: dict[str, set[ObjectState]] = {}  # several if an object is watched in several versions
         self._names: dict[Target, set[ObjectState]] = {}
@@ -88,12 +97,16 @@ class LevelReconciler:
         """Check whether a reconcile handler has failed for an object, and is to be called again."""
         return state in self._schedules and self._schedules[state].has_failed
 
+    def follows(self, state: ObjectState) -> bool:
+        """Check whether reconcile handlers have been called for an object, and may be due again."""
+        return state in self._schedules
+
     def expedite(self, state: ObjectState) -> bool:
         """Let be due now what is due later for an object. Returns whether there can be anything."""
         if state not in self._schedules:
             return False
         self._schedules[state].expedite()
-        self._requeue(state)
+        self._requeue(state, "requested")
         return True
 
     def poke(self, state: ObjectState) -> None:
@@ -303,7 +316,7 @@ class LevelReconciler:
         own.finish(None)
         if schedule.error is not None and outcome.error is None and "last_error" in handler.signature.names:
             schedule.triggered = True  # it is to see that the error is over
-            self._requeue(state)
+            self._requeue(state, "error over")
         schedule.error = outcome.error
         forget_frames(outcome.error)
 
@@ -325,39 +338,40 @@ class LevelReconciler:
 
     # What related objects trigger.
 
-    def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler], *, namespace: str) -> None:
+    def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler], *, namespace: str, source: str) -> None:
         """Call handlers for an object by its uid, as a child in a namespace has changed."""
         for state in self._uids.get(uid, ()):
             if state.namespace and state.namespace != namespace:
                 continue  # an object of another namespace is no child, whatever it says
             if self._schedules[state].trigger(handlers):
-                self._requeue(state)
+                self._requeue(state, "child", source)
 
-    def trigger_target(self, target: Target, handlers: Collection[ReconcileHandler]) -> None:
+    def trigger_target(self, target: Target, handlers: Collection[ReconcileHandler], *, source: str) -> None:
         """Call handlers for an object by its name, as a mapper has named it."""
         for state in self._names.get(target, ()):
             if self._schedules[state].trigger(handlers):
-                self._requeue(state)
+                self._requeue(state, "watched", source)
 
-    def trigger_all(self, handlers: Collection[ReconcileHandler]) -> None:
+    def trigger_all(self, handlers: Collection[ReconcileHandler], *, source: str) -> None:
         """Call handlers for all objects, as it is not known which of them a change concerns."""
         for state, schedule in self._schedules.items():
             if schedule.trigger(handlers):
-                self._requeue(state)
+                self._requeue(state, "watched", source)
 
     def trigger_blocked(self, record: RelatedRecord) -> None:
         """Call handlers again for which an object was in the way that is gone."""
         for state in list(self._blocked):
             if self._schedules[state].unblock(record.namespace, record.name):
-                self._requeue(state)
+                self._requeue(state, "unblocked", record.name)
 
     def trigger_waiting(self) -> None:
         """Call handlers that wait for lists or namespaces: a list is complete, or is no longer needed."""
         for state in list(self._waiting):
             self._schedules[state].retry_unserved()
-            self._requeue(state)
+            self._requeue(state, "listed")
 
-    def _requeue(self, state: ObjectState) -> None:
+    def _requeue(self, state: ObjectState, why: str, source: str | None = None) -> None:
+        self._ledger.note_cause(state.uid, why, source)
         self._triggered.add(state)
         state.requeue()
 

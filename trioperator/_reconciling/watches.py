@@ -33,9 +33,11 @@ _logger = get_logger("trioperator.runtime.reconcile")
 class Triggers(Protocol):
     """What calls reconcile handlers, as it is notified of related objects. It must neither wait nor raise."""
 
-    def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler], *, namespace: str) -> None: ...
-    def trigger_target(self, target: Target, handlers: Collection[ReconcileHandler]) -> None: ...
-    def trigger_all(self, handlers: Collection[ReconcileHandler]) -> None: ...
+    def trigger_owner(
+        self, uid: str, handlers: Collection[ReconcileHandler], *, namespace: str, source: str
+    ) -> None: ...
+    def trigger_target(self, target: Target, handlers: Collection[ReconcileHandler], *, source: str) -> None: ...
+    def trigger_all(self, handlers: Collection[ReconcileHandler], *, source: str) -> None: ...
     def trigger_blocked(self, record: RelatedRecord) -> None: ...
     def trigger_waiting(self) -> None: ...
 
@@ -127,7 +129,7 @@ class RelatedKind:
             record.targets = self._map(obj, self.mappers, record.targets)
         owners = {*record.owners, *(before.owners if before else ())}
         known = None if writer is None or writer.handler in self._lookers else writer
-        self._trigger(record.namespace, owners, targets | record.targets, writer=known)
+        self._trigger(record, owners, targets | record.targets, writer=known)
 
     def removed(self, record: RelatedRecord, obj: RawObject | None = None) -> None:
         """See RelatedObserver. What mappers look up may be other than when they were last called.
@@ -138,10 +140,10 @@ class RelatedKind:
         known = obj or record.whole
         mappers = [each for each in self.mappers if known is not None or not each[1].needs_bodies]
         targets = self._map(known or record.identify(), mappers) if mappers else frozenset()
-        self._trigger(record.namespace, record.owners, record.targets | targets)
+        self._trigger(record, record.owners, record.targets | targets)
         blind = [each for each in self.mappers if each not in mappers and each[1].looks_up(self._watches.indices)]
         for triggers in self._watches.triggers if blind else ():
-            triggers.trigger_all({handler for handler, _ in blind})
+            triggers.trigger_all({handler for handler, _ in blind}, source=self._name(record))
         if self.owners:
             for triggers in self._watches.triggers:
                 triggers.trigger_blocked(record)
@@ -153,21 +155,25 @@ class RelatedKind:
 
     def _trigger(
         self,
-        namespace: str,
+        record: RelatedRecord,
         owners: Iterable[str],
         targets: frozenset[tuple[ReconcileHandler, Target]],
         *,
         writer: Writer | None = None,
     ) -> None:
-        """Call all handlers that a change in a namespace concerns, but the one by which it was made."""
+        """Call all handlers that a change of an object concerns, but the one by which it was made."""
+        namespace, source = record.namespace, self._name(record)
         others = [handler for handler in self.owners if writer is None or handler is not writer.handler]
         own = None if writer is None else (writer.handler, writer.target)
         for triggers in self._watches.triggers:
             for uid in owners if self.owners else ():
                 is_own = writer is not None and uid == writer.uid
-                triggers.trigger_owner(uid, others if is_own else self.owners, namespace=namespace)
+                triggers.trigger_owner(uid, others if is_own else self.owners, namespace=namespace, source=source)
             for handler, target in targets - {own}:
-                triggers.trigger_target(target, (handler,))
+                triggers.trigger_target(target, (handler,), source=source)
+
+    def _name(self, record: RelatedRecord) -> str:
+        return f"{self.resource.plural} {record.name}"
 
     def _map(
         self,
@@ -249,7 +255,7 @@ class RelatedWatches:
         """Call the reconcile handlers of an object that look up its own kind, as it is only now in the index."""
         handlers = state.cache.kind.handlers
         for triggers in self.triggers if handlers.looks_up_own else ():
-            triggers.trigger_owner(state.uid, handlers.reconciles, namespace=state.namespace)
+            triggers.trigger_owner(state.uid, handlers.reconciles, namespace=state.namespace, source="its index")
 
     def kinds_of(self, handler: ReconcileHandler) -> Iterator[RelatedKind]:
         """Yield the kinds of children that a handler owns."""

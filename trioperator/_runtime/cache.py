@@ -106,13 +106,14 @@ class ObjectCache:
             state.rewind()
         if type is None and version <= state.seen_version:
             return uid  # listed again, unchanged
+        previous = state.last_object
         state.see(version, obj if self._keeps_objects or self.kind.handlers.keep_objects else None)
         if type == "DELETED":
             self.objects.pop(uid, None)
         elif version <= state.version and not (self.kind.handlers.needs_own_writes or has_left):
             self.echoes += 1
             return uid  # the echo of an own write, and no handler of raw events
-        event = WatchEvent(_OF_SERVER.get(type, type), version, obj)
+        event = WatchEvent(_OF_SERVER.get(type, type), version, obj, previous=previous)
         self._push(state, event, Lane.INITIAL if type is None else Lane.FRESH)
         return uid
 

@@ -46,6 +46,7 @@ from trioperator._handling.arguments.indexing import Indices
 from trioperator._kube.objects import RawObject, parse_object
 from trioperator._logs import Logger, ObjectRef, object_logger
 from trioperator._model.finalizer import has_finalizer
+from trioperator._model.resource import Resource
 from trioperator._runtime.kind import Kind, Memory
 from trioperator._runtime.leaving import Leaving
 from trioperator._runtime.succession import Predecessors
@@ -181,6 +182,11 @@ class ObjectState:
             "uid": self.uid,
             "namespace": self.namespace,
         }
+
+    @property
+    def subject(self) -> tuple[Resource, str, str]:
+        """The kind, the namespace and the name of the object."""
+        return self.cache.kind.resource, self.namespace, self.name
 
     def make_logger(self, *, local: bool = True) -> Logger:
         """Return a logger that is bound to the object. Messages are posted as events unless it is *local*."""

@@ -13,6 +13,7 @@ from trioperator._runtime.causes import CauseFactory
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.error_backoff import ErrorBackoff
 from trioperator._runtime.execution import Executor
+from trioperator._runtime.incoming import Incoming
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.pauses import ObjectPauses
 from trioperator._runtime.pokes import Pokes
@@ -30,6 +31,7 @@ class ReconcilesLevel(Protocol):
     def find_body(self, state: ObjectState, /) -> Mapping[str, Any] | None: ...
     def has_work(self, state: ObjectState, /) -> bool: ...
     def has_failed(self, state: ObjectState, /) -> bool: ...
+    def follows(self, state: ObjectState, /) -> bool: ...
     def expedite(self, state: ObjectState, /) -> bool: ...
     def poke(self, state: ObjectState, /) -> None: ...
     def resume(self, state: ObjectState, /) -> None: ...
@@ -54,6 +56,7 @@ class PendingEvents:
         errors: ErrorBackoff,
         pauses: ObjectPauses,
         pokes: Pokes,
+        incoming: Incoming,
     ) -> None:
         self._executor = executor
         self._causes = causes
@@ -62,6 +65,7 @@ class PendingEvents:
         self._errors = errors
         self._pauses = pauses
         self._pokes = pokes
+        self._incoming = incoming
         self._missed: dict[ObjectState, str | None] = {}
         self._poked: set[ObjectState] = set()
 
@@ -70,6 +74,7 @@ class PendingEvents:
 
         If it is not paused, what it waits for is made due by a poke.
         """
+        state.cache.predecessors.hand_over(state)
         is_listed = await self._process(state)
         if state.body is None and (kept := self._daemons.changed_body(state) or self._level.find_body(state)):
             state.open(kept)
@@ -103,13 +108,14 @@ class PendingEvents:
         for event in state.take_events():
             is_listed = is_listed or event.type is None
             try:
-                body = None
+                body, before = None, state.body
                 if state.cache.kind.handlers.events:
                     body = event.decode()
                     await self._call_handlers(state, body, event.type)
                     if state.cache.kind.handlers.needs_state or self._executor.pending.get(state):
                         body = None  # they may have changed it: decode another
                 state.advance(event, body)
+                self._incoming.note_event(state, event, before=before)
             except (msgspec.MsgspecError, ValueError) as error:
                 state.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
         return is_listed
@@ -132,6 +138,7 @@ class PendingEvents:
         if state.body is None:
             return expedited
         self._make_due(state)
+        self._incoming.note_request(state)
         state.requeue()
         return True
 

@@ -80,7 +80,9 @@ from trioperator._runtime.execution import Execution, Executor, find_nursery
 from trioperator._runtime.finalizers import Finalizers
 from trioperator._runtime.gone_objects import GoneObjects
 from trioperator._runtime.handling import Handling, inspect_handling
+from trioperator._runtime.incoming import Incoming
 from trioperator._runtime.index_wait import IndexWait
+from trioperator._runtime.ledger import Ledger
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.requests import StaleError
@@ -115,12 +117,15 @@ class Reconciler:
         takeover: Takeover,
         pauses: ObjectPauses,
         pokes: Pokes,
+        ledger: Ledger,
         lifecycle: Lifecycle | None = None,
     ) -> None:
         self._executor = executor
         self._causes = causes
         self._patcher = patcher
         self._daemons = daemons
+        self._ledger = ledger
+        self._incoming = incoming = Incoming(ledger, executor.pending, level.follows)
         self._level = level
         self._lifecycle = lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
         self._settings = settings = executor.settings
@@ -134,7 +139,14 @@ class Reconciler:
         self._index_wait = IndexWait(timeout=settings.persistence.consistency_timeout)
         self._pauses = pauses
         self._events = PendingEvents(
-            executor, causes=causes, daemons=daemons, level=level, errors=self._errors, pauses=pauses, pokes=pokes
+            executor,
+            causes=causes,
+            daemons=daemons,
+            level=level,
+            errors=self._errors,
+            pauses=pauses,
+            pokes=pokes,
+            incoming=incoming,
         )
         self.takeover = takeover
 
@@ -145,8 +157,8 @@ class Reconciler:
         """
         if not self._at_work.begin(state):
             return DONE
+        run = self._incoming.begin(state, is_retry=self.has_failed(state) or self.is_retrying(state))
         try:
-            state.cache.predecessors.hand_over(state)
             pause = await self._events.take(state)
             if state.gone:
                 result = await self._gone.handle(state)
@@ -170,6 +182,7 @@ class Reconciler:
         except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
             return self._fail(state, error)
         finally:
+            self._ledger.end(run)
             self._at_work.end(state)
         return self._conclude(state, result)
 
@@ -324,6 +337,7 @@ class Reconciler:
         cause = change.cause
         if cause.reason is not Reason.RESUME and self.takeover.may_be_stale(state):
             return await self.takeover.verify(state, self._patcher)
+        self._incoming.note_update(cause)
         selected = select_handlers(state.cache.kind.handlers, cause)
         progress = self._progress.begin(state, cause, selected)
         self._events.adjust(state, progress)

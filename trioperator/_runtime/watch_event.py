@@ -15,12 +15,14 @@ class WatchEvent(msgspec.Struct, frozen=True):
     """One event of an object: ``type`` is ADDED, MODIFIED or DELETED, or None for an object of a list.
 
     ``body`` is given instead of ``object`` where the event was inferred: from a list, or from an own write.
+    ``previous`` is the state before, where that is kept.
     """
 
     type: str | None
     version: int
     object: RawObject | None = None
     body: Mapping[str, Any] | None = None
+    previous: RawObject | None = None
 
     @property
     def generation(self) -> int | None:

@@ -99,9 +99,9 @@ def build_operator(plan: Plan) -> Operator:
         settings=plan.settings,
         transport=plan.transport,
         fence=pauses.check_write,
-        wrap=None if instruments is None else instruments.wrap_client,
+        wrap=functools.partial(_wrap_client, plan, instruments),
     )
-    inspector = Inspector(plan.settings, pauses, work.running, instruments, plan.registry)
+    inspector = Inspector(plan.settings, pauses, work.running, instruments, plan.registry, plan.ledger)
     return Operator(
         plan=plan,
         stop=stop,
@@ -118,13 +118,19 @@ def build_operator(plan: Plan) -> Operator:
     )
 
 
+def _wrap_client(plan: Plan, instruments: Instruments | None, client: ApiClient) -> ApiClient:
+    noting = client.noting_requests(plan.ledger.requested)
+    return noting if instruments is None else instruments.wrap_client(noting)
+
+
 def _make_invoker(
     plan: Plan, work: InFlight, instruments: Instruments | None, *, threads: int | None, clients: Clients | None
 ) -> Invoker:
     execution = plan.settings.execution
     limiter = ThreadLimiter(threads or execution.max_workers)
     make = Invoker if instruments is None else instruments.make_invoker
-    return make(limiter=limiter, backoff=execution.default_backoff, running=work.running, clients=clients)
+    log, backoff = plan.ledger, execution.default_backoff
+    return make(limiter=limiter, backoff=backoff, running=work.running, clients=clients, log=log)
 
 
 def _get_announcer(instruments: Instruments | None) -> Callable[[], None]:
@@ -230,7 +236,8 @@ def build_reconciling(
     pauses = ObjectPauses(settings.pausing, schemas, pending=pending, progress=progress, daemons=daemons)
     executor = Executor(invoker, progress, pending, essences, patcher, settings, stopping)
     applier = Applier(client, views.related)
-    level = LevelReconciler(executor, views.related, applier, causes=causes, patcher=patcher)
+    ledger = plan.ledger
+    level = LevelReconciler(executor, views.related, applier, causes=causes, patcher=patcher, ledger=ledger)
     views.related.triggers.append(level)
     reconciler = Reconciler(
         executor,
@@ -241,6 +248,7 @@ def build_reconciling(
         takeover=Takeover(client),
         pauses=pauses,
         pokes=pokes,
+        ledger=ledger,
         lifecycle=plan.lifecycle,
     )
     return Reconciling(reconciler, daemons, level)

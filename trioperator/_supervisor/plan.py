@@ -12,6 +12,7 @@ import trio
 from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator._handling.handlers.lifecycles import Lifecycle
 from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._runtime.ledger import Ledger
 from trioperator._runtime.watching.scope import Scope
 from trioperator.settings import OperatorSettings
 
@@ -46,4 +47,5 @@ class Plan(msgspec.Struct, kw_only=True, eq=False):
     ready_flag: Flag | None = None
     handle_signals: bool = True
     replace_webhook_server: Callable[[Any], Any] | None = None  # returns the server of tests
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
     instruments: Callable[..., Instruments] | None = None  # of tests; by default, only if something is counted

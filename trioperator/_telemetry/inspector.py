@@ -10,6 +10,7 @@ from trioperator._coordination.pauses import Pauses
 from trioperator._handling.calls.invoke import Attempt, RunningCall
 from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator._logs import describe_ref
+from trioperator._runtime.ledger import Ledger
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.sharding import ShardRouter
 from trioperator._runtime.watching.watch_manager import WatchManager
@@ -30,9 +31,11 @@ class Inspector:
         running: Mapping[Attempt, RunningCall],
         instruments: Instruments | None = None,
         registry: OperatorRegistry | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.settings = settings
         self.registry = OperatorRegistry() if registry is None else registry
+        self.ledger = Ledger() if ledger is None else ledger
         self.pauses = pauses
         self.running = running
         self.instruments = instruments

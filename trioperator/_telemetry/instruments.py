@@ -16,10 +16,10 @@ import trio
 
 from trioperator._handling.arguments.reconciling import ReconcileHandler
 from trioperator._handling.calls.interruption import Interruption
-from trioperator._handling.calls.invoke import Attempt, Clients, Invoker, RunningCall
+from trioperator._handling.calls.invoke import Attempt, CallLog, Clients, Invoker, RunningCall
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
 from trioperator._handling.handlers.handler import ChangeHandler, EventHandler, Handler, IndexHandler, SpawningHandler
-from trioperator._handling.handlers.outcome import Outcome
+from trioperator._handling.handlers.outcome import Outcome, name_outcome
 from trioperator._handling.reviews.admission import AdmissionHandler
 from trioperator._handling.reviews.conversion import ConversionHandler
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
@@ -27,6 +27,7 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._logs import Logger
 from trioperator._model.resource import Resource
 from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.ledger import current_run
 from trioperator._runtime.object_state import Cache, ObjectState
 from trioperator._runtime.reconciler import Reconciler
 from trioperator._runtime.result import Again, RequeueAt, Result
@@ -132,10 +133,11 @@ class Instruments:
         backoff: float,
         running: MutableMapping[Attempt, RunningCall],
         clients: Clients | None = None,
+        log: CallLog | None = None,
     ) -> Invoker:
         """Return an invoker whose calls are counted."""
         counter = CallCounter(self)
-        return Invoker(limiter=limiter, backoff=backoff, running=running, clients=clients, observer=counter)
+        return Invoker(limiter=limiter, backoff=backoff, running=running, clients=clients, observer=counter, log=log)
 
     def count_reviews(self, fn: WebhookFn, handlers: Iterable[str], *, converts: bool) -> WebhookFn:
         """Return a function for reviews that counts the calls of *fn* by the ids of the handlers of reviews."""
@@ -180,7 +182,7 @@ class ReconcileCounter:
         self._at_work = instruments.statistics.at_work
         self._began: dict[ObjectState, tuple[float | None, float]] = {}  # since when it was queued, when it began
         self._reconciles, self._failed = instruments.reconciles, instruments.failed
-        self._spans: dict[ObjectState, contextlib.AbstractContextManager[object]] = {}
+        self._spans: dict[ObjectState, tuple[contextlib.AbstractContextManager[Span], Span]] = {}
 
     def queued(self, state: ObjectState, lane: Lane) -> None:
         """See :class:`QueueObserver`."""
@@ -200,14 +202,13 @@ class ReconcileCounter:
         began = self._at_work[state] = self._now()
         self._began[state] = self._queued_at.pop(state, None), began
         if (tracing := self._instruments.tracing) is not None:
-            span = tracing.reconciling(state, self._instruments.kind_of(state.cache.kind.resource).name)
-            self._spans[state] = span
-            span.__enter__()
+            reconciling = tracing.reconciling(state, self._instruments.kind_of(state.cache.kind.resource).name)
+            self._spans[state] = reconciling, reconciling.__enter__()
 
     def ended(self, state: ObjectState, result: Result | None) -> None:
         """See :class:`QueueObserver`."""
         if self._spans:
-            self._spans.pop(state).__exit__(None, None, None)
+            self._end_span(*self._spans.pop(state))
         name = None
         if result is not None:
             name = "requeue" if type(result) is Again and not self._failed else self._classify(state, result)
@@ -227,6 +228,13 @@ class ReconcileCounter:
             return None
         since, lane = self._pending.pop(state, (None, Lane.INITIAL))
         return None if lane is Lane.INITIAL or name == "error" else since
+
+    def _end_span(self, reconciling: contextlib.AbstractContextManager[Span], span: Span) -> None:
+        """End the span of a reconcile, with what is on record of it."""
+        assert self._instruments.tracing is not None
+        if (run := current_run.get(None)) is not None:
+            self._instruments.tracing.record_run(span, run)
+        reconciling.__exit__(None, None, None)
 
     def _classify(self, state: ObjectState, result: Result) -> str:
         """Return the result in the words of controller-runtime. An error of a handler is one of its reconcile."""
@@ -271,7 +279,7 @@ class CallCounter:
                 instruments.tracing.record_outcome(span, outcome)
             calling.__exit__(None, None, None)
         seconds = self._now() - self._began.pop(attempt)
-        instruments.calls_of(handler, attempt).count(_name_outcome(outcome), seconds)
+        instruments.calls_of(handler, attempt).count(name_outcome(outcome), seconds)
         instruments.announce()
         if outcome is not None and outcome.error is not None:
             self._count_failure(handler, outcome, attempt, logger)
@@ -292,19 +300,6 @@ class CallCounter:
         kind.terminal_errors += outcome.final
         kind.panics += unexpected
         kind.timeouts += isinstance(outcome.error, HandlerTimeoutError)
-
-
-def _name_outcome(outcome: Outcome | None) -> str:
-    """Return the result of a call, for statistics."""
-    if outcome is None:
-        return "cancelled"
-    if outcome.final and outcome.error is None:
-        return "succeeded"
-    if outcome.interrupted:
-        return "interrupted"
-    if outcome.awaits_subhandlers:
-        return "unfinished"
-    return "failed" if outcome.final else "retried"
 
 
 def _is_verdict(handler: Handler, outcome: Outcome) -> bool:

@@ -18,6 +18,7 @@ from trioperator._handling.handlers.outcome import Outcome
 from trioperator._kube.objects import RawObject
 from trioperator._logs import ObjectRef
 from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.ledger import Run
 from trioperator._runtime.object_state import Cache, ObjectState
 from trioperator._version import __version__
 
@@ -55,6 +56,16 @@ class Tracing:
         attributes = _describe(state.cache, state.namespace, state.name)
         with self._tracer.start_as_current_span(f"reconcile {kind}", context, SpanKind.INTERNAL, attributes) as span:
             yield span
+
+    def record_run(self, span: Span, run: Run) -> None:
+        """Record in the span of a reconcile why it was made, and which fields others have changed."""
+        span.set_attribute(
+            "trioperator.reconcile.causes", [" ".join(map(str, filter(None, each))) for each in run.causes]
+        )
+        if run.changes:
+            span.set_attribute("trioperator.reconcile.fields", [field for field, _ in run.changes])
+            span.set_attribute("trioperator.reconcile.managers", sorted({by for _, by in run.changes if by}))
+        span.set_attribute("trioperator.reconcile.idle", not run.busy)
 
     @contextlib.contextmanager
     def calling(self, handler: Handler, ref: ObjectRef | None) -> Iterator[Span]:

@@ -29,6 +29,7 @@ _MODULES: Final = {
     "manifests": "deployment",
     "bundle": "bundle",
     "top": "top",
+    "why": "why",
     "crds": "crds",
     "release": "release",
     "uninstall": "release",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.tree import Tree
 
-_URL: Final = "http://127.0.0.1:8083"
+DEFAULT_URL: Final = "http://127.0.0.1:8083"
 _MAX_ROWS: Final = 20
 _MAX_CHILDREN: Final = 8
 
@@ -39,7 +40,7 @@ Token: TypeAlias = Annotated[
 
 
 def top(
-    url: Url = _URL,
+    url: Url = DEFAULT_URL,
     once: Once = False,
     tree: ShowTree = False,
     interval: Interval = 1.0,
@@ -51,17 +52,25 @@ def top(
 
     With --requeue or --cancel, do that to one object instead.
     """
+    with open_view(url, token) as client:
+        for action, name in (("requeue", requeue), ("cancel", cancel)):
+            if name is not None:
+                _act(client, action, name)
+        if requeue is None and cancel is None:
+            _show(client, interval=None if once else interval, tree=tree)
+
+
+@contextlib.contextmanager
+def open_view(url: str, token: str | None) -> Iterator[httpx.Client]:
+    """Open a client of an operator's live view. Errors in the block are printed, and exit with 1."""
     import httpx
 
     base = url.rstrip("/").removesuffix("/debug")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with httpx.Client(base_url=f"{base}/debug/", headers=headers, timeout=10, trust_env=False) as client:
+        client.event_hooks["response"] = [_check]
         try:
-            for action, name in (("requeue", requeue), ("cancel", cancel)):
-                if name is not None:
-                    _act(client, action, name)
-            if requeue is None and cancel is None:
-                _show(client, interval=None if once else interval, tree=tree)
+            yield client
         except (httpx.HTTPError, ValueError) as error:
             typer.echo(f"Cannot get the live view from {url}: {error}", err=True)
             raise typer.Exit(1) from None
@@ -86,10 +95,16 @@ def _find_uid(data: Mapping[str, Any], name: str) -> str:
     return name
 
 
-def _get(client: httpx.Client) -> Mapping[str, Any]:
-    response = client.get("snapshot")
+def _check(response: httpx.Response) -> None:
+    """Raise ValueError for a wrong token, HTTPError for what else no command expects."""
     if response.status_code == 401:
         raise ValueError("the token is missing or wrong. Pass --token, or set TRIOPERATOR_TOP_TOKEN")
+    if response.status_code >= 500:
+        response.raise_for_status()
+
+
+def _get(client: httpx.Client) -> Mapping[str, Any]:
+    response = client.get("snapshot")
     response.raise_for_status()
     data: Mapping[str, Any] = response.json()
     return data
@@ -169,13 +184,13 @@ def _render_table(
     for name in columns:
         table.add_column(name, header_style="dim", overflow="ellipsis", no_wrap=True)
     for row in rows[:_MAX_ROWS]:
-        table.add_row(*(Text(_printable(find(row))) for find in columns.values()))
+        table.add_row(*(Text(to_printable(find(row))) for find in columns.values()))
     if len(rows) > _MAX_ROWS:
         table.add_row(Text(f"and {len(rows) - _MAX_ROWS} more", style="dim"))
     return Group(Text(title, style="bold"), table)  # the title of a table would be wrapped to its width
 
 
-def _printable(text: str) -> str:
+def to_printable(text: str) -> str:
     """Return a text without control characters, which the terminal would obey."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
@@ -185,8 +200,8 @@ def _render_tree(node: Mapping[str, Any], parent: Tree | None = None) -> Tree:
     from rich.tree import Tree
 
     details = (node.get("object"), node.get("at"), node.get("waits"), node.get("request"))
-    label = Text(_printable(node["name"].rpartition(".")[2]))
-    label.append(_printable("  " + "  ".join(filter(None, details))), style="dim")
+    label = Text(to_printable(node["name"].rpartition(".")[2]))
+    label.append(to_printable("  " + "  ".join(filter(None, details))), style="dim")
     tree = Tree(label) if parent is None else parent.add(label)
     children = node.get("children", ())
     for child in children[:_MAX_CHILDREN]:

@@ -19,6 +19,7 @@ from trioperator._supervisor.app import OperatorOptions, make_plan
 from trioperator._supervisor.plan import Plan
 from trioperator._supervisor.shutdown import unwrap_group
 from trioperator._supervisor.tree import supervise
+from trioperator._telemetry.why import History, find_history
 from trioperator._tooling.permissions import Requirements, list_permissions
 from trioperator.apiserver import Cluster
 from trioperator.crds.definitions import collect_definitions
@@ -132,6 +133,20 @@ class OperatorRunner:
         """
         events = await self.cluster.list("events", namespace, fields=f"involvedObject.name={name}")
         return [event for event in events if kind in (None, event["involvedObject"].get("kind"))]
+
+    def why(self, name: str, *, kind: str = "", namespace: str = "") -> History:
+        """Return why an object was reconciled since the last start, what ran for it, and which requests followed.
+
+        ::
+
+            assert operator.why("orders").writes == 4
+            print(operator.why("orders", kind="databases", namespace="default"))
+
+        *kind* is a plural, singular or kind, with or without its group. Where nothing has happened to such an object,
+        it is empty. See docs/day-two.md.
+        """
+        found = find_history(self._get_run().plan.ledger, name, kind=kind, namespace=namespace)
+        return History(kind=kind, namespace=namespace, name=name, uid="") if found is None else found
 
     async def start(self, *sources: Source, **options: Any) -> None:
         """Start the operator, and return when it is ready.

@@ -415,3 +415,23 @@ async def test_an_error_of_a_page_is_a_problem_without_details(
     assert answer.status == 500
     assert "s3cret" not in answer.text
     assert "s3cret" in caplog.text
+
+
+async def test_an_objects_page_says_why_it_was_reconciled_and_json_has_the_same(showing: Showing, bench: Bench) -> None:
+    handled = trio.Event()
+
+    @on.create("widgets", id="create", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        handled.set()
+
+    async with showing() as client:
+        created = await bench.cluster.create(widget())
+        await handled.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        page = await client.ask(f"/object?uid={created['metadata']['uid']}")
+        assert re.search(r"Why it was reconciled.*create succeeded in \d+ ms", page.text, re.DOTALL)
+        found = (await client.ask("/why?kind=widget&name=w")).json()
+        assert found["occurrences"][0]["calls"][0]["handler"] == "create"
+        assert (await client.ask("/why?kind=widget&name=nobody")).status == 404
+        client.token = None
+        assert (await client.ask("/why?kind=widget&name=w")).status == 303

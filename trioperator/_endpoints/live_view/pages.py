@@ -15,6 +15,7 @@ from trioperator._handling.handlers.handler import ActivityHandler, ChangeHandle
 from trioperator._telemetry.failures import Failure
 from trioperator._telemetry.objects import STATES, ObjectFilter, describe_object, find_object, find_objects
 from trioperator._telemetry.snapshot import Tasks, describe_queue, describe_state, describe_watches
+from trioperator._telemetry.why import describe_history
 
 T = TypeVar("T")
 
@@ -130,7 +131,15 @@ def _show_object(shown: ShownOperator, query: Query) -> dict[str, Any] | None:
     if described is None and not failures:
         return None
     calls = [call for call in Tasks(shown.root).calls if call.get("uid") == uid]
-    return {"uid": uid, "object": described, "calls": calls, "failures": failures[:ROWS], "known": failures[:1]}
+    page = shown.parts.ledger.find(uid)
+    return {
+        "uid": uid,
+        "object": described,
+        "calls": calls,
+        "failures": failures[:ROWS],
+        "known": failures[:1],
+        "history": None if page is None else describe_history(uid, page),
+    }
 
 
 def _show_handlers(shown: ShownOperator, query: Query) -> dict[str, Any]:

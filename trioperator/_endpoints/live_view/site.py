@@ -21,6 +21,7 @@ from trioperator._endpoints.live_view.shown import ShownOperator
 from trioperator._endpoints.live_view.streaming import Stream, Streams
 from trioperator._logs import get_logger
 from trioperator._telemetry.snapshot import take_snapshot
+from trioperator._telemetry.why import build_json, find_history
 
 _NAME: Final = "trioperator.endpoints.live_view"
 # Bytes of a body, and seconds for receiving it: forms have a token or a uid.
@@ -65,6 +66,7 @@ class Site:
         for name in _ACTIONS:
             app.add_url_rule(f"/{name}", name, functools.partial(self._act, name), methods=["POST"])
         app.add_url_rule("/snapshot", "snapshot", self._show_snapshot)
+        app.add_url_rule("/why", "why", self._show_history)
         app.add_url_rule("/login", "login", self._log_in, methods=["GET", "POST"])
         app.add_url_rule("/logout", "logout", self._log_out, methods=["POST"])
         app.add_url_rule("/assets/<name>", "asset", self._send_asset)
@@ -180,6 +182,15 @@ class Site:
         shown = self._require_shown()
         data = take_snapshot(shown.parts, shown.root) | {"actions": self._access.has_token}
         return Response(msgspec.json.encode(data, enc_hook=str), content_type="application/json")
+
+    async def _show_history(self) -> Response:
+        """Show as JSON what has happened to the object whose kind, namespace and name are in the query."""
+        query = request.args
+        kind, namespace, name = (query.get(key, "") for key in ("kind", "namespace", "name"))
+        history = find_history(self._require_shown().parts.ledger, name, kind=kind, namespace=namespace)
+        if history is None:
+            abort(404, "Nothing has happened to such an object lately, or there is none.")
+        return Response(msgspec.json.encode(build_json(history)), content_type="application/json")
 
     async def _act(self, name: str) -> Response | WerkzeugResponse:
         """Do something with the object whose uid is in the query or in the form."""

@@ -39,7 +39,7 @@ from trioperator._handling.calls.interruption import InterruptedAttempt, Interru
 from trioperator._handling.calls.storable import check_storable
 from trioperator._handling.calls.thread_limiter import ThreadLimiter, ThreadSlot
 from trioperator._handling.handlers.handler import Handler
-from trioperator._handling.handlers.outcome import Outcome, check_limits, describe_with_type
+from trioperator._handling.handlers.outcome import Outcome, check_limits, describe_with_type, name_outcome
 from trioperator._logs import describe_ref
 from trioperator._model.patch import Patch
 from trioperator._model.resource import Resource
@@ -106,6 +106,12 @@ class CallObserver(Protocol):
         """Note that the call of the attempt that :meth:`begin` returned has ended; without outcome: by cancellation."""
 
 
+class CallLog(Protocol):
+    """What keeps a record of calls for people to read. It must neither wait nor raise."""
+
+    def called(self, handler: str, began: float, result: str, /) -> None: ...
+
+
 class Invoker:
     """Caller of handlers, sync ones in threads of *limiter*. *backoff*: default delay after errors, in seconds.
 
@@ -122,10 +128,12 @@ class Invoker:
         running: MutableMapping[Attempt, RunningCall] | None = None,
         clients: Clients | None = None,
         observer: CallObserver | None = None,
+        log: CallLog | None = None,
     ) -> None:
         self._limiter = limiter
         self._backoff = backoff
         self._observer = observer
+        self._log = log
         self.running: MutableMapping[Attempt, RunningCall] = {} if running is None else running
         self.clients = clients
         self._blocking: dict[Attempt, float] = {}
@@ -165,7 +173,7 @@ class Invoker:
         """
         if self._observer is not None:
             attempt = self._observer.begin(handler, attempt, logger)
-        outcome = None
+        outcome, began = None, trio.current_time()
         try:
             now = steady_now()
             runtime = (now - attempt.started).total_seconds()
@@ -191,8 +199,15 @@ class Invoker:
             outcome = Outcome(final=True, result=result)
             return outcome
         finally:
-            if self._observer is not None:
-                self._observer.end(handler, attempt, logger, outcome=outcome)
+            self._end(handler, attempt, logger, outcome, began=began)
+
+    def _end(
+        self, handler: Handler, attempt: Attempt, logger: Logger, outcome: Outcome | None, *, began: float
+    ) -> None:
+        if self._observer is not None:
+            self._observer.end(handler, attempt, logger, outcome=outcome)
+        if self._log is not None:
+            self._log.called(handler.id, began, name_outcome(outcome))
 
     def _refuse(self, handler: Handler, attempt: Attempt, *, runtime: float, logger: Logger) -> Outcome | None:
         """Return the outcome of an attempt that must not be made: others have taken over, or it was the last one."""

@@ -40,6 +40,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.final and self.error is None
 
 
+def name_outcome(outcome: Outcome | None) -> str:
+    """Return the result of a call in one word, for statistics and records; without an outcome, it was cancelled."""
+    if outcome is None:
+        return "cancelled"
+    if outcome.final and outcome.error is None:
+        return "succeeded"
+    if outcome.interrupted:
+        return "interrupted"
+    if outcome.awaits_subhandlers:
+        return "unfinished"
+    return "failed" if outcome.final else "retried"
+
+
 def check_limits(handler: Handler, *, retry: int, runtime: float) -> Outcome | None:
     """Return the failure of a handler whose time or retries are used up, None if another attempt may be made.
 

@@ -23,6 +23,7 @@ from trioperator._runtime.daemons.alarm_clock import AlarmClock
 from trioperator._runtime.daemons.daemon import Daemon
 from trioperator._runtime.daemons.rhythms import RhythmError, Turns, resolve
 from trioperator._runtime.daemons.timing import after_idling, next_tick, spread
+from trioperator._runtime.ledger import stand_alone
 from trioperator._runtime.patching.pending import PendingPatches, Storing
 from trioperator.errors import UserCodeError
 from trioperator.settings import OperatorSettings
@@ -58,6 +59,8 @@ class DaemonLoops:
         if daemon.stopper.is_set:
             return
         current_cause.set(daemon.cause)  # the task is the daemon's own
+        what = "timer" if isinstance(daemon.handler, TimerHandler) else "daemon"
+        stand_alone(daemon.state.uid, daemon.state.subject, what)
         delay = self._initial_delay(daemon)
         if isinstance(daemon.handler, TimerHandler):
             await self._serve_timer(daemon, daemon.handler, delay)

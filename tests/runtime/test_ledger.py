@@ -1,0 +1,186 @@
+"""The ledger: what is on record of objects, within its limits."""
+
+import sys
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from trioperator._model.resource import Resource
+from trioperator._runtime.ledger import Change, Ledger, Page, current_run, stand_alone
+
+SUBJECT = (Resource("example.com", "v1", "databases", kind="Database"), "default", "orders")
+PATH = "/apis/example.com/v1/namespaces/default/databases/orders"
+
+
+def find(ledger: Ledger, uid: str = "1") -> Page:
+    page = ledger.find(uid)
+    assert page is not None
+    return page
+
+
+async def test_a_run_is_on_record_with_all_that_belongs_to_it(autojump_clock: MockClock) -> None:
+    ledger = Ledger()
+    ledger.note_cause("1", "child", "secrets orders")
+    run = ledger.begin("1", SUBJECT, ledger.take_causes("1"))
+    began = trio.current_time()
+    await trio.sleep(2)
+    ledger.called("test.<locals>.resize", began, "succeeded")
+    ledger.requested("PATCH", f"{PATH}/status?force=true", 200)
+    ledger.end(run)
+    [record] = find(ledger).records
+    assert (record.began, record.milliseconds) == (began, 2000)
+    assert [(cause.what, cause.detail) for cause in record.causes] == [("child", "secrets orders")]
+    assert [(call.handler, call.milliseconds, call.result) for call in record.calls] == [("resize", 2000, "succeeded")]
+    assert [(each.method, each.path, each.status) for each in record.requests] == [
+        ("PATCH", "databases/orders/status", 200)
+    ]
+    assert (find(ledger).writes, find(ledger).runs, find(ledger).idle) == (1, 1, 0)
+
+
+async def test_reads_and_failed_requests_are_no_writes() -> None:
+    ledger = Ledger()
+    run = ledger.begin("1", SUBJECT, [])
+    for method, status in (("GET", 200), ("PATCH", 409), ("PATCH", 0), ("POST", 201)):
+        ledger.requested(method, "/api/v1/namespaces/default/secrets", status)
+    ledger.end(run)
+    assert find(ledger).writes == 1
+    assert [each.status for each in find(ledger).records[0].requests] == [200, 409, 0, 201]
+
+
+async def test_an_object_for_which_nothing_is_done_has_no_page() -> None:
+    ledger = Ledger()
+    ledger.end(ledger.begin("1", SUBJECT, [("start", 5)]))
+    assert ledger.find("1") is None
+
+
+async def test_runs_with_nothing_to_do_are_one_record_and_are_counted(autojump_clock: MockClock) -> None:
+    ledger = Ledger()
+    run = ledger.begin("1", SUBJECT, [("start", 1)])
+    ledger.called("create", 0.0, "succeeded")
+    ledger.end(run)
+    for version in range(2, 52):
+        await trio.sleep(1)
+        ledger.end(ledger.begin("1", SUBJECT, [("MODIFIED", version)]))
+    first, idle = find(ledger).records
+    assert (first.times, idle.times) == (1, 50)
+    assert idle.last - idle.began == 49
+    assert find(ledger).idle == 50
+
+
+async def test_a_timer_is_one_record_until_something_else_happens(autojump_clock: MockClock) -> None:
+    ledger = Ledger()
+    stand_alone("1", SUBJECT, "timer")
+    for result in ("succeeded", "succeeded", "retried", "succeeded"):
+        ledger.called("tick", trio.current_time(), result)
+    records = find(ledger).records
+    assert [(record.times, record.calls[0].result) for record in records] == [
+        (2, "succeeded"),
+        (1, "retried"),
+        (1, "succeeded"),
+    ]
+    assert all(record.causes[0].what == "timer" for record in records)
+
+
+async def test_what_outlives_a_run_is_on_record_on_its_own() -> None:
+    ledger = Ledger()
+    ledger.end(ledger.begin("1", SUBJECT, [("ADDED", 1)]))
+    ledger.requested("PATCH", PATH, 200)
+    assert find(ledger).records[0].requests[0].path == "databases/orders"
+    assert find(ledger).writes == 1
+
+
+async def test_what_is_of_no_object_is_on_no_record() -> None:
+    ledger = Ledger()
+    assert current_run.get(None) is None
+    ledger.requested("GET", "/version", 200)
+    ledger.called("login", 0.0, "succeeded")
+    assert len(ledger) == 0
+
+
+async def test_a_page_takes_less_than_a_kibibyte() -> None:
+    ledger = Ledger()
+    for version in range(100):
+        run = ledger.begin("1", SUBJECT, [("MODIFIED", version), ("child", "secrets orders-password")])
+        ledger.note_change(run, {"spec": {}}, {"spec": {f"field-{n}": version for n in range(50)}})
+        for number in range(20):
+            ledger.called(f"a_handler_with_a_long_name_{number}" * 3, 0.0, "succeeded")
+            ledger.requested("PATCH", f"{PATH}-{'x' * 200}", 200)
+        ledger.end(run)
+        assert measure(find(ledger)) <= 1024
+    assert find(ledger).records[-1].omitted > 0
+
+
+async def test_a_page_has_several_ordinary_runs() -> None:
+    ledger = Ledger()
+    for version in range(100):
+        run = ledger.begin("1", SUBJECT, [("MODIFIED", 100_000 + version)])
+        ledger.note_change(run, {"spec": {"size": 0}}, {"spec": {"size": 1}})
+        ledger.called("resize_database", 0.0, "succeeded")
+        ledger.requested("PATCH", f"{PATH}/status", 200)
+        ledger.requested("PATCH", PATH, 200)
+        ledger.end(run)
+    assert len(find(ledger).records) >= 5
+    assert measure(find(ledger)) <= 1024
+
+
+def measure(page: Page) -> int:
+    """Return the bytes that a page takes, the names of the object aside."""
+    held = [getattr(page, name) for name in Page.__slots__]
+    repeated = [each for value in held if isinstance(value, tuple) for each in value if isinstance(each, bytes)]
+    return sum(map(sys.getsizeof, [page, *held, *repeated]))
+
+
+async def test_the_least_recently_active_object_is_dropped() -> None:
+    ledger = Ledger(limit=3)
+    for uid in ("1", "2", "3", "1", "4"):
+        run = ledger.begin(uid, SUBJECT, [("ADDED", 1)])
+        ledger.called("create", 0.0, "succeeded")
+        ledger.end(run)
+    assert [uid for uid, _ in ledger.pages()] == ["3", "1", "4"]
+
+
+async def test_causes_of_objects_that_never_come_are_limited() -> None:
+    ledger = Ledger(limit=3)
+    for number in range(100):
+        for _ in range(10):
+            ledger.note_cause(str(number), "child", f"secrets {number}")
+    assert ledger.take_causes("99") == [("child", "secrets 99")]
+    assert ledger.take_causes("0") == []
+
+
+def obj(size: int, *managed: Any) -> dict[str, Any]:
+    return {"metadata": {"managedFields": list(managed)}, "spec": {"size": size}}
+
+
+OURS = {"manager": "trioperator", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:size": {}}}}
+THEIRS = {"manager": "kubectl", "time": "2026-01-01T00:00:09Z", "fieldsV1": {"f:spec": {"f:size": {}}}}
+
+
+async def test_a_change_has_its_field_and_its_manager() -> None:
+    ledger = Ledger()
+    run = ledger.begin("1", SUBJECT, [("MODIFIED", 2)])
+    ledger.note_change(run, obj(1, OURS), obj(2, THEIRS))
+    ledger.requested("GET", PATH, 200)
+    ledger.end(run)
+    assert find(ledger).records[0].changes == (Change("spec.size", "kubectl"),)
+
+
+async def test_without_an_earlier_state_the_last_manager_is_known() -> None:
+    ledger = Ledger()
+    run = ledger.begin("1", SUBJECT, [("MODIFIED", 2)])
+    ledger.note_change(run, None, obj(2, OURS, THEIRS))
+    assert run.changes == [("", "kubectl")]
+
+
+async def test_in_a_storm_changes_have_no_fields_and_later_ones_have_again(autojump_clock: MockClock) -> None:
+    ledger = Ledger()
+    found = []
+    for _ in range(300):
+        run = ledger.begin("1", SUBJECT, [("MODIFIED", 2)])
+        ledger.note_change(run, obj(1), obj(2))
+        found.append(bool(run.changes))
+    assert (all(found[:50]), any(found[60:])) == (True, False)
+    await trio.sleep(1)
+    ledger.note_change(run, obj(1), obj(2))
+    assert run.changes

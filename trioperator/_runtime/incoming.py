@@ -1,0 +1,63 @@
+"""What has come for an object since its last reconcile, for the ledger: watch events, or why else it is due."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from trioperator._handling.arguments.cause import ChangeCause
+from trioperator._handling.handlers.handler import Reason
+from trioperator._runtime.ledger import Ledger, Run, current_run
+from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.patching.pending import PendingPatches
+from trioperator._runtime.watch_event import WatchEvent
+
+
+class Incoming:
+    """Notes in the ledger why objects are reconciled, and what has changed."""
+
+    def __init__(self, ledger: Ledger, pending: PendingPatches, has_resyncs: Callable[[ObjectState], bool]) -> None:
+        self._ledger = ledger
+        self._pending = pending
+        self._has_resyncs = has_resyncs
+
+    def begin(self, state: ObjectState, *, is_retry: bool) -> Run:
+        """Begin the run of a reconcile, with why it is made: what has come, the oldest first, else why it is due."""
+        causes = self._ledger.take_causes(state.uid)
+        for event in state.events or ():
+            causes.append((event.type or ("start" if state.initial else "listed"), event.version))
+        if not causes and (pending := self._pending.get(state)):
+            causes = [("patch", contribution.by) for contribution in pending.contributions]
+        return self._ledger.begin(state.uid, state.subject, causes or [(self._name_due(state, is_retry), None)])
+
+    def _name_due(self, state: ObjectState, is_retry: bool) -> str:
+        if is_retry:
+            return "retry"
+        if state.body is not None:
+            return "own write"
+        return "resync" if self._has_resyncs(state) else "due"
+
+    def note_request(self, state: ObjectState) -> None:
+        """Note that somebody has asked for a reconcile."""
+        self._ledger.note_cause(state.uid, "requested")
+
+    def note_event(self, state: ObjectState, event: WatchEvent, *, before: Mapping[str, Any] | None) -> None:
+        """Note what a watch event has changed, as far as the state before is known."""
+        run = current_run.get(None)
+        if event.type != "MODIFIED" or state.body is None or run is None:
+            return
+        if before is None and event.previous is not None:
+            with contextlib.suppress(msgspec.MsgspecError, ValueError):
+                before = event.previous.decode()
+        if before is not None or not state.cache.kind.handlers.changes:  # else the last-handled configuration tells
+            self._ledger.note_change(run, before, state.body)
+
+    def note_update(self, cause: ChangeCause) -> None:
+        """Note what has changed since the last-handled configuration, if a watch event has brought that just now."""
+        run = current_run.get(None)
+        if run is None or run.changes or cause.reason is not Reason.UPDATE or type(run.causes[-1][1]) is not int:
+            return
+        self._ledger.note_change(run, cause.old, cause.new or {}, managed=cause.raw)

@@ -1,0 +1,350 @@
+"""The ledger: why objects were reconciled, what ran for them, and which requests followed.
+
+Theory of operation
+===================
+
+A reconcile is a *run*: it begins with its causes, and collects calls of handlers and requests. What is at work finds
+its run in the context, so that nothing has to be passed on; threads and tasks that outlive a run, such as daemons, find
+it there, too, and are on record on their own then.
+
+At its end, a run is encoded into some dozens of bytes, and put on the *page* of its object, of which the oldest records
+are dropped. Rendering is for later, and for who asks. Runs that find nothing to do, and timers, repeat themselves: they
+are counted, and are one record as long as nothing else happens. An object without calls and requests has no page. There
+are pages of a limited number of objects: the least recently active one is dropped.
+
+To find which fields a watch event has changed takes longer than all the rest. So that is done for a limited number of
+events a second, and in a storm the others have none.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import trio
+
+from trioperator._model.field_managers import Attribution, find_changed_fields, find_last_manager, format_field
+from trioperator._model.resource import Resource
+
+__all__ = ["Call", "Cause", "Causes", "Change", "Ledger", "Page", "Record", "Request", "Run", "Subject", "current_run"]
+
+# Objects with a page, and bytes of the records on a page.
+_MAX_PAGES: Final = 5000
+_MAX_BYTES: Final = 800
+# Bytes of the length of a record, before it.
+_LENGTH: Final = 2
+# Of a record: its bytes, what each item takes besides its text, and characters of each text.
+_MAX_RECORD: Final = 480
+_ITEM: Final = 16
+_MAX_TEXT: Final = 120
+# Watch events for which the changed fields are found: in a row, and in a second.
+_MAX_CHANGES: Final = 50
+# The causes of a run, and those that are noted for an object before its next one.
+_MAX_CAUSES: Final = 4
+
+#: Runs and daemons that are on record on their own know their object by the context.
+current_run: Final[contextvars.ContextVar[Run]] = contextvars.ContextVar("trioperator-run")
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+#: The kind of an object, its namespace and its name.
+Subject: TypeAlias = tuple[Resource, str, str]
+Causes: TypeAlias = list[tuple[str, str | int | None]]
+
+
+class Cause(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Why an object is reconciled: a watch event with its resource version, or anything else by its name."""
+
+    what: str
+    detail: str | int | None = None
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A field that has changed, and the manager that has changed it, if that is known. Without a field: any."""
+
+    field: str
+    manager: str | None = None
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A call of a handler: its milliseconds, and what has become of it."""
+
+    handler: str
+    milliseconds: int
+    result: str
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A request with its status; 0 if there was no response."""
+
+    method: str
+    path: str
+    status: int
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """What has happened to an object once, or *times* in a row until *last*. Times are on Trio's clock."""
+
+    began: float
+    milliseconds: int
+    causes: tuple[Cause, ...]
+    changes: tuple[Change, ...]
+    calls: tuple[Call, ...]
+    requests: tuple[Request, ...]
+    omitted: int = 0
+    times: int = 1
+    last: float = 0.0
+
+
+_decode: Final = msgspec.msgpack.Decoder(Record).decode
+
+
+class Run:
+    """A reconcile of an object: what it collects until it has ended."""
+
+    __slots__ = (
+        "began",
+        "busy",
+        "calls",
+        "causes",
+        "changes",
+        "ended",
+        "omitted",
+        "requests",
+        "room",
+        "subject",
+        "uid",
+        "writes",
+    )
+
+    def __init__(self, uid: str, subject: Subject, began: float, causes: Causes) -> None:
+        self.uid = uid
+        self.subject = subject
+        self.began = began
+        self.causes = causes[-_MAX_CAUSES:]
+        self.room = _MAX_RECORD
+        self.changes: list[tuple[str, str | None]] = []
+        self.calls: list[tuple[str, int, str]] = []
+        self.requests: list[tuple[str, str, int]] = []
+        self.omitted = len(causes) - len(self.causes)
+        self.writes = 0
+        self.busy = self.ended = False  # whether anything was called or requested
+
+
+class Page:
+    """What is on record of one object: the newest records, and how much there was as long as there is the page.
+
+    ``writes`` are requests other than GET that have succeeded, ``runs`` are reconciles that called a handler or sent a
+    request, and ``idle`` those that found nothing to do.
+    """
+
+    __slots__ = ("_records", "_repeated", "idle", "runs", "subject", "writes")
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.writes = self.runs = self.idle = 0
+        self._records = b""
+        self._repeated: tuple[object, float, float, bytes, int] | None = None  # what, when, when last, it, how often
+
+    def add(self, record: bytes) -> None:
+        """Add a record; drop the oldest ones that have no room."""
+        if self._repeated is not None:
+            self._flush()
+        self._append(record)
+
+    def repeat(self, what: object, now: float, record: tuple[Any, ...]) -> None:
+        """Add a record, or count it if it is the same as the one before."""
+        if self._repeated is not None and self._repeated[0] == what:
+            _, began, _, first, times = self._repeated
+            self._repeated = what, began, now, first, times + 1
+            return
+        if self._repeated is not None:
+            self._flush()
+        self._repeated = what, now, now, _encode(record), 1
+
+    def _append(self, record: bytes) -> None:
+        records = b"".join((self._records, len(record).to_bytes(_LENGTH), record))
+        while len(records) > _MAX_BYTES:
+            records = records[_LENGTH + int.from_bytes(records[:_LENGTH]) :]
+        self._records = records
+
+    def _flush(self) -> None:
+        assert self._repeated is not None
+        self._append(self._encode_repeated())
+        self._repeated = None
+
+    def _encode_repeated(self) -> bytes:
+        assert self._repeated is not None
+        _, _, last, first, times = self._repeated
+        return first if times == 1 else _encode(msgspec.structs.replace(_decode(first), times=times, last=last))
+
+    @property
+    def records(self) -> list[Record]:
+        """The newest records, in order."""
+        found, left = [], self._records
+        while left:
+            end = _LENGTH + int.from_bytes(left[:_LENGTH])
+            found.append(_decode(left[_LENGTH:end]))
+            left = left[end:]
+        return found if self._repeated is None else [*found, _decode(self._encode_repeated())]
+
+
+class Ledger:
+    """What happens to the objects of one operator, by their uids."""
+
+    def __init__(self, *, limit: int = _MAX_PAGES) -> None:
+        self._pages: dict[str, Page] = {}  # the least recently active one first
+        self._limit = limit
+        self._noted: dict[str, Causes] = {}
+        self._budget, self._filled_at = float(_MAX_CHANGES), 0.0
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def find(self, uid: str) -> Page | None:
+        """Return the page of an object, if there is one."""
+        return self._pages.get(uid)
+
+    def note_cause(self, uid: str, what: str, detail: str | int | None = None) -> None:
+        """Note why an object is going to be reconciled, where no watch event tells."""
+        if len(self._noted) >= self._limit:
+            self._noted.clear()  # of objects that are handled elsewhere by now
+        noted = self._noted.setdefault(uid, [])
+        if len(noted) < _MAX_CAUSES and (what, detail) not in noted:
+            noted.append((what, detail))
+
+    def take_causes(self, uid: str) -> Causes:
+        """Return why an object is reconciled, as far as it was noted; forget that."""
+        return self._noted.pop(uid, []) if self._noted else []
+
+    def pages(self) -> Iterator[tuple[str, Page]]:
+        """Yield the uids of objects with their pages, the least recently active one first."""
+        yield from self._pages.items()
+
+    def begin(self, uid: str, subject: Subject, causes: Causes) -> Run:
+        """Begin a run in this task."""
+        run = Run(uid, subject, trio.current_time(), causes)
+        current_run.set(run)
+        return run
+
+    def end(self, run: Run) -> None:
+        """End a run, and put it on record."""
+        run.ended = True
+        page = self._pages.pop(run.uid, None)
+        if not run.busy:
+            if page is not None:
+                page.idle += 1
+                page.repeat([cause[0] for cause in run.causes], run.began, _pack(run))
+                self._pages[run.uid] = page
+            return
+        if page is None:
+            page = self._make_page(run.subject)
+        self._pages[run.uid] = page
+        page.runs += 1
+        page.writes += run.writes
+        page.add(_encode(_pack(run)))
+
+    def called(self, handler: str, began: float, result: str) -> None:
+        """Note the end of a call of a handler in the context of an object."""
+        run = current_run.get(None)
+        if run is None:
+            return
+        spent = _milliseconds(began)
+        call = (handler.rpartition(".<locals>.")[2][:_MAX_TEXT], spent, result)
+        if run.ended:
+            self._page(run).repeat((handler, result), began, (began, spent, run.causes[:1], (), (call,), ()))
+        else:
+            run.busy = True
+            _collect(run, run.calls, call, call[0])
+
+    def requested(self, method: str, target: str, status: int) -> None:
+        """Note a request in the context of an object, with the status of its response."""
+        run = current_run.get(None)
+        if run is None:
+            return
+        is_write = method != "GET" and 200 <= status < 300
+        request = (method, _shorten(target), status)
+        if run.ended:
+            now, page = trio.current_time(), self._page(run)
+            page.writes += is_write
+            page.repeat(request, now, (now, 0, run.causes[:1], (), (), (request,)))
+        else:
+            run.busy = True
+            run.writes += is_write
+            _collect(run, run.requests, request, request[1])
+
+    def note_change(
+        self,
+        run: Run,
+        before: Mapping[str, Any] | None,
+        after: Mapping[str, Any],
+        *,
+        managed: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Note which fields have changed, and by whom, unless there were too many changes lately.
+
+        *managed* is the whole object where *after* is only a part of it.
+        """
+        now = trio.current_time()
+        self._budget = min(_MAX_CHANGES, self._budget + (now - self._filled_at) * _MAX_CHANGES)
+        self._filled_at = now
+        if self._budget < 1:
+            return
+        self._budget -= 1
+        if before is None:
+            manager = find_last_manager(after)
+            run.changes += [] if manager is None else [("", manager[:_MAX_TEXT])]
+            return
+        attribution = Attribution(before, after if managed is None else managed)
+        for path in find_changed_fields(before, after):
+            manager = attribution.find(path)
+            found = (format_field(path)[:_MAX_TEXT], None if manager is None else manager[:_MAX_TEXT])
+            _collect(run, run.changes, found, found[0])
+
+    def _page(self, run: Run) -> Page:
+        """Return the page of an object that is active."""
+        page = self._pages.pop(run.uid, None) or self._make_page(run.subject)
+        self._pages[run.uid] = page
+        return page
+
+    def _make_page(self, subject: Subject) -> Page:
+        if len(self._pages) >= self._limit:
+            del self._pages[next(iter(self._pages))]
+        return Page(subject)
+
+
+def stand_alone(uid: str, subject: Subject, what: str) -> None:
+    """Let the rest of this task be on record on its own, for an object: it is a daemon or a timer."""
+    run = Run(uid, subject, 0.0, [(what, None)])
+    run.ended = True
+    current_run.set(run)
+
+
+def _shorten(target: str) -> str:
+    """Return the path of a request without the API and the namespace: ``databases/orders/status``."""
+    path = target.partition("?")[0]
+    begin = path.find("/namespaces/")
+    begin = -1 if begin < 0 else path.find("/", begin + len("/namespaces/"))
+    if begin >= 0:
+        return path[begin + 1 :][-_MAX_TEXT:]
+    return path.split("/", 3 if path.startswith("/api/") else 4)[-1][-_MAX_TEXT:]
+
+
+def _collect(run: Run, items: list[Any], item: tuple[Any, ...], text: str) -> None:
+    """Add an item to a run, if there is room for its text."""
+    run.room -= len(text) + _ITEM
+    if run.room > 0:
+        items.append(item)
+    else:
+        run.omitted += 1
+
+
+def _milliseconds(began: float) -> int:
+    return round((trio.current_time() - began) * 1000)
+
+
+def _pack(run: Run) -> tuple[Any, ...]:
+    return run.began, _milliseconds(run.began), run.causes, run.changes, run.calls, run.requests, run.omitted
