@@ -40,6 +40,11 @@ class Journal:
         self.rights: dict[UsedRight, None] = {}  # of the requests of handlers, in order
 
 
+def _shorten(handler: str | None) -> str | None:
+    """Return the id of a handler without the functions in which it is declared."""
+    return None if handler is None else handler.rpartition(".<locals>.")[2]
+
+
 class RecordingInstruments(Instruments):
     """Instruments that also record all calls of handlers. Once *is_dead* is set, they call none."""
 
@@ -69,7 +74,7 @@ class _RecordingInvoker(Invoker):
             return Outcome(final=True)
         ref: Any = logger.object_ref or {}
         call = Call(
-            handler=handler.id.rpartition(".<locals>.")[2],
+            handler=_shorten(handler.id) or "",
             kind=ref.get("kind"),
             namespace=ref.get("namespace"),
             name=ref.get("name"),
@@ -152,7 +157,13 @@ class RecordingTransport(httpx.AsyncBaseTransport):
         if request.method in _READS or _ROUTINE.search(request.url.path):
             return await self._inner.handle_async_request(request)
         body = await request.aread()
-        write = Write(method=request.method, path=request.url.path, body=body, time=trio.current_time())
+        write = Write(
+            method=request.method,
+            path=request.url.path,
+            body=body,
+            time=trio.current_time(),
+            handler=_shorten(handler_at_work.get()),
+        )
         self._writes.append(write)
 
         async def send() -> httpx.Response:

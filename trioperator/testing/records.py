@@ -103,6 +103,7 @@ class Write:
     """One request of the operator that may change something: not those for Events, leases and peerings.
 
     ``changed`` is False if the server has responded that the object was like that before: it has kept its version.
+    ``handler`` is the id of the handler that has sent it, as in calls; None if the operator itself has.
     """
 
     method: str
@@ -110,6 +111,7 @@ class Write:
     body: bytes
     time: float
     changed: bool = True
+    handler: str | None = None
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"

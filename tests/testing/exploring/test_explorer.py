@@ -75,6 +75,18 @@ def test_what_timers_count_is_masked(tmp_path: pathlib.Path) -> None:
     assert explore(tmp_path, source, sequences=2).findings == []
 
 
+def test_what_timers_create_by_the_clock_is_masked(tmp_path: pathlib.Path) -> None:
+    source = GOOD + (
+        '\n@trioperator.timer("webapps", cron="*/10 * * * *")\nasync def tick(name, client):\n'
+        '    meta = {"name": f"{name}-{trioperator.wall_now():%H%M}"}\n'
+        '    await client.create({"apiVersion": "v1", "kind": "Secret", "metadata": meta})\n'
+    )
+    explorer = Explorer(make_player(tmp_path, source))
+    explorer.run(Budget(sequences=2, seconds=100))
+    explorer.perturb([[{"spec": {"size": 1}}]], ["crash", "late"], Budget(sequences=1, seconds=100))
+    assert explorer.report.findings == []
+
+
 def test_the_time_ends_the_search(tmp_path: pathlib.Path) -> None:
     report = Explorer(make_player(tmp_path, GOOD)).run(Budget(sequences=100, seconds=0.01))
     assert (report.sequences, report.stopped) == (1, "after 0.01 s")

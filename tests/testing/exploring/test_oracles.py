@@ -110,6 +110,17 @@ def test_quiet_leaves_timers_alone(tmp_path: pathlib.Path) -> None:
     assert find(tmp_path, source, {}) == []
 
 
+def test_quiet_leaves_what_timers_create_alone_while_they_go_on(tmp_path: pathlib.Path) -> None:
+    source = (
+        "import trio\n\n@trioperator.timer('webapps', interval=600)\n"
+        "async def tick(name, client):\n"
+        "    meta = {'name': f'{name}-{int(trio.current_time())}'}\n"
+        "    await client.create({'apiVersion': 'v1', 'kind': 'ConfigMap', 'metadata': meta})\n"
+        "    await trio.sleep(60)\n"
+    )
+    assert "quiet" not in names(find(tmp_path, source, {}))
+
+
 def test_release_finds_what_is_left_behind(tmp_path: pathlib.Path) -> None:
     source = CHANGES + CHILD.replace("data})", "data}, owner=None)")
     (finding,) = find(tmp_path, source, {"size": 1})

@@ -95,8 +95,7 @@ class PlayCache:
             self._mask(one.snapshot, other.snapshot)
         whole = self.play(states)
         if whole.hours:  # what changes while nobody changes the object is a matter of time, not of states
-            differences = compare(whole.hours[-1].snapshot, whole.last.snapshot)
-            self.masks |= {each.mask for each in differences if each.path}
+            self.masks |= {each.mask for each in compare(whole.hours[-1].snapshot, whole.last.snapshot)}
         return len(self.masks) + len(self.player.anonymous) > known
 
     def _mask(self, one: Snapshot, other: Snapshot) -> None:

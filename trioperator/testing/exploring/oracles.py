@@ -24,7 +24,7 @@ from trioperator.testing.exploring.perturbations import FAULTS, Perturbation
 from trioperator.testing.exploring.snapshots import Difference, Mask, compare
 from trioperator.testing.exploring.steps import Play, Step
 from trioperator.testing.exploring.subjects import State
-from trioperator.testing.records import Call
+from trioperator.testing.records import Call, Write
 
 #: The names of all oracles, with what they find.
 ORACLES: Final = {
@@ -45,6 +45,8 @@ _MAX_DETAILS: Final = 6
 _MAX_CALLS: Final = 60
 _MAX_WRITES: Final = 40
 _MAX_HOURLY_CALLS: Final = 720
+# Virtual seconds within which the patch of a handler is stored.
+_AT_ONCE: Final = 2.0
 # Writes of one object in an hour, from which on they are no schedule.
 _OFTEN: Final = 4
 
@@ -231,10 +233,7 @@ def _judge_quiet(hours: Sequence[Step]) -> Iterator[Finding]:
     if not hours or any(step.is_failing for step in hours):
         return
     last = hours[-1]
-    ends = [call.ended for call in last.calls if call.handler in last.spawned and call.ended is not None]
-    writes = [
-        write for write in last.writes if write.changed and not any(abs(write.time - ended) < 2 for ended in ends)
-    ]
+    writes = [write for write in last.writes if write.changed and not _is_spawned(write, last)]
     if writes:
         often = collections.Counter(map(str, writes)).most_common(1)[0][1] >= _OFTEN
         text = f"An hour after the last change, the operator still writes: {len(writes)} times an hour."
@@ -251,6 +250,14 @@ def _judge_quiet(hours: Sequence[Step]) -> Iterator[Finding]:
         text = f"An hour after the last change, handlers are called {len(calls)} times an hour."
         handlers = sorted({call.handler for call in calls})
         yield Finding(oracle="cost", summary=text, details=handlers, causes=frozenset({"hourly calls"}))
+
+
+def _is_spawned(write: Write, step: Step) -> bool:
+    """Return whether a timer or daemon has sent a write, or the operator has stored what it has left in its patch."""
+    if write.handler is not None:
+        return write.handler in step.spawned
+    ends = (call.ended for call in step.calls if call.handler in step.spawned)
+    return any(ended is not None and abs(write.time - ended) < _AT_ONCE for ended in ends)
 
 
 def _judge_release(play: Play) -> Iterator[Finding]:
@@ -282,7 +289,7 @@ def judge_perturbed(
         lines += [str(each) for each in compare(play.last.snapshot, plain.last.snapshot, masks=masks)]
     lines += [line for line in play.leftovers if line not in plain.leftovers]
     if perturbation.fault in ("crash", "late", "order"):
-        lines += _list_repetitions(play, plain)
+        lines += _list_repetitions(play, plain, {kind for kind, path in masks if not path})
     if lines:
         lines = [str(perturbation), *lines[:_MAX_DETAILS], *(_list_errors(play.last) if play.steps else ())]
         causes = frozenset(" ".join(line.split(" ")[:1]) for line in lines[1:])
@@ -294,11 +301,12 @@ def judge_perturbed(
         yield finding
 
 
-def _list_repetitions(play: Play, plain: Play) -> Iterator[str]:
-    """Yield what has been created, or done outside, more often than without a perturbation."""
+def _list_repetitions(play: Play, plain: Play, masked: Collection[str]) -> Iterator[str]:
+    """Yield what has been created, or done outside, more often than without a perturbation; not of *masked* kinds."""
     counts = [collections.Counter(_list_created(each)) for each in (play, plain)]
     for resource, count in counts[0].items():
-        if count > counts[1][resource]:
+        is_masked = any(resource.startswith(kind.lower()) for kind in masked)
+        if count > counts[1][resource] and not is_masked:
             yield f"{resource} is created {count} times instead of {counts[1][resource]}"
     for effect, count in play.counts.items():
         if count > plain.counts.get(effect, 0):
