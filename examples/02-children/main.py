@@ -23,3 +23,8 @@ async def create_fn(
 
     logger.info("The child Pod is %s.", name)
     return {"pod": pod["metadata"]["name"]}
+
+
+@trioperator.on.update("kopfexamples", field="spec.duration")
+def update_fn() -> None:
+    raise trioperator.PermanentError("The duration cannot be changed: neither can the command of the Pod.")

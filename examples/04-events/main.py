@@ -10,6 +10,7 @@ def configure(settings: trioperator.OperatorSettings) -> None:
 
 
 @trioperator.on.create("kopfexamples")
+@trioperator.on.update("kopfexamples", field="spec.items")
 def create_fn(
     body: trioperator.Body, spec: trioperator.Spec, patch: trioperator.Patch, logger: trioperator.Logger
 ) -> dict[str, str]:
@@ -21,7 +22,7 @@ def create_fn(
     logger.warning("The duration of %s is rather short.", spec.get("duration"))
 
     # Key-value pairs become fields of JSON lines, and are appended to the text in other formats.
-    logger.info("Counted the items.", count=len(items), first=items[0])
+    logger.info("Counted the items.", count=len(items), first=items[0] if items else None)
 
     # Kubernetes Events, which `kubectl describe` shows.
     trioperator.event(body, type="SomeType", reason="SomeReason", message="Some message")
@@ -29,7 +30,7 @@ def create_fn(
     trioperator.warn(body, reason="SomeReason", message="Some message")
 
     try:
-        float(spec["duration"])
+        float(spec.get("duration", ""))
     except ValueError:
         logger.exception("The duration is not a number.")
         trioperator.exception(body, reason="BadDuration", message="The duration is not a number:")

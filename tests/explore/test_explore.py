@@ -19,6 +19,8 @@ def test_a_planted_defect_is_found_and_its_mend_passes(planted: Planted, tmp_pat
     assert result.is_mended
 
 
-@pytest.mark.parametrize("correct", CORRECT, ids=lambda each: each.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "correct", [each for each in CORRECT if isinstance(each, Correct)], ids=lambda each: each.name.replace(" ", "-")
+)
 def test_a_correct_operator_raises_no_alarm(correct: Correct) -> None:
     assert find_false_alarms(correct, sequences=2) == []

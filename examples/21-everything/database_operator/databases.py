@@ -51,6 +51,7 @@ def find_databases(
 async def provide(
     namespace: str,
     name: str,
+    meta: trioperator.Meta,
     spec: DatabaseSpec,
     status: DatabaseStatus,
     children: Any,
@@ -73,11 +74,13 @@ async def provide(
 
     ready = (actual or {}).get("status", {}).get("readyReplicas", 0)
     patch.status.update({"readyReplicas": ready})
-    reason = "AllReplicasReady" if ready == spec.replicas else "Progressing"
-    conditions.set(
-        "Ready", ready == spec.replicas, reason=reason, message=f"{ready} of {spec.replicas} replicas are ready."
-    )
-    return [make_password(name), make_service(name), make_stateful_set(name, spec, digest)]
+    before = status.find("Ready")
+    is_changing = before is None or before.observed_generation != meta["generation"]  # the pods follow after this call
+    is_ready = ready == spec.replicas and not is_changing
+    reason = "AllReplicasReady" if is_ready else "Progressing"
+    conditions.set("Ready", is_ready, reason=reason, message=f"{ready} of {spec.replicas} replicas are ready.")
+    parts = [make_password(name), make_service(name), make_stateful_set(name, spec, digest)]
+    return [*parts, trioperator.Requeue(after=1)] if is_changing else parts
 
 
 def is_growing(actual: Any, spec: DatabaseSpec) -> bool:

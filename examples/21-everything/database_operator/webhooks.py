@@ -1,5 +1,8 @@
 """What is reviewed before a database is stored."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import trioperator
 from database_operator.kinds import Database, DatabaseSpec
 from trioperator import crds
@@ -7,11 +10,11 @@ from trioperator import crds
 NEWEST = "18"
 
 
-@trioperator.on.mutate(Database, operation="CREATE")
-async def set_version(spec: DatabaseSpec, patch: trioperator.Patch) -> None:
-    """Choose the newest version: databases that exist stay with theirs when the operator knows a newer one."""
-    if spec.version is None:
-        patch.spec["version"] = NEWEST
+@trioperator.on.mutate(Database, operations=["CREATE", "UPDATE"])
+async def set_version(spec: DatabaseSpec, old: Mapping[str, Any] | None, patch: trioperator.Patch) -> None:
+    """Choose the newest version. Databases that exist keep theirs, also if a manifest without one replaces them."""
+    if spec.version is None and (version := NEWEST if old is None else old["spec"].get("version")):
+        patch.spec["version"] = version
 
 
 @trioperator.on.validate(Database, operations=["CREATE", "UPDATE"])

@@ -78,6 +78,14 @@ async def test_an_upgrade_is_announced(
     assert event["message"] == "The database is upgraded from 18 to 19."
 
 
+async def test_a_database_keeps_its_version_if_a_manifest_without_one_replaces_it(
+    database: None, autojump_clock: MockClock, cluster: Cluster
+) -> None:
+    found = await cluster.get("databases", "orders")
+    del found["spec"]["version"]
+    assert (await cluster.replace(found))["spec"]["version"] == "18"
+
+
 async def test_a_database_cannot_shrink_in_any_version(
     database: None, autojump_clock: MockClock, cluster: Cluster, operator: OperatorRunner
 ) -> None:
