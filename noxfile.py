@@ -257,6 +257,17 @@ def world(session: nox.Session) -> None:
 
 
 @nox.session
+def foreign(session: nox.Session) -> None:
+    """Do test suites that others wrote pass on the embedded API server? Those of controller-runtime, and of clients.
+
+    They come from package registries; Go is needed. With $KUBEBUILDER_ASSETS, only what passes on the real server must
+    pass here. ``nox -s foreign -- client cache`` runs some. Not part of a plain ``nox``.
+    """
+    session.install("-e", ".[test]", "kubernetes>=37")
+    session.run("python", "-m", "tests.foreign", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """How much does it cost, next to Kopf on the same API server in the same run?"""
     session.install(".")

@@ -76,7 +76,7 @@ class ControlPlane:
         events = [json.loads(line) for line in lines]
         return [event for event in events if all(event.get(key) == value for key, value in wanted.items())]
 
-    def start(self) -> None:
+    def start(self, *, with_controllers: bool = True) -> None:
         etcd, peer, secure, manager = free_ports(4)
         folder = self.folder
         run = subprocess.run
@@ -138,6 +138,11 @@ class ControlPlane:
         for user in ("admin", "operator"):
             path = self.kubeconfig if user == "admin" else folder / "operator.kubeconfig"
             path.write_text(yaml.safe_dump(_kubeconfig(server, authority, user)))
+        if with_controllers:
+            self._start_controllers(manager)
+
+    def _start_controllers(self, port: int) -> None:
+        folder = self.folder
         self._spawn(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig}",
@@ -145,7 +150,7 @@ class ControlPlane:
             f"--authorization-kubeconfig={self.kubeconfig}",
             f"--service-account-private-key-file={folder}/sa.key",
             "--leader-elect=false",
-            f"--secure-port={manager}",
+            f"--secure-port={port}",
             f"--cert-dir={folder}/kcm-certs",
         )
         deadline = time.monotonic() + 60

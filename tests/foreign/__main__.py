@@ -1,0 +1,151 @@
+"""``python -m tests.foreign``: test suites that others wrote, on the embedded API server, by test.
+
+The suites of controller-runtime come as a Go module, and start the server through ``trioperator cluster assets``; those
+of client libraries for Python are in their packages. With ``$KUBEBUILDER_ASSETS``, each is also run on a real server,
+and only what passes there has to pass here. ``python -m tests.foreign client cache`` runs some; the reports are in
+build/foreign.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+
+from tests.controlplane import ControlPlane
+from tests.foreign.reports import HEAD, Comparison, Results, parse_ginkgo, parse_junit, share
+from trioperator.cli.assets import write_assets
+
+ROOT = pathlib.Path(__file__).parents[2] / "build" / "foreign"
+MODULE, VERSION = "sigs.k8s.io/controller-runtime", "v0.25.2"
+#: Those that start a server, except two: client/apiutil downloads programs of its own, and the files that
+#: internal/testing/controlplane starts are not executable in a module.
+GO_SUITES = [
+    *(
+        "client",
+        "cache",
+        "manager",
+        "builder",
+        "controller",
+        "controller/controllerutil",
+        "handler",
+        "source",
+        "webhook",
+    ),
+    *("cluster", "envtest", "internal/controller", "internal/recorder", "manager/internal/integration"),
+    *("metrics/filters", "webhook/admission"),
+]
+PYTHON_SUITES = ["kubernetes.dynamic.test_client", "kubernetes.dynamic.test_discovery"]
+TIMEOUT = 600  # seconds, of one suite
+SHARE = 0.99
+
+
+class GoSuites:
+    """The suites of controller-runtime, built once."""
+
+    def __init__(self) -> None:
+        self._home = ROOT / "go"
+        self._home.mkdir(parents=True, exist_ok=True)
+        if not (self._home / "go.mod").exists():
+            self._go("mod", "init", "foreign")
+        self._go("get", "-t", f"{MODULE}/pkg/...@{VERSION}")
+        self._sources = pathlib.Path(self._go("list", "-m", "-f", "{{.Dir}}", MODULE).strip())
+
+    def _go(self, *args: str) -> str:
+        return subprocess.run(["go", *args], cwd=self._home, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def run(self, suite: str, assets: pathlib.Path, where: str) -> Results | None:
+        """Run a suite with the programs in a folder; return None if it did not run to its end."""
+        name = suite.replace("/", "_")
+        program, report = self._home / f"{name}.test", ROOT / f"{name}.{where}.json"
+        if not program.exists():
+            self._go("test", "-c", "-vet=off", "-o", str(program), f"{MODULE}/pkg/{suite}")
+        report.unlink(missing_ok=True)
+        options = ["--ginkgo.no-color", f"--ginkgo.timeout={TIMEOUT}s", f"--ginkgo.json-report={report}"]
+        _run([str(program), *options], report, self._sources / "pkg" / suite, {"KUBEBUILDER_ASSETS": str(assets)})
+        return parse_ginkgo(json.loads(report.read_text())) if report.exists() else None
+
+
+def run_python(suite: str, kubeconfig: pathlib.Path, where: str) -> Results | None:
+    """Run the tests in a module of a package; return None if they did not run to their end."""
+    report = ROOT / f"{suite}.{where}.xml"
+    report.unlink(missing_ok=True)
+    options = ["-q", "-p", "tests.foreign.e2e_base", f"--rootdir={ROOT}", "-c", os.devnull, f"--junit-xml={report}"]
+    command = [sys.executable, "-m", "pytest", *options, "--pyargs", suite]
+    _run(command, report, ROOT.parents[1], {"KUBECONFIG": str(kubeconfig)})
+    return parse_junit(report.read_text()) if report.exists() else None
+
+
+def _run(command: list[str], report: pathlib.Path, folder: pathlib.Path, variables: Mapping[str, str]) -> None:
+    with report.with_suffix(".log").open("wb") as log:
+        try:
+            environment = os.environ | variables
+            subprocess.run(
+                command, cwd=folder, env=environment, stdout=log, stderr=log, timeout=2 * TIMEOUT, check=False
+            )
+        except subprocess.TimeoutExpired:
+            log.write(b"\nstopped: it took too long\n")
+
+
+def run_go_suites(wanted: list[str], real: pathlib.Path | None) -> Iterator[Comparison]:
+    """Run the wanted suites of controller-runtime."""
+    if not wanted:
+        return
+    if shutil.which("go") is None:
+        sys.exit("The suites of controller-runtime need Go: install it, or name other suites.")
+    suites, embedded = GoSuites(), write_assets(ROOT / "assets")
+    for suite in wanted:
+        results = suites.run(suite, embedded, "embedded")
+        yield Comparison(suite, results, suites.run(suite, real, "real") if real else None)
+
+
+def run_python_suites(wanted: list[str], real: pathlib.Path | None) -> Iterator[Comparison]:
+    """Run the wanted suites of client libraries, all of them on the same servers."""
+    if not wanted:
+        return
+    results: dict[str, dict[str, Results | None]] = {suite: {} for suite in wanted}
+    for where, assets in (("embedded", write_assets(ROOT / "assets")), ("real", real)):
+        if assets is None:
+            continue
+        folder = ROOT / f"plane.{where}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        plane = ControlPlane(folder, assets)
+        try:
+            plane.start(with_controllers=where == "real")
+            for suite in wanted:
+                results[suite][where] = run_python(suite, plane.kubeconfig, where)
+        finally:
+            plane.stop()
+    for suite, found in results.items():
+        yield Comparison(suite, found.get("embedded"), found.get("real"))
+
+
+def main() -> None:
+    """Run the suites, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.foreign")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help="these only")
+    wanted = parser.parse_args().suites or [*GO_SUITES, *PYTHON_SUITES]
+    if unknown := set(wanted) - {*GO_SUITES, *PYTHON_SUITES}:
+        parser.error(f"no such suites: {', '.join(sorted(unknown))}")
+    given = os.environ.get("KUBEBUILDER_ASSETS")
+    real = pathlib.Path(given) if given else None
+    ROOT.mkdir(parents=True, exist_ok=True)
+    print(HEAD)
+    comparisons = []
+    for run, known in ((run_go_suites, GO_SUITES), (run_python_suites, PYTHON_SUITES)):
+        for comparison in run([suite for suite in wanted if suite in known], real):
+            comparisons.append(comparison)
+            print(comparison.row, *(f"  missing: {name}" for name in comparison.missing), sep="\n", flush=True)
+    found = share(comparisons)
+    print(f"{found:.1%} of what {'passes on the real server' if real else 'was run'} passes")
+    sys.exit(found < SHARE)
+
+
+if __name__ == "__main__":
+    main()
