@@ -192,6 +192,8 @@ class Api:
 
     def _review(self, target: Target, request: Request) -> Response:
         """Answer a review or a token request, which is created but not stored."""
+        if request.accept and all("as=" in clause for clause in request.accept.split(",")):
+            raise ApiError.of(_PLAIN_ONLY, status=406, reason="NotAcceptable")  # there is no table of it
         kind = TOKEN_REQUEST if target.subresource else target.kind
         review = decode_object(kind, decode_body(kind, request), read_write_options("create", request))
         if target.subresource:
@@ -284,6 +286,10 @@ class Api:
         return Response(status, view.render(kind, _stored(kind, written)))
 
 
+_PLAIN_ONLY: Final = (
+    "only the following media types are accepted:"
+    " application/json, application/yaml, application/vnd.kubernetes.protobuf"
+)
 # Bytes of JSON that are written as YAML with a line for each value, which takes a second for a megabyte. Larger
 # responses stay as they are: JSON is YAML, too.
 _MAX_BLOCK_YAML: Final = 256 * 1024

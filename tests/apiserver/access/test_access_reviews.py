@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.apiserver.conftest import Answer, Guarded, rule
+from tests.apiserver.conftest import TABLE, Answer, Guarded, Target, rule
 from trioperator.apiserver import Cluster
 
 REVIEWS = "/apis/authorization.k8s.io/v1"
@@ -176,3 +176,14 @@ async def test_everything_is_allowed_without_rbac() -> None:
     rules = await client.post(f"{REVIEWS}/selfsubjectrulesreviews", json={"spec": {"namespace": "default"}})
     everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
     assert rules.json()["status"]["resourceRules"] == everything
+
+
+@pytest.mark.parametrize(("accept", "code"), [(TABLE, 201), (TABLE.partition(",")[0], 406)])
+async def test_there_is_no_table_of_a_review(target: Target, accept: str, code: int) -> None:
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    review = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
+    answer = await target.request("POST", path, review, accept=accept)
+    assert answer.code == code
+    if code == 406:
+        assert answer.reason == "NotAcceptable"
+        assert answer.message.startswith("only the following media types are accepted: application/json")

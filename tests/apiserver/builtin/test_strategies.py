@@ -45,7 +45,7 @@ def changed(**content: Any) -> dict[str, Any]:
 
 
 def test_a_new_object_has_the_first_generation_and_no_status() -> None:
-    new = changed(metadata={"name": "a", "resourceVersion": "7", "deletionTimestamp": "now", "generation": 9})
+    new = changed(metadata={"name": "a", "deletionTimestamp": "now", "generation": 9})
     prepare_create(CUSTOM, new)
     assert new["metadata"] == {"name": "a", "generation": 1}
     assert "status" not in new

@@ -73,3 +73,9 @@ def test_nulls_get_the_default_or_are_removed() -> None:
     fields = {"a": {"type": "integer", "default": 1}, "b": {"type": "integer"}, "c": {"nullable": True}}
     node = compile_schema({"type": "object", "properties": fields, "additionalProperties": False})
     assert list(default(node, {"c": None, "b": None, "a": None}).items()) == [("c", None), ("a", 1)]
+
+
+def test_a_nullable_field_gets_its_default_where_it_is_missing() -> None:
+    node = compile_schema({"type": "object", "properties": {"a": {"type": "integer", "nullable": True, "default": 1}}})
+    assert default(node, {}) == {"a": 1}
+    assert default(node, {"a": None}) == {"a": None}

@@ -17,7 +17,8 @@ STORAGE = {"accessModes": ["ReadWriteOnce", "ReadOnlyMany"], "resources": {"requ
 
 # By API version and plural name: the kind, the content of an object, and the expected cells.
 SHOWN: dict[tuple[str, str], tuple[str, dict[str, Any], dict[str, Any]]] = {
-    ("v1", "configmaps"): ("ConfigMap", {"data": {"a": "b"}, "binaryData": {"c": "YQ=="}}, {}),
+    ("v1", "configmaps"): ("ConfigMap", {"data": {"a": "b"}, "binaryData": {"c": "YQ=="}}, {"Data": 2}),
+    ("v1", "secrets"): ("Secret", {"stringData": {"a": "b"}}, {"Type": "Opaque", "Data": 1}),
     ("v1", "pods"): ("Pod", {"spec": {"containers": CONTAINERS}}, {"Ready": "0/2", "Status": "Pending"}),
     ("v1", "persistentvolumeclaims"): (
         "PersistentVolumeClaim",

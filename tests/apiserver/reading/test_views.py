@@ -98,6 +98,6 @@ def test_only_the_first_table_of_a_watch_has_column_definitions() -> None:
     first, second = (
         msgspec.json.decode(view.render(kind("configmaps"), stored(), head=head)) for head in (True, False)
     )
-    assert [column["name"] for column in first["columnDefinitions"]] == ["Name", "Age"]
+    assert [column["name"] for column in first["columnDefinitions"]] == ["Name", "Data", "Age"]
     assert second["columnDefinitions"] == []
     assert second["rows"] == first["rows"]

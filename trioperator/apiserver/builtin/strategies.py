@@ -43,7 +43,9 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
         body = events.to_core(body)
     structure = kind.custom.structure if kind.custom else None
     if structure is not None:
-        body = coerce_embedded(structure, schema.prune(structure, body, unknown), unknown)
+        found: list[str] = []
+        body = coerce_embedded(structure, schema.prune(structure, body, found), found)
+        unknown.extend(sorted(found))
         body = schema.default(structure, body)
     if kind.resource == ("", "secrets"):
         encode_secret(body)

@@ -168,7 +168,7 @@ class _Defaults:
         for key, sub in node.defaulted.items():
             if key not in value:
                 result = dict(value) if result is None else result
-                result[key] = self._filled(sub, None)
+                result[key] = self.fill(sub, self._default_of(sub))
         return value if result is None else result
 
     def _filled(self, sub: Structure, item: Any) -> Any:

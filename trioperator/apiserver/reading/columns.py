@@ -71,6 +71,11 @@ def _regarding(obj: Object, now: datetime.datetime) -> str:
     return f"{str(regarding.get('kind') or '').lower()}/{regarding.get('name') or ''}"
 
 
+def _data_count(obj: Object, now: datetime.datetime) -> int:
+    """Return the number of keys in a ConfigMap or Secret."""
+    return len(obj.get("data") or {}) + len(obj.get("binaryData") or {})
+
+
 def _text(field: str) -> Cell:
     return lambda obj, now: str(obj.get(field) or "").strip()
 
@@ -79,6 +84,7 @@ _NAME: Final = _column("Name", lambda obj, now: obj["metadata"]["name"], format=
 _AGE: Final = _column("Age", age)
 _READY: Final = _column("Ready", _ready_replicas)
 _READY_COUNT: Final = _column("Ready", _count("status.readyReplicas"), "integer")
+_DATA: Final = _column("Data", _data_count, "integer")
 _PHASE: Final = _column("Status", _phase)
 _EVENT: Final = (  # in the vocabulary of the core group, in which all Events are stored
     _column("Last Seen", _last_seen),
@@ -89,12 +95,14 @@ _EVENT: Final = (  # in the vocabulary of the core group, in which all Events ar
 )
 
 _COLUMNS: Final[Mapping[tuple[str, str], tuple[BuiltinColumn, ...]]] = {
+    ("", "configmaps"): (_DATA,),
     ("", "namespaces"): (_PHASE,),
     ("", "nodes"): (_column("Status", _node_status),),
     ("", "persistentvolumeclaims"): (_PHASE,),
     ("", "persistentvolumes"): (_PHASE,),
     ("", "pods"): (_column("Ready", pod_ready), _column("Status", pod_status)),
     ("", "replicationcontrollers"): (_READY_COUNT,),
+    ("", "secrets"): (_column("Type", _text("type")), _DATA),
     ("apps", "daemonsets"): (_column("Ready", _count("status.numberReady"), "integer"),),
     ("apps", "deployments"): (_READY,),
     ("apps", "replicasets"): (_READY_COUNT,),
