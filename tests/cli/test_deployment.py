@@ -139,6 +139,18 @@ def test_metrics_without_the_prometheus_operator_are_a_service_with_annotations(
     }
 
 
+def test_alerts_without_the_prometheus_operator_are_a_file_that_is_not_applied(
+    invoke: Invoke, tmp_path: pathlib.Path
+) -> None:
+    options = ("app.py", "--crds=crds.yaml", "--metrics", "--alerts")
+    assert "PrometheusRule" in {each["kind"] for each in load(invoke(*options))}
+    assert invoke(*options, "--no-service-monitor").exit_code == 2
+    assert invoke(*options, "--no-service-monitor", "--output=base").exit_code == 0
+    [group] = yaml.safe_load((tmp_path / "base" / "alerts.rules.yaml").read_text())["groups"]
+    assert group["name"] == "trioperator"
+    assert "alerts" not in (tmp_path / "base" / "kustomization.yaml").read_text()
+
+
 def test_definitions_are_printed_as_they_are_written(invoke: Invoke, tmp_path: pathlib.Path) -> None:
     (tmp_path / "typed.py").write_text(TYPED)
     assert invoke("typed.py", "-o", "base").exit_code == 0

@@ -18,7 +18,7 @@ from trioperator._handling.calls.invoke import Attempt
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
 from trioperator._logs import get_logger
 from trioperator._runtime.object_state import ObjectState
-from trioperator._runtime.result import AGAIN, DONE
+from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
 from trioperator._runtime.workqueue import Lane
 from trioperator._telemetry.instruments import Instruments, ReconcileCounter
 from trioperator.apiserver import Cluster
@@ -72,7 +72,7 @@ async def test_a_cancelled_call_is_counted_and_stays_cancelled(autojump_clock: M
     assert scope.cancelled_caught
     instruments.fold()
     calls = instruments.statistics.calls["widgets.example.com", "wait"]
-    assert dict(calls.results) == {"cancelled": 1}
+    assert +calls.results == {"cancelled": 1}
     assert calls.seconds.sum == 2
 
 
@@ -102,20 +102,22 @@ async def test_only_the_first_lane_of_an_object_and_the_end_of_its_reconcile_are
     assert not instruments.statistics.at_work
 
 
-async def test_a_change_is_done_when_nothing_is_to_be_tried_again_and_first_lists_count_for_nothing(
+async def test_a_change_is_done_when_nothing_is_to_be_tried_again_and_lists_and_schedules_are_no_changes(
     autojump_clock: MockClock,
 ) -> None:
     instruments, retrying = Instruments([]), Retrying()
     counter = ReconcileCounter(instruments, retrying)
     done, failing, listed = (make_state(widget(name)) for name in "abc")
 
-    async def reconcile(state: ObjectState, *, lane: Lane = Lane.FRESH) -> None:
+    async def reconcile(state: ObjectState, result: Result = DONE, *, lane: Lane = Lane.FRESH) -> None:
         counter.queued(state, lane)
         await trio.sleep(1)
         counter.began(state)
-        counter.ended(state, DONE)
+        counter.ended(state, result)
 
-    await reconcile(done)
+    await reconcile(done, RequeueAt(trio.current_time() + 10))
+    await trio.sleep(10)
+    await reconcile(done)  # by its schedule
     await reconcile(listed, lane=Lane.INITIAL)
     retrying.states = {failing}
     for _ in range(5):

@@ -31,11 +31,11 @@ def test_what_nobody_reads_is_counted_before_it_piles_up() -> None:
     for _ in range(BATCH - 1):
         calls.count("succeeded", 0.5)
         requests.count(200, 0.5, 10, 20)
-    assert not calls.results
+    assert not +calls.results
     assert not requests.codes
     calls.count("failed", 0.5)
     requests.count(404, 0.5, 10, 20)
-    assert calls.results == {"succeeded": BATCH - 1, "failed": 1}
+    assert +calls.results == {"succeeded": BATCH - 1, "failed": 1}
     assert requests.codes == {"200": BATCH - 1, "404": 1}
     assert (calls.seconds.sum, requests.seconds.sum) == (BATCH / 2, BATCH / 2)
     assert (requests.sent.sum, requests.received.sum) == (BATCH * 10, BATCH * 20)

@@ -8,6 +8,7 @@ has no observers, and pays nothing.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Collection, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -179,6 +180,7 @@ class ReconcileCounter:
         self._now = instruments.now
         self._queued_at = instruments.statistics.queued
         self._pending = instruments.statistics.pending
+        self._due: dict[ObjectState, float] = {}  # of objects that are reconciled again by a schedule
         self._at_work = instruments.statistics.at_work
         self._began: dict[ObjectState, tuple[float | None, float]] = {}  # since when it was queued, when it began
         self._reconciles, self._failed = instruments.reconciles, instruments.failed
@@ -189,7 +191,7 @@ class ReconcileCounter:
         if state not in self._queued_at:  # else it was moved to a more urgent lane
             now = self._queued_at[state] = self._now()
             if state not in self._pending:  # else it is tried again
-                self._pending[state] = now, lane
+                self._pending[state] = now, lane is Lane.FRESH and now < self._due.pop(state, math.inf)
             self._instruments.kind_of(state.cache.kind.resource).adds += 1
         self._announce()
 
@@ -210,6 +212,8 @@ class ReconcileCounter:
         if self._spans:
             self._end_span(*self._spans.pop(state))
         name = None
+        if type(result) is RequeueAt:
+            self._due[state] = result.time
         if result is not None:
             name = "requeue" if type(result) is Again and not self._failed else self._classify(state, result)
         del self._at_work[state]
@@ -220,14 +224,11 @@ class ReconcileCounter:
             self._instruments.fold()
 
     def _finish(self, state: ObjectState, name: str) -> float | None:
-        """Note that nothing is to be tried again for an object. Return since when it was pending, if that succeeded.
-
-        What an initial list has brought has waited for no change of its own, and counts for nothing.
-        """
+        """Note that nothing is to be tried again for an object. Return since when it was pending, if that counts."""
         if self._is_retrying(state) or self._has_failed(state):
             return None
-        since, lane = self._pending.pop(state, (None, Lane.INITIAL))
-        return None if lane is Lane.INITIAL or name == "error" else since
+        since, counts = self._pending.pop(state, (None, False))
+        return since if counts and name != "error" else None
 
     def _end_span(self, reconciling: contextlib.AbstractContextManager[Span], span: Span) -> None:
         """End the span of a reconcile, with what is on record of it."""

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from trioperator._runtime.object_state import Cache, ObjectState
-from trioperator._runtime.workqueue import Lane
 
 #: A reconcile of an object in a cache: since when it was queued (None if it was not), when it began and ended, on
 #: Trio's clock, its result (None if it was cancelled), and since when there was something to do for the object, if this
@@ -77,7 +76,8 @@ class CallStatistics:
 
     def __init__(self) -> None:
         self._pending: list[tuple[str, float]] = []
-        self.results: collections.Counter[str] = collections.Counter()
+        # The usual ones are there from the start: what appears later than it is counted is lost to rates.
+        self.results = collections.Counter({"succeeded": 0, "retried": 0, "failed": 0})
         self.seconds = Histogram(_CALLS)
 
     def count(self, result: str, seconds: float) -> None:
@@ -184,7 +184,8 @@ class ReviewStatistics:
 class Statistics:
     """Statistics of one operator. ``queued``, ``pending`` and ``at_work`` are times on Trio's clock.
 
-    An object is pending from when it is queued until a reconcile has left nothing to be tried again.
+    An object is pending from when it is queued until a reconcile has left nothing to be tried again. It counts if a
+    change was the reason, rather than the first list or a schedule.
     """
 
     def __init__(self) -> None:
@@ -194,7 +195,7 @@ class Statistics:
         self.reviews: dict[str, ReviewStatistics] = {}  # by the name of the webhook
         self.admission_panics = self.conversion_panics = 0
         self.queued: dict[ObjectState, float] = {}
-        self.pending: dict[ObjectState, tuple[float, Lane]] = {}
+        self.pending: dict[ObjectState, tuple[float, bool]] = {}
         self.at_work: dict[ObjectState, float] = {}
         self.loop_lag = 0.0  # seconds of a pass of the event loop, as measured last
 

@@ -129,6 +129,18 @@ class ManifestsOptions(DeploymentCommand, frozen=True, kw_only=True):
             help="With --metrics: whether a ServiceMonitor is included, or annotations for others than that operator.",
         ),
     ] = True
+    alerts: Annotated[
+        bool,
+        option(
+            "--alerts",
+            env="ALERTS",
+            help="With --metrics: alerts for the Prometheus Operator, or with --no-service-monitor a rules file.",
+        ),
+    ] = False
+    runbooks: Annotated[
+        str | None,
+        option("--runbooks", env="RUNBOOKS", metavar="URL", help="The page with the runbooks, for links in alerts."),
+    ] = None
     managed: Annotated[
         str | None,
         option("--managed", env="MANAGED", metavar="NAME", help="As for rbac: settings.admission.managed."),
@@ -198,6 +210,8 @@ def parse_request(options: ManifestsOptions) -> DeploymentRequest:
         shards=options.shards,
         prometheus=options.prometheus if options.metrics else None,
         service_monitor=options.service_monitor,
+        alerts=options.alerts,
+        runbooks=options.runbooks,
         create_namespace=options.create_namespace,
     )
     return DeploymentRequest(
@@ -210,6 +224,8 @@ def _check_usage(options: ManifestsOptions) -> None:
         raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
     if options.clusterwide and options.namespaces:
         raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
+    if options.alerts and not options.service_monitor and options.output is None:
+        raise typer.BadParameter("without a ServiceMonitor, it requires -o.", param_hint="'--alerts'")
     if options.ca_secret is not None and options.managed is None and not options.conversions:
         hint = "'--ca-secret'"
         raise typer.BadParameter("it requires --managed or --managed-conversions.", param_hint=hint)
@@ -238,7 +254,8 @@ def _make_rbac_options(options: ManifestsOptions) -> RbacOptions:
 
 
 def _make_base(request: DeploymentRequest, directory: pathlib.Path | None, *, force: bool) -> None:
-    from trioperator._tooling.deployment.base import FILES, KUSTOMIZATION, make_base
+    from trioperator._tooling.deployment.alerts import make_rules
+    from trioperator._tooling.deployment.base import FILES, KUSTOMIZATION, RULES, make_base
     from trioperator._tooling.deployment.files import describe_written, find_leftovers, render, write_files
 
     base = make_base(request.deployment, load_parts(request))
@@ -246,9 +263,11 @@ def _make_base(request: DeploymentRequest, directory: pathlib.Path | None, *, fo
         objects = [each for name, objects in base.items() if name != KUSTOMIZATION for each in objects]
         typer.echo(render(objects), nl=False)
         return
+    if request.deployment.alerts and not request.deployment.service_monitor:
+        base[RULES] = [make_rules(request.deployment)]
     written = write_files(directory, {name: render(objects) for name, objects in base.items()}, force=force)
     logger = get_logger("trioperator.cli")
-    for name in find_leftovers(directory, base, FILES):
+    for name in find_leftovers(directory, base, (*FILES, RULES)):
         logger.warning("%s is no longer part of the base: delete it.", directory / name)
     typer.echo(describe_written(directory, written, count=len(base)), err=True)
 

@@ -51,15 +51,16 @@ def test_a_plain_operator_has_what_it_needs_and_nothing_else() -> None:
 
 
 def test_an_operator_with_everything_has_all_files() -> None:
-    options = DeploymentOptions(replicas=2, leader_elect=True, prometheus="monitoring")
+    options = DeploymentOptions(replicas=2, leader_elect=True, prometheus="monitoring", alerts=True)
     base = make_base(options, make_parts())
     assert tuple(base) == (KUSTOMIZATION, *FILES[:-1])
     assert kinds(base, "certificates.yaml") == ["Issuer", "Certificate", "Issuer", "Certificate"]
     assert kinds(base, "webhooks.yaml") == ["Service", "ValidatingWebhookConfiguration"]
     assert base["crds.yaml"][0]["spec"]["conversion"]["strategy"] == "Webhook"
     assert kinds(base, "servicemonitor.yaml") == ["Service", "ServiceMonitor"]
+    assert kinds(base, "alerts.yaml") == ["PrometheusRule"]
     assert kinds(base, "rbac.yaml") == ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
-    plain = make_base(DeploymentOptions(prometheus="monitoring", service_monitor=False), PLAIN)
+    plain = make_base(DeploymentOptions(prometheus="monitoring", service_monitor=False, alerts=True), PLAIN)
     assert list(plain)[-1] == FILES[-1] == "metrics.yaml"
     assert kinds(plain, "metrics.yaml") == ["Service"]
 

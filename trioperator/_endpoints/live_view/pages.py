@@ -157,7 +157,7 @@ def _describe_handlers(shown: ShownOperator) -> Iterator[dict[str, Any]]:
         instruments.fold()
         for (_, name), calls in instruments.statistics.calls.items():
             counts = results.setdefault(name, {})
-            for result, count in calls.results.items():
+            for result, count in (+calls.results).items():  # without zeros
                 counts[result] = counts.get(result, 0) + count
     for handler in shown.parts.registry:
         counts = results.get(handler.id, {})

@@ -11,6 +11,7 @@ from trioperator._handling.reviews.admission import AdmissionHandler
 from trioperator._handling.reviews.conversion import ConversionHandler
 from trioperator._model.jsontypes import JsonObject
 from trioperator._model.resource import Resource
+from trioperator._tooling.deployment.alerts import make_prometheus_rule
 from trioperator._tooling.deployment.network import make_metrics_service, make_network_policy, make_service_monitor
 from trioperator._tooling.deployment.options import DeploymentOptions, make_selector
 from trioperator._tooling.deployment.webhooks import (
@@ -40,8 +41,11 @@ FILES: Final = (
     "deployment.yaml",
     "poddisruptionbudget.yaml",
     "servicemonitor.yaml",
+    "alerts.yaml",
     "metrics.yaml",
 )
+#: The file of alerts where there is no Prometheus Operator: Prometheus reads it, and a cluster does not.
+RULES: Final = "alerts.rules.yaml"
 
 
 class OperatorParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +94,8 @@ def make_base(options: DeploymentOptions, parts: OperatorParts) -> dict[str, lis
     if options.prometheus is not None:
         monitor = [make_service_monitor(options)] if options.service_monitor else []
         files["servicemonitor.yaml" if monitor else "metrics.yaml"] = [make_metrics_service(options), *monitor]
+    if options.alerts and options.service_monitor:
+        files["alerts.yaml"] = [make_prometheus_rule(options)]
     present = {name: files[name] for name in FILES if files.get(name)}
     return {KUSTOMIZATION: [_make_kustomization(present)], **present}
 

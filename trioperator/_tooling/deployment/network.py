@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from trioperator._model.jsontypes import JsonObject
 from trioperator._tooling.deployment.options import METRICS_PORT, DeploymentOptions, make_object, make_selector
 
-_METRICS = "-metrics"
+#: What the name of the Service of metrics ends with.
+METRICS_SUFFIX: Final = "-metrics"
 
 
 def make_network_policy(options: DeploymentOptions, *, serves_webhooks: bool = False) -> JsonObject:
@@ -38,7 +39,7 @@ def make_metrics_service(options: DeploymentOptions) -> JsonObject:
         "publishNotReadyAddresses": True,
         "ports": [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}],
     }
-    service = make_object(options, "v1", "Service", suffix=_METRICS, spec=spec)
+    service = make_object(options, "v1", "Service", suffix=METRICS_SUFFIX, spec=spec)
     service["metadata"]["labels"] = _make_labels(options)
     if not options.service_monitor:
         found = {"scrape": "true", "port": str(METRICS_PORT), "path": "/metrics"}

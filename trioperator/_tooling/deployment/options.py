@@ -27,7 +27,7 @@ class DeploymentOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``name`` is the name of the objects, and ``namespace`` the one that the pods are in. ``files`` and ``modules`` are
     those in the image, ``patterns`` the namespaces whose objects are handled (default: all). ``prometheus`` is the
     namespace that may scrape metrics; None: there are no metrics. Without ``service_monitor``, their Service has
-    annotations.
+    annotations. ``alerts`` are on the metrics, and link to their runbooks on the page ``runbooks``.
     """
 
     name: str = "trioperator"
@@ -42,6 +42,8 @@ class DeploymentOptions(msgspec.Struct, frozen=True, kw_only=True):
     shards: int = 1
     prometheus: str | None = None
     service_monitor: bool = True
+    alerts: bool = False
+    runbooks: str | None = None
     create_namespace: bool = True
 
     def __post_init__(self) -> None:
@@ -52,6 +54,8 @@ class DeploymentOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not _NAMESPACE.fullmatch(self.namespace):
             raise ConfigError(f"The namespace {self.namespace!r} is invalid: use lower-case letters, digits, hyphens.")
+        if self.alerts and self.prometheus is None:
+            raise ConfigError("Alerts need metrics: pass --metrics, too.")
         if self.replicas > 1 and not self.has_lease:
             raise ConfigError(
                 f"{self.replicas} replicas would all handle the same objects: pass --leader-elect or --shards, too."
