@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from typing import Any, Final
 
 import pytest
@@ -34,12 +36,29 @@ SNAPSHOT: Final[dict[str, Any]] = {
         "delayed": 3,
         "limit": 256,
         "objects": [
-            {"object": "Widget/default/x", "uid": "x", "due": 12.5},
-            {"object": "Widget/\x1b[2J", "uid": "y", "due": 0},
+            {
+                "object": "Widget/default/x",
+                "uid": "x",
+                "due": 12.5,
+                "why": "retry",
+                "handler": "create",
+                "retry": 3,
+                "error": "ValueError: no",
+            },
+            {"object": "Widget/\x1b[2J", "uid": "y", "due": 0, "why": "change"},
         ],
     },
+    "timers": [{"object": "Widget/default/z", "uid": "z", "kind": "Timer", "id": "tick", "due": 7.25}],
     "watches": [
-        {"resource": "widgets.example.com", "path": "/", "state": "watching", "objects": 7, "events": 9, "idle": 3.2}
+        {
+            "resource": "widgets.example.com",
+            "path": "/",
+            "state": "watching",
+            "objects": 7,
+            "events": 9,
+            "idle": 3.2,
+            "purpose": "related objects",
+        }
     ],
     "calls": [{**CALL, "seconds": 1.25, "deadline": 8.0, "at": "main.py:3 in create", "waits": "trio.sleep"}] * 25,
     "tasks": {"name": "main", "children": [{"name": "a.worker", "at": "x.py:1 in f"}] * 12},
@@ -58,7 +77,9 @@ def test_handlers_the_queue_and_watches_are_tables() -> None:
     text = show()
     assert "trioperator: active, 25 handlers, 2 at work, 1 queued, 3 due later, 7 objects" in text
     assert re.search(r"create +Widget/default/w +create +1\.2 s +8\.0 s +main\.py:3 in create +trio\.sleep", text)
-    assert re.search(r"Widget/default/x +in 12\.5 s", text)
+    assert re.search(r"Widget/default/x +in 12\.5 s +retry of create +ValueError: no \(retry 3\)", text)
+    assert re.search(r"tick +Widget/default/z +in 7\.2 s", text)
+    assert re.search(r"widgets\.example\.com +related objects +watching", text)
     assert "and 5 more" in text
     assert "worker" not in text
 
@@ -122,3 +143,18 @@ async def test_a_running_operator_is_shown_and_its_handlers_can_be_cancelled(
             assert await call(requeue="no-such-uid", token="secret") == 1
     assert await call(once=True) == 1
     assert f"Cannot get the live view from {url}" in capsys.readouterr().err
+
+
+async def test_q_ends_it(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    leader, follower = os.openpty()
+    async with bench.running(standalone=True, live_view_endpoint="http://127.0.0.1:0"):
+        [url] = re.findall(r"Serving the live view at (\S+)/debug", caplog.text)
+        command = [sys.executable, "-m", "trioperator", "top", url]
+        with os.fdopen(leader, "r+b", buffering=0) as terminal, trio.fail_after(60):
+            process = await trio.lowlevel.open_process(command, stdin=follower, stdout=follower, stderr=follower)
+            os.close(follower)
+            shown = b""
+            while b"trioperator: active" not in shown:
+                shown += await run_in_thread(lambda: terminal.read(4096), limiter=trio.CapacityLimiter(1))
+            terminal.write(b"q")
+            assert await process.wait() == 0

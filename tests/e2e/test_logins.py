@@ -27,7 +27,7 @@ from trioperator._kube.connection import load_connection
 
 EXEC = "client.authentication.k8s.io/v1"
 PATH = "/apis/kopf.dev/v1/namespaces/default/kopfexamples"
-REJECTED = "The API server rejected the credentials (HTTP 401); reloading them."
+REJECTED = "The API server rejected the credentials (HTTP 401): they are wrong or have expired; reloading them."
 # For which the API server accepts a token that has been revoked, in seconds: it caches tokens.
 CACHED = 12.0
 

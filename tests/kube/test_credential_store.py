@@ -204,7 +204,7 @@ async def test_credentials_that_were_never_accepted_are_an_error_after_a_few_att
     source = Source()
     memory = accepting(lambda: None)
     async with open_client(source, settings=settings, transport=memory) as client:
-        with pytest.raises(LoginError, match=r"at http://cluster rejected the credentials: who are you?"):
+        with pytest.raises(LoginError, match=r"The API server http://cluster rejected the credentials: who are you?"):
             await client.get("/x")
     assert trio.current_time() < 10
     assert 3 <= len(memory.requests) <= 10
@@ -410,7 +410,7 @@ async def test_rejections_are_logged_without_secrets(
     async with open_client(source, settings=settings, transport=accepting(lambda: "n3w")) as client:
         source.token = "n3w"
         await client.get("/x")
-    assert "rejected the credentials (HTTP 401); reloading them" in caplog.text
+    assert "rejected the credentials (HTTP 401): they are wrong or have expired; reloading them" in caplog.text
     assert "accepts the credentials again" in caplog.text
     assert "s3cret" not in caplog.text
     assert "n3w" not in caplog.text

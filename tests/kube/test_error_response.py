@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from trioperator._concurrency.clock import wall_now
-from trioperator._kube.error_response import is_version_too_large, parse_error_response, parse_retry_after, parse_status
+from trioperator._kube.error_response import (
+    describe_failure,
+    is_version_too_large,
+    parse_error_response,
+    parse_retry_after,
+    parse_status,
+)
 from trioperator.errors import ApiError, ConflictError, ExpiredError, ServerError, TooManyRequestsError
 
 
@@ -141,3 +147,10 @@ def test_details_that_are_nested_too_deeply_are_left_out() -> None:
 @pytest.mark.parametrize("junk", [DEEP, b'{"kind":"Status","details":%b}' % DEEP, b'{"details":%b' % DEEP[:30_000]])
 def test_a_large_or_broken_status_that_is_nested_too_deeply_is_not_quoted(junk: bytes) -> None:
     assert str(parse_error_response(500, [], junk)) == "HTTP 500: the server gave no reason"
+
+
+def test_missing_rights_are_reported_with_the_command_that_prints_them() -> None:
+    assert describe_failure(parse_status(b"{}", status=403)).endswith(
+        ". `trioperator rbac` prints the roles that the operator needs"
+    )
+    assert "rbac" not in describe_failure(parse_status(b"{}", status=404))

@@ -90,13 +90,52 @@ async def test_it_shows_what_runs_for_which_object_and_what_it_waits_for(
         [waiting] = snapshot["queue"]["objects"]
         assert waiting["object"] == "Widget/default/fails"
         assert 20 < waiting["due"] <= 30
-        [watch] = snapshot["watches"]
+        watch = snapshot["watches"][-1]
         assert (watch["resource"], watch["state"], watch["objects"]) == ("widgets.example.com", "watching", 4)
         assert {"worker", "requeue", "credentials", "sleep"} <= names(snapshot["tasks"])
         text = json.dumps(snapshot)
         assert "/apis/example.com/v1/namespaces/default/widgets/stored" in text  # the request that is not answered
         assert "password" not in text
         plan.clear()
+
+
+async def test_it_shows_all_watches_the_next_timers_and_why_objects_are_due(
+    bench: Bench, parts: list[Inspector], autojump_clock: MockClock
+) -> None:
+    @on.timer("widgets", interval=60, id="tick", registry=bench.registry)
+    async def tick(**_: Any) -> None: ...
+
+    @on.update("widgets", backoff=40, id="fails", registry=bench.registry)
+    async def fails(**_: Any) -> None:
+        raise ValueError("the password")
+
+    @on.reconcile("widgets", id="own", owns=["configmaps"], registry=bench.registry)
+    async def own(**_: Any) -> trioperator.Requeue:
+        return trioperator.Requeue(3600)
+
+    await bench.cluster.create(widget("a"))
+    await bench.cluster.create(widget("b"))
+    async with bench.running(standalone=True, live_view_endpoint="http://127.0.0.1:0"):
+        await settle(1)
+        await bench.cluster.patch("widgets", "b", {"spec": {"size": 2}})
+        await settle(5)
+        snapshot = shown(parts)
+        watches = {watch["resource"]: watch["purpose"] for watch in snapshot["watches"]}
+        assert watches == {
+            "widgets.example.com": "handlers",
+            "configmaps": "related objects",
+            "customresourcedefinitions": "what there is",
+        }
+        assert [(each["id"], each["object"]) for each in snapshot["timers"]] == [
+            ("tick", "Widget/default/a"),
+            ("tick", "Widget/default/b"),
+        ]
+        assert all(40 < each["due"] < 60 for each in snapshot["timers"])
+        retried, requeued = snapshot["queue"]["objects"]
+        assert (requeued["object"], requeued["why"]) == ("Widget/default/a", "requeue")
+        assert (retried["why"], retried["handler"], retried["error"]) == ("retry", "fails", "ValueError")
+        with_messages = take_snapshot(parts[0], trio.lowlevel.current_task(), messages=True)
+        assert with_messages["queue"]["objects"][0]["error"] == "ValueError: the password"
 
 
 async def test_a_snapshot_of_many_tasks_and_objects_is_quick_and_limited(

@@ -43,6 +43,7 @@ from trioperator._concurrency.core_tasks import keep
 from trioperator._coordination.lease import Attempt, Lease
 from trioperator._coordination.pauses import Pauses
 from trioperator._kube.api_client import ApiClient
+from trioperator._kube.error_response import describe_failure
 from trioperator._logs import get_logger
 from trioperator.errors import TrioperatorError
 from trioperator.settings import LeadershipSettings
@@ -139,7 +140,9 @@ class Leadership:
             attempt = await self.lease.attempt(timeout=self._timeout)
         except (TrioperatorError, trio.TooSlowError) as error:
             log = self._logger.debug if self._failed else self._logger.warning
-            log("The %s cannot be acquired or renewed: %s", self.lease, str(error) or "no response in time")
+            log(
+                "The %s cannot be acquired or renewed: %s", self.lease, describe_failure(error) or "no response in time"
+            )
             self._failed = True
             return None
         self._failed = False

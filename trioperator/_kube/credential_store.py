@@ -259,13 +259,15 @@ class CredentialStore:
             self._refused.append(used.info)
         if not self._failures:
             action = "trying the next ones" if self._spares else "reloading them"
-            _logger.warning("The API server rejected the credentials (HTTP 401); %s.", action)
+            text = "The API server rejected the credentials (HTTP 401): they are wrong or have expired; %s."
+            _logger.warning(text, action)
 
     def _check_login(self, error: UnauthorizedError) -> None:
         """Raise LoginError after several logins if no credentials have ever been accepted."""
         if not self._accepted_count and self._failures >= _LOGIN_ATTEMPTS and not self._spares:
             raise LoginError(
-                f"The API server at {self._current.info.server} rejected the credentials: {error.message}"
+                f"The API server {self._current.info.place} rejected the credentials: {error.message}. They are wrong"
+                " or have expired: log in again."
             ) from error
 
     def _replace(self, fresh: Credentials) -> None:

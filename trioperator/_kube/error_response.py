@@ -10,7 +10,7 @@ import msgspec
 from trioperator._concurrency.clock import wall_now
 from trioperator._http.transport import Headers, find_header
 from trioperator._kube.deep_json import DECODE_ERRORS, decode_shallow
-from trioperator.errors import ApiError
+from trioperator.errors import ApiError, ForbiddenError
 
 # Characters of the server's message to keep: it may quote a whole object.
 _MAX_MESSAGE: Final = 256
@@ -79,6 +79,14 @@ def _decode(body: bytes) -> _Status:
         return _Status(**decode_shallow(body, _Status.__struct_fields__))
     except DECODE_ERRORS:
         return _Status()
+
+
+def describe_failure(error: Exception) -> str:
+    """Return the message of an error without a full stop at its end, and what to do about missing rights."""
+    text = str(error).rstrip(".")
+    if isinstance(error, ForbiddenError):
+        text += ". `trioperator rbac` prints the roles that the operator needs"
+    return text
 
 
 def is_version_too_large(error: ApiError) -> bool:

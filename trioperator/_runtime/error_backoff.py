@@ -6,6 +6,7 @@ import itertools
 
 import trio
 
+from trioperator._kube.error_response import describe_failure
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.result import DONE, RequeueAt, Result
 from trioperator.errors import NotFoundError, PausedError, TrioperatorError, UserCodeError
@@ -60,6 +61,6 @@ def _report(state: ObjectState, error: Exception, fate: str, *, is_first: bool) 
         logger.debug("The object is not found, and is gone as a rule: %s. %s", error, fate)
     elif isinstance(error, TrioperatorError):
         cause = error.__cause__ if isinstance(error, UserCodeError) else None
-        logger.error("The object could not be handled: %s. %s", error, fate, exc_info=cause)
+        logger.error("The object could not be handled: %s. %s", describe_failure(error), fate, exc_info=cause)
     else:
         logger.error("The object could not be handled. %s", fate, exc_info=error)

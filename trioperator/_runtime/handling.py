@@ -18,13 +18,14 @@ from trioperator._runtime.progress.progress import Progress
 class Handling(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the handling of one object: its unfinished cause, if there is one, with the states of handlers.
 
-    ``daemons`` are the daemons and timers that run for it; ``errors`` are failed reconciles in a row; ``unsaved`` is
+    ``daemons`` are its daemons and timers, with when they are called next, on Trio's clock; None if they are at work.
+    ``errors`` are failed reconciles in a row; ``unsaved`` is
     whether something is to be stored on it; ``body`` is its newest body, if one is kept.
     """
 
     purpose: Reason | None
     handlers: Mapping[str, HandlerState]
-    daemons: tuple[SpawningHandler, ...]
+    daemons: tuple[tuple[SpawningHandler, float | None], ...]
     errors: int
     unsaved: bool
     body: Mapping[str, Any] | None
@@ -42,7 +43,7 @@ def inspect_handling(
     return Handling(
         purpose=None if unfinished is None else unfinished.purpose,
         handlers={} if unfinished is None else dict(unfinished.states),
-        daemons=tuple(daemons.handlers_of(state)),
+        daemons=tuple((handler, due) for _, handler, due in daemons.schedule(state)),
         errors=errors,
         unsaved=unsaved,
         body=None if body is None else dict(body),

@@ -248,7 +248,7 @@ class Reconciler:
 
     def _has_left(self, state: ObjectState) -> bool:
         """Check whether an object has left the selector of its watch, and nothing runs for it."""
-        return state in state.cache.leaving and not self._daemons.handlers_of(state)
+        return state in state.cache.leaving and not self._daemons.runs_any(state)
 
     def _fail(self, state: ObjectState, error: Exception) -> Result:
         """Return the result of a reconcile with an error."""

@@ -15,6 +15,7 @@ import msgspec
 import trio
 
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
+from trioperator._handling.handlers.handler import SpawningHandler
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.object_state import ObjectState
@@ -110,6 +111,10 @@ class ShardDaemons:
 
     def __len__(self) -> int:
         return sum(len(shard.daemons) for shard in self._shards.values())
+
+    def schedule(self) -> Iterator[tuple[ObjectState, SpawningHandler, float | None]]:
+        """Yield all daemons and timers: see :meth:`DaemonManager.schedule`."""
+        return itertools.chain.from_iterable(shard.daemons.schedule() for shard in self._shards.values())
 
     def stop(self, state: ObjectState, reason: DaemonStoppingReason) -> None:
         """Stop all daemons and timers of an object."""

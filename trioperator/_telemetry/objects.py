@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from trioperator._handling.calls.handler_state import HandlerState
+from trioperator._handling.handlers.handler import SpawningHandler
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.handling import Handling
 from trioperator._runtime.object_state import Cache, ObjectState
@@ -136,11 +137,16 @@ def describe_object(parts: Inspector, uid: str) -> dict[str, Any] | None:
         "awaits_echo": state.cache.versions.is_expected(state.uid),
         "cause": None if handling.purpose is None else str(handling.purpose),
         "progress": [_describe_progress(name, each) for name, each in handling.handlers.items()],
-        "daemons": [{"kind": str(each).partition(" ")[0], "id": each.id} for each in handling.daemons],
+        "daemons": [_describe_daemon(handler, due) for handler, due in handling.daemons],
         "errors": handling.errors,
         "unsaved": handling.unsaved,
         "metadata": _describe_metadata(handling.body),
     }
+
+
+def _describe_daemon(handler: SpawningHandler, due: float | None) -> dict[str, Any]:
+    seconds = None if due is None else round(max(due - trio.current_time(), 0.0), 3)
+    return {"kind": str(handler).partition(" ")[0], "id": handler.id, "due": seconds}
 
 
 def _describe_progress(handler: str, state: HandlerState) -> dict[str, Any]:

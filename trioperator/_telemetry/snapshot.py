@@ -19,10 +19,11 @@ from trioperator._handling.calls.invoke import Invoker
 from trioperator._handling.handlers.handler import Handler
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import ObjectRef
+from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.reconciler import Reconciler
-from trioperator._runtime.workqueue import QueuedItem
+from trioperator._runtime.workqueue import Lane, QueuedItem
+from trioperator._telemetry.failures import Failure
 from trioperator._telemetry.inspector import Inspector
-from trioperator._telemetry.instruments import name_kind
 
 # Tasks, objects and watches in a snapshot, at most.
 _MAX_TASKS: Final = 3000
@@ -35,12 +36,16 @@ _REQUEST: Final = (ApiClient._attempt.__code__, ApiClient._attempt_stream.__code
 _FRAMEWORK: Final = frozenset({"trioperator", "trio", "outcome", "contextlib"})
 
 
-def take_snapshot(parts: Inspector, root: trio.lowlevel.Task) -> dict[str, Any]:
-    """Return a snapshot of the operator whose tasks are *root* and those below, as JSON."""
+def take_snapshot(parts: Inspector, root: trio.lowlevel.Task, *, messages: bool = False) -> dict[str, Any]:
+    """Return a snapshot of the operator whose tasks are *root* and those below, as JSON; with the *messages* of errors.
+
+    These may contain anything.
+    """
     tasks = Tasks(root)
     return {
         **describe_state(parts),
-        "queue": describe_queue(parts),
+        "queue": describe_queue(parts, messages=messages),
+        "timers": describe_timers(parts),
         "watches": list(describe_watches(parts)),
         "calls": tasks.calls,
         "tasks": tasks.tree,
@@ -141,8 +146,9 @@ def name_object(ref: ObjectRef) -> str:
     return "/".join(str(part) for part in (ref["kind"], ref["namespace"], ref["name"]) if part)
 
 
-def describe_queue(parts: Inspector) -> dict[str, Any]:
+def describe_queue(parts: Inspector, *, messages: bool = False) -> dict[str, Any]:
     """Return how many objects are at work, queued and due later, and those that are reconciled next."""
+    failures = find_failures(parts)
     items = list(parts.shards.items())
     now = trio.current_time()
     waiting = [item for item in items if not item.at_work]
@@ -153,10 +159,51 @@ def describe_queue(parts: Inspector) -> dict[str, Any]:
         "delayed": sum(item.lane is None for item in waiting),
         "limit": parts.settings.queueing.worker_limit,
         "objects": [
-            {"object": name_object(item.item.ref), "uid": item.item.uid, "due": round(_due(item, now) - now, 3)}
+            {
+                "object": name_object(item.item.ref),
+                "uid": item.item.uid,
+                "due": round(_due(item, now) - now, 3),
+                **_describe_reason(parts, item, failures.get(item.item.uid), messages=messages),
+            }
             for item in first
         ],
     }
+
+
+def find_failures(parts: Inspector) -> dict[str, Failure]:
+    """Return the newest failure of each object, by uids, as far as failures are kept."""
+    live = None if parts.instruments is None else parts.instruments.live
+    return {} if live is None else {failure.uid: failure for failure in live.failures}
+
+
+def _describe_reason(
+    parts: Inspector, item: QueuedItem[ObjectState], failure: Failure | None, *, messages: bool
+) -> dict[str, Any]:
+    """Return why an object is due, and if something is tried again for it, the last error."""
+    reconciler = parts.shards.find_reconciler(item.item)
+    is_retry = reconciler is not None and (reconciler.has_failed(item.item) or reconciler.is_retrying(item.item))
+    if not is_retry:
+        return {"why": "requeue" if item.lane is None else "first list" if item.lane is Lane.INITIAL else "change"}
+    if failure is None:
+        return {"why": "retry"}
+    text = f"{failure.error}: {failure.message}" if messages and failure.message else failure.error
+    return {"why": "retry", "handler": failure.handler, "retry": failure.retry, "error": text}
+
+
+def describe_timers(parts: Inspector) -> list[dict[str, Any]]:
+    """Return the timers and daemons that are called next, with in how many seconds that is."""
+    now = trio.current_time()
+    found = ((due - now, state, handler) for state, handler, due in parts.shards.daemons.schedule() if due is not None)
+    return [
+        {
+            "object": name_object(state.ref),
+            "uid": state.uid,
+            "kind": str(handler).partition(" ")[0],
+            "id": handler.id,
+            "due": round(max(seconds, 0.0), 3),
+        }
+        for seconds, state, handler in heapq.nsmallest(_MAX_OBJECTS, found, key=lambda each: each[0])
+    ]
 
 
 def _due(item: QueuedItem[Any], now: float) -> float:
@@ -165,20 +212,21 @@ def _due(item: QueuedItem[Any], now: float) -> float:
 
 
 def describe_watches(parts: Inspector) -> Iterator[dict[str, Any]]:
-    """Yield the watches of objects, with their states."""
-    watches = () if parts.watches is None else parts.watches.caches()
-    for number, (cache, reflector) in enumerate(watches):
+    """Yield all watches, with their states: of what is handled, of related objects, of CRDs and namespaces."""
+    watches = () if parts.watches is None else parts.watches.watched()
+    for number, (name, purpose, objects, reflector) in enumerate(watches):
         if number == _MAX_WATCHES:
             return
         state = "watching" if reflector.status.is_synced else "not listed"
         if reflector.status.trouble is not None:
             state = "interrupted" if reflector.status.is_synced else "not watched"
         yield {
-            "resource": name_kind(cache.kind.resource),
+            "resource": name,
+            "purpose": purpose,
             "path": reflector.path,
             "selector": reflector.selector,
             "state": state,
-            "objects": len(cache),
+            "objects": objects,
             "events": reflector.status.received,
             "idle": round(trio.current_time() - reflector.status.progressed_at, 3),
         }

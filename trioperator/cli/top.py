@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
+from trioperator.cli.keys import reading_keys
 from trioperator.cli.options import declare_option
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def top(
     cancel: Cancel = None,
     token: Token = None,
 ) -> None:
-    """Show what an operator is doing, until interrupted.
+    """Show what an operator is doing, until q is pressed.
 
     With --requeue or --cancel, do that to one object instead.
     """
@@ -118,10 +118,10 @@ def _show(client: httpx.Client, *, interval: float | None, tree: bool) -> None:
     if interval is None:
         console.print(render(_get(client), tree=tree))
         return
-    with Live(render(_get(client), tree=tree), console=console, screen=True, auto_refresh=False) as live:
-        while True:
+    shown = Live(render(_get(client), tree=tree), console=console, screen=True, auto_refresh=False)
+    with reading_keys() as read, shown as live:
+        while read(interval) != "q":
             live.update(render(_get(client), tree=tree), refresh=True)
-            time.sleep(interval)
 
 
 def render(data: Mapping[str, Any], *, tree: bool = False) -> Group:
@@ -134,7 +134,8 @@ def render(data: Mapping[str, Any], *, tree: bool = False) -> Group:
     objects = sum(watch["objects"] for watch in data["watches"])
     figures = f"{len(data['calls'])} handlers, {queue['at_work']} at work, {queue['queued']} queued"
     head = Text(f"trioperator: {state}, {figures}, {queue['delayed']} due later, {objects} objects", style="bold")
-    parts: list[Any] = [head, _render_calls(data["calls"]), _render_queue(queue["objects"]), _render_watches(data)]
+    parts: list[Any] = [head, _render_calls(data["calls"]), _render_queue(queue["objects"])]
+    parts += [_render_timers(data.get("timers", ())), _render_watches(data)]
     if tree:
         parts.append(_render_tree(data["tasks"]))
     return Group(*parts)
@@ -156,14 +157,30 @@ def _render_calls(calls: Iterable[Mapping[str, Any]]) -> Any:
 def _render_queue(objects: Iterable[Mapping[str, Any]]) -> Any:
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "object": lambda item: item["object"],
-        "due": lambda item: f"in {item['due']:.1f} s" if item["due"] > 0 else "now",
+        "due": _describe_due,
+        "why": lambda item: f"{item['why']} of {item['handler']}" if "handler" in item else item.get("why", ""),
+        "last error": lambda item: f"{item['error']} (retry {item['retry']})" if "error" in item else "",
     }
     return _render_table("Next in the queue", columns, objects)
+
+
+def _render_timers(timers: Iterable[Mapping[str, Any]]) -> Any:
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "timer": lambda timer: timer["id"],
+        "object": lambda timer: timer["object"],
+        "next call": _describe_due,
+    }
+    return _render_table("Next timers", columns, timers)
+
+
+def _describe_due(item: Mapping[str, Any]) -> str:
+    return f"in {item['due']:.1f} s" if item["due"] > 0 else "now"
 
 
 def _render_watches(data: Mapping[str, Any]) -> Any:
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "resource": lambda watch: watch["resource"],
+        "for": lambda watch: watch.get("purpose", ""),
         "state": lambda watch: watch["state"],
         "objects": lambda watch: str(watch["objects"]),
         "events": lambda watch: str(watch["events"]),

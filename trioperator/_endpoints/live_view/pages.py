@@ -14,7 +14,7 @@ from trioperator._endpoints.live_view.shown import ShownOperator
 from trioperator._handling.handlers.handler import ActivityHandler, ChangeHandler, Handler
 from trioperator._telemetry.failures import Failure
 from trioperator._telemetry.objects import STATES, ObjectFilter, describe_object, find_object, find_objects
-from trioperator._telemetry.snapshot import Tasks, describe_queue, describe_state, describe_watches
+from trioperator._telemetry.snapshot import Tasks, describe_queue, describe_state, describe_timers, describe_watches
 from trioperator._telemetry.why import describe_history
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def _matches(text: str, *values: object) -> bool:
 
 def _show_overview(shown: ShownOperator, query: Query) -> dict[str, Any]:
     parts = shown.parts
-    tasks, watches, queue = Tasks(shown.root), list(describe_watches(parts)), describe_queue(parts)
+    tasks, watches, queue = Tasks(shown.root), list(describe_watches(parts)), describe_queue(parts, messages=True)
     failures = _newest_failures(shown)
     since = wall_now() - datetime.timedelta(seconds=_RECENT)
     return {
@@ -88,6 +88,7 @@ def _show_overview(shown: ShownOperator, query: Query) -> dict[str, Any]:
         "call_count": len(tasks.calls),
         "queue": queue,
         "next": queue["objects"][:_FEW],
+        "timers": describe_timers(parts)[:_FEW],
         "object_count": sum(watch["objects"] for watch in watches),
         "watch_count": len(watches),
         "troubled": [watch for watch in watches if watch["state"] != "watching"],

@@ -180,7 +180,8 @@ class Site:
 
     async def _show_snapshot(self) -> Response:
         shown = self._require_shown()
-        data = take_snapshot(shown.parts, shown.root) | {"actions": self._access.has_token}
+        data = take_snapshot(shown.parts, shown.root, messages=self._access.has_token)
+        data["actions"] = self._access.has_token
         return Response(msgspec.json.encode(data, enc_hook=str), content_type="application/json")
 
     async def _show_history(self) -> Response:

@@ -87,6 +87,10 @@ class AlarmClock:
             heapq.heapify(self._heap)
             self._dropped = 0
 
+    def times(self) -> dict[Alarm, float]:
+        """Return when the alarms go off that are waited for."""
+        return {alarm: time for time, _, alarm in self._heap if not alarm.is_dropped}
+
     async def serve(self) -> None:
         """Let alarms go off, until cancelled."""
         while True:

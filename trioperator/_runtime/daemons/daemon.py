@@ -82,6 +82,10 @@ class Daemon:
         """The logger that is bound to the object."""
         return self.cause.logger
 
+    def find_due(self, times: Mapping[Alarm, float]) -> float | None:
+        """Return when it is called next, on Trio's clock, by the times of alarms; None if it is at work."""
+        return None if self._alarm is None else times.get(self._alarm)
+
     def move_to(self, state: ObjectState) -> None:
         """Belong to another state of the same object: the watch that it was spawned for has ended."""
         self.state = state

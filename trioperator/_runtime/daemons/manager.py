@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from typing import Any, Final
 
 import trio
@@ -106,10 +106,19 @@ class DaemonManager:
             return None
         return daemons.raw
 
-    def handlers_of(self, state: ObjectState) -> list[SpawningHandler]:
-        """Return the daemons and timers that run for an object."""
-        daemons = self._objects.get(state)
-        return [] if daemons is None else [daemon.handler for daemon in daemons.running.values()]
+    def runs_any(self, state: ObjectState) -> bool:
+        """Check whether any daemon or timer runs for an object."""
+        return state in self._objects and bool(self._objects[state].running)
+
+    def schedule(self, state: ObjectState | None = None) -> Iterator[tuple[ObjectState, SpawningHandler, float | None]]:
+        """Yield the daemons and timers of an object, or all, with when they are called next; None if they are at work.
+
+        Times are on Trio's clock.
+        """
+        daemons = self._running if state is None else self._objects[state].running if state in self._objects else {}
+        times = self._loops.clock.times() if daemons else {}
+        for daemon in daemons.values():
+            yield daemon.state, daemon.handler, daemon.find_due(times)
 
     def body_of(self, state: ObjectState) -> Mapping[str, Any] | None:
         """Return the newest body of an object, as long as a daemon or a timer uses it."""

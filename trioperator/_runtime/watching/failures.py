@@ -9,6 +9,7 @@ from typing import Final
 import trio
 
 from trioperator._concurrency.backoff import Backoff
+from trioperator._kube.error_response import describe_failure
 from trioperator._kube.objects import BrokenObject
 from trioperator._kube.outage import Outage
 from trioperator._logs import get_logger
@@ -137,11 +138,16 @@ class Failures:
         self._has_warned = self._has_warned or is_notable
         log = _logger.warning if is_notable else _logger.debug
         if status.is_synced:
-            log("Watching %s is interrupted, and goes on in %.1f seconds: %s", self._path, delay, error)
+            log(
+                "Watching %s is interrupted, and goes on in %.1f seconds: %s",
+                self._path,
+                delay,
+                describe_failure(error),
+            )
         else:
             verb, hint = "list" if is_listing else "watch", f". {self._consequence}" if self._consequence else ""
             text = "Cannot %s %s, trying again in %.1f seconds: %s%s"
-            log(text, verb, self._path, delay, str(error).rstrip("."), hint)
+            log(text, verb, self._path, delay, describe_failure(error), hint)
         if self.count >= (_REFUSED if _is_refusal(error) else _UNAVAILABLE):
             status.unlistable.set()
 

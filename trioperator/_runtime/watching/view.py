@@ -100,8 +100,9 @@ class Stage(msgspec.Struct, frozen=True, eq=False):
 
 
 class Reader(Observer, Protocol):
-    """A reader of a view for reconcile handlers of other objects."""
+    """A reader of a view for reconcile handlers of other objects, with the number of the objects that it has."""
 
+    def __len__(self) -> int: ...
     def refresh(self, obj: RawObject) -> None: ...  # what the indices have of an object has changed, and nothing else
     def rewind(self) -> None: ...  # the next list is older than what was seen
 

@@ -24,7 +24,7 @@ from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.watching.deletion_checker import METADATA, DeletionChecker
 from trioperator._runtime.watching.index_gate import IndexGate
 from trioperator._runtime.watching.reflector import Callbacks, Observer, Reflector
-from trioperator._runtime.watching.targets import Key, Target
+from trioperator._runtime.watching.targets import Key, Target, name_of
 from trioperator._runtime.watching.view import RelatedKind, Stage, View
 from trioperator.errors import ApiError, ConfigError
 
@@ -102,6 +102,15 @@ class WatchSet:
         for watch in self._watches.values():
             if watch.view.cache is not None:
                 yield watch.view.cache, watch.reflector
+
+    def watched(self) -> Iterator[tuple[str, str, int, Reflector]]:
+        """Yield what is watched, what for, how many objects of it are known, and the reflector, of all watches."""
+        for path, reflector in self._observers.items():
+            yield path.rpartition("/")[2], "what there is", 0, reflector
+        for key, watch in self._watches.items():
+            cache, related = watch.view.cache, [len(reader) for reader in watch.view.related.values()]
+            purpose, count = ("related objects", max(related, default=0)) if cache is None else ("handlers", len(cache))
+            yield name_of(key.resource), purpose, count, watch.reflector
 
     def caches_by_path(self) -> list[tuple[ObjectCache, str]]:
         """Return the caches of objects, with the paths of what they watch."""
