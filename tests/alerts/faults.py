@@ -200,6 +200,11 @@ async def _stop(world: World, nursery: trio.Nursery) -> None:
     world.stops[0].set()
 
 
+async def _pause(world: World, nursery: trio.Nursery) -> None:
+    await world.cluster.patch("widgets", "w0", {"metadata": {"annotations": {"trioperator.dev/paused": "true"}}})
+    await trio.sleep(8 * 3600)
+
+
 async def _fail(world: World, nursery: trio.Nursery) -> None:
     world.fails = True
 
@@ -229,6 +234,10 @@ def _with_certificate(world: World) -> None:
     _certify(world)
 
 
+def _reduce(world: World) -> None:
+    world.objects = 1  # it takes hours
+
+
 def _elect(world: World) -> None:
     world.elects = True
 
@@ -246,6 +255,7 @@ TROUBLES: Final = {
     ),
     "it is restarted": Trouble("TrioperatorRestarts", _restart, seen_after=270),
     "it is gone": Trouble("TrioperatorNotReady", _stop, seen_after=30),
+    "an object stays paused": Trouble("TrioperatorPausedLong", _pause, seen_after=30, prepare=_reduce),
     "a handler fails": Trouble("TrioperatorReconcileErrors", _fail, seen_after=120),
     "a timer fails": Trouble("TrioperatorHandlerErrors", _fail_timers, seen_after=240),
     "a webhook fails": Trouble("TrioperatorWebhookFailures", _fail_reviews, seen_after=60, prepare=World.review),

@@ -185,11 +185,16 @@ async def test_every_documented_series_moves_under_load(
         plan.clear()
         await bench.cluster.create(widget("stuck", seconds=1000))
         await bench.cluster.create(widget("fresh"))
-        await trio.sleep(200)
+        await trio.sleep(100)
+        pause = {"metadata": {"annotations": {"trioperator.dev/paused": "until=2999-01-01T00:00Z"}}}  # a requeue, too
+        await bench.cluster.patch("widgets", "fresh", pause)
+        await trio.sleep(100)
         await scraper.scrape()
         stuck = {"object_namespace": "default", "object_name": "stuck", **kind}
         assert value("trioperator_stuck_object_seconds", **stuck) > 60
         assert value("trioperator_stuck_objects", **kind) == 1
+        assert value("trioperator_paused_objects", **kind) == 1
+        assert 90 < value("trioperator_longest_pause_seconds", **kind) <= 100
     assert len(DOCUMENTED) > 35
     assert [name for name in DOCUMENTED if name not in WEBHOOKS and not scraper.has_moved(name)] == []
 

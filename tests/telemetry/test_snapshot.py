@@ -126,11 +126,9 @@ async def test_it_shows_all_watches_the_next_timers_and_why_objects_are_due(
             "configmaps": "related objects",
             "customresourcedefinitions": "what there is",
         }
-        assert [(each["id"], each["object"]) for each in snapshot["timers"]] == [
-            ("tick", "Widget/default/a"),
-            ("tick", "Widget/default/b"),
-        ]
-        assert all(40 < each["due"] < 60 for each in snapshot["timers"])
+        timers = {(each["id"], each["object"]): each["due"] for each in snapshot["timers"]}
+        assert timers.keys() == {("tick", "Widget/default/a"), ("tick", "Widget/default/b")}
+        assert all(0 < due <= 60 for due in timers.values())
         retried, requeued = snapshot["queue"]["objects"]
         assert (requeued["object"], requeued["why"]) == ("Widget/default/a", "requeue")
         assert (retried["why"], retried["handler"], retried["error"]) == ("retry", "fails", "ValueError")

@@ -104,6 +104,7 @@ class OperatorCollector(Collector):
         yield from self._collect_reconciles()
         yield from self._collect_queue()
         yield from self._collect_pending()
+        yield from self._collect_paused()
         yield from self._collect_requests()
         yield from self._collect_calls()
         yield from self._collect_webhooks()
@@ -218,6 +219,18 @@ class OperatorCollector(Collector):
         for seconds, state in heapq.nlargest(_MAX_STUCK, stuck, key=lambda pair: pair[0]):
             longest.add_metric([self._name_kind(state), state.namespace or "", state.name or ""], seconds)
         yield longest
+
+    def _collect_paused(self) -> Iterator[Metric]:
+        now, ages = trio.current_time(), collections.defaultdict[str, list[float]](list)
+        for state, since in self._parts.shards.list_paused():
+            ages[self._name_kind(state)].append(now - since)
+        count = GaugeMetricFamily("trioperator_paused_objects", "Paused objects.", labels=["controller"])
+        text = "Seconds for which an object is paused, for the longest pause."
+        longest = GaugeMetricFamily("trioperator_longest_pause_seconds", text, labels=["controller"])
+        for kind in self._each_kind():
+            count.add_metric([kind.name], len(ages[kind.name]))
+            longest.add_metric([kind.name], max(ages[kind.name], default=0.0))
+        yield from (count, longest)
 
     def _name_kind(self, state: ObjectState) -> str:
         return self._instruments.kind_of(state.cache.kind.resource).name

@@ -26,7 +26,7 @@ is gone                       it is not paused
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -56,9 +56,13 @@ _BY: Final = "The pause"
 
 
 class _Held(msgspec.Struct):
-    """A paused object: what its pause is, and whether that is told. ``is_in_effect`` when nothing is at work."""
+    """A paused object: what its pause is, *since* when it is noticed, on Trio's clock, and whether that is told.
+
+    It ``is_in_effect`` when nothing is at work.
+    """
 
     pause: Pause
+    since: float
     is_told: bool = False
     is_in_effect: bool = False
 
@@ -87,13 +91,17 @@ class ObjectPauses:
         """Return the pause of an object that is paused, as far as that has been noticed."""
         return self._held[state].pause if state in self._held else None
 
+    def list_held(self) -> Iterator[tuple[ObjectState, float]]:
+        """Yield the objects that are paused, with since when that is known, on Trio's clock."""
+        return ((state, held.since) for state, held in self._held.items())
+
     def find(self, body: Mapping[str, Any] | None) -> Pause | None:
         """Return the pause that a state of an object is in now; None if it is in none."""
         return find_current(body, self._settings)
 
     async def hold(self, state: ObjectState, pause: Pause) -> Result:
         """Do nothing for a paused object but to end what is at work, and to tell that it is paused."""
-        held = self._held.setdefault(state, _Held(pause))
+        held = self._held.setdefault(state, _Held(pause, trio.current_time()))
         self._resumed.discard(state)
         self._daemons.pause(state)
         revision = state.revision

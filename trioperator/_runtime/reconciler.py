@@ -57,7 +57,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import trio
 
@@ -214,6 +214,10 @@ class Reconciler:
         """Check whether a handler has failed for the unfinished cause of an object, and is to be called again."""
         progress = self._progress.get(state)
         return progress is not None and any(each.message and not each.success for each in progress.states.values())
+
+    def list_paused(self) -> Iterator[tuple[ObjectState, float]]:
+        """Yield the objects that are paused, with since when that is known, on Trio's clock."""
+        return self._pauses.list_held()
 
     def inspect(self, state: ObjectState) -> Handling:
         """Return what is known of the handling of an object, for people to read."""

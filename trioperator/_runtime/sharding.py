@@ -91,6 +91,10 @@ class ShardRouter:
         """Return all items of all queues, in no order."""
         return itertools.chain.from_iterable(shard.queue.items() for shard in self._open.values())
 
+    def list_paused(self) -> Iterator[tuple[ObjectState, float]]:
+        """Yield the objects that are paused, with since when that is known, on Trio's clock."""
+        return itertools.chain.from_iterable(shard.reconciler.list_paused() for shard in self._open.values())
+
     @property
     def at_work(self) -> list[ObjectState]:
         """The objects that are being reconciled."""

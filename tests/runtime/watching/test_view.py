@@ -240,6 +240,9 @@ async def test_a_new_reader_sees_the_end_of_a_list_after_all_objects(bench: Benc
     class Related(Readings):
         resource, labels, needs_bodies = WIDGETS, (), False
 
+        def __len__(self) -> int:
+            return 0
+
         def open(self, namespace: str | None, indices: frozenset[str]) -> Related:
             assert indices == {"sizes"}
             return self

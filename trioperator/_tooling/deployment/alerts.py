@@ -113,6 +113,13 @@ ALERTS: Final = (
         description="{{ $labels.instance }} was restarted {{ $value }} times in half an hour.",
     ),
     Alert(
+        name="TrioperatorPausedLong",
+        condition="max by (controller) (trioperator_longest_pause_seconds{@}) > 8 * 3600",
+        lasting="5m",
+        summary="An object of {{ $labels.controller }} has been paused for long.",
+        description="Nothing has been done for it for {{ $value | humanizeDuration }}: was it forgotten?",
+    ),
+    Alert(
         name="TrioperatorReconcileErrors",
         condition=_ERRORS,
         lasting="10m",
