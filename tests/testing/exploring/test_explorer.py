@@ -87,6 +87,37 @@ def test_what_timers_create_by_the_clock_is_masked(tmp_path: pathlib.Path) -> No
     assert explorer.report.findings == []
 
 
+FORGETS = """\
+import trioperator
+
+known = set()
+
+@trioperator.on.event("webapps")
+async def event_fn(type, name, spec, client):
+    meta, data = {"name": f"{name}-of-event"}, {"size": str(spec.get("size", 1))}
+    if type != "DELETED":
+        await client.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}, owner=None)
+    elif name in known:
+        await client.delete("configmaps", meta["name"])
+    known.add(name)
+"""
+
+
+def test_what_needs_a_perturbation_is_shrunk_too_and_says_which(tmp_path: pathlib.Path) -> None:
+    explorer = Explorer(make_player(tmp_path, FORGETS))
+    states: list[State] = [{"spec": {"size": 3, "greeting": "a"}}, {"spec": {"size": 2, "greeting": "b"}}]
+    explorer.perturb([states], ["blind"], Budget(sequences=1, seconds=100))
+    (finding,) = explorer.report.findings
+    assert (finding.oracle, finding.fault, finding.states) == ("blind", "blind", [{"spec": {}}])
+    assert finding.details[0].startswith("The operator is down from change 2 to change 2")
+
+
+def test_orders_that_are_known_end_the_search_for_others(tmp_path: pathlib.Path) -> None:
+    explorer = Explorer(make_player(tmp_path, GOOD))
+    explorer.perturb([[{"spec": {}}]], ["order"], Budget(sequences=1, seconds=100))
+    assert explorer.report.perturbed == 3
+
+
 def test_the_time_ends_the_search(tmp_path: pathlib.Path) -> None:
     report = Explorer(make_player(tmp_path, GOOD)).run(Budget(sequences=100, seconds=0.01))
     assert (report.sequences, report.stopped) == (1, "after 0.01 s")

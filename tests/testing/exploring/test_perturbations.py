@@ -27,8 +27,13 @@ def test_the_operator_crashes_before_and_after_each_write_and_outside_call() -> 
 def test_the_operator_is_down_over_each_window_of_changes() -> None:
     assert draw("blind") == [
         "The operator is down from change 2 to change 2",
+        "The operator sees nothing from change 2 to change 2",
         "The operator is down from change 2 to change 3",
+        "The operator sees nothing from change 2 to change 3",
         "The operator is down from change 3 to change 3",
+        "The operator sees nothing from change 3 to change 3",
+        "The operator crashes after write 1, and is down until the next change",
+        "The operator crashes after write 2, and is down until the next change",
     ]
 
 

@@ -54,6 +54,14 @@ def test_people_get_the_states_the_difference_and_a_command(report: Report) -> N
     assert json.loads(words[-1]) == STATES
 
 
+def test_what_needs_a_fault_is_played_again_with_it(report: Report, tmp_path: pathlib.Path) -> None:
+    raised = Finding(oracle="handlers", summary="It fails.", details=[], states=STATES, fault="crash")
+    report.subjects[0].findings[:] = [raised]
+    assert "--faults crash --kind" in render_text(report)
+    (path,) = write_tests(report, str(tmp_path))
+    assert "oracles=['handlers'],\n        faults=['crash'],\n" in pathlib.Path(path).read_text()
+
+
 def test_programs_get_the_same(report: Report) -> None:
     document = json.loads(render_json(report))
     (subject,) = document["subjects"]

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from tests.testing.exploring.operators import GOOD, make_player
-from trioperator.testing.exploring.perturbations import NONE, Perturbation
+from trioperator.testing.exploring.perturbations import CUT, NONE, Perturbation
 from trioperator.testing.exploring.snapshots import compare
 
 ONE, TWO = {"spec": {"size": 1}}, {"spec": {"size": 2, "greeting": "a"}}
@@ -17,6 +17,9 @@ PERTURBATIONS = [
     Perturbation(fault="crash", at=1, what="after write"),
     Perturbation(fault="blind", at=1, until=1),
     Perturbation(fault="blind", at=1, until=2),
+    Perturbation(fault="blind", at=1, until=1, what=CUT),
+    Perturbation(fault="blind", at=1, until=2, what=CUT),
+    Perturbation(fault="blind", at=0, what="after write"),
     Perturbation(fault="late", what="configmaps", seconds=45),
     Perturbation(fault="order", at=3),
     Perturbation(fault="edit", at=0, what="somebody labels the object"),
@@ -32,7 +35,7 @@ def test_what_happens_besides_does_not_matter_in_the_end(tmp_path: pathlib.Path,
     player = make_player(tmp_path, GOOD)
     plain, play = (player.play([ONE, TWO], perturbation=each) for each in (NONE, perturbation))
     assert play.leftovers == []
-    if perturbation.until < 2:  # the operator is there at the last change
+    if not play.last.is_blind:
         assert compare(play.last.snapshot, plain.last.snapshot) == []
     assert len(play.steps) == len(plain.steps)
 
@@ -44,5 +47,11 @@ def test_each_of_them_happens(tmp_path: pathlib.Path) -> None:
     assert len(crashed.calls) > len(plain.calls), "the operator is started again"
     down = player.play([ONE, TWO], perturbation=PERTURBATIONS[3])
     assert not down.steps[1].calls
-    drifted = player.play([ONE, TWO], perturbation=PERTURBATIONS[9])
+    cut = player.play([ONE, TWO], perturbation=PERTURBATIONS[5])
+    assert not cut.steps[1].calls
+    assert cut.steps[1].is_blind
+    crashed = player.play([ONE, TWO], perturbation=PERTURBATIONS[6])
+    assert crashed.steps[0].is_blind
+    assert not crashed.steps[1].is_blind
+    drifted = player.play([ONE, TWO], perturbation=PERTURBATIONS[-2])
     assert len(drifted.writes) > len(plain.writes), "the child is created again"

@@ -94,7 +94,7 @@ def check_states(
     default. *faults* are names of what may happen besides, such as ``crash``, or ``all``. It has virtual time of its
     own: call it in a test that is not async.
     """
-    chosen = check_names("oracle", oracles, ORACLES)
+    chosen = check_names("oracle", oracles, {**ORACLES, **FAULTS})
     perturbing = check_names("fault", faults, FAULTS)
     app = FilesApp([os.fspath(file) for file in files], modules)
     players = make_players(app, crds=crds, examples=examples, statuses=statuses, kinds=() if kind is None else (kind,))

@@ -222,7 +222,7 @@ class _Search:
             explorer.perturb([states], faults, Budget(sequences=1, seconds=seconds))
             return report
         explorer.run(Budget(sequences=self._sequences, seconds=seconds / 2 if faults else seconds))
-        explorer.perturb(explorer.draw_short(), faults, Budget(sequences=1, seconds=seconds / 2))
+        explorer.perturb(explorer.draw_short()[: self._sequences], faults, Budget(sequences=1, seconds=seconds / 2))
         return explorer.report
 
     def _end_blocked(self, place: str) -> None:

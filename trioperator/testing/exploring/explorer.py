@@ -20,11 +20,14 @@ from trioperator.testing.exploring.subjects import State
 
 # Evaluations by which a finding is shrunk, and states after which a field without effect is reported.
 _SHRINKING: Final = 60
+_SHRINKING_PERTURBED: Final = 12
 _MANY_STATES: Final = 50
 # Sequences whose parts are perturbed.
 _SHORT: Final = 12
 _TRIES: Final = 3
 _INTERRUPTED: Final = "by an interrupt"
+# Orders in a row that are known: others are not likely to be new.
+_SAME_ORDERS: Final = 3
 # Findings of one kind, after which no more of it are looked into.
 _MAX_FINDINGS: Final = 8
 
@@ -188,9 +191,26 @@ class Explorer:
                 if (known := self._find_known(finding)) is not None:
                     known.count += 1
                 else:
-                    self.report.findings.append(finding)
+                    self.report.findings.append(self._shrink_perturbed(finding, budget))
             self.report.transitions = self._cache.player.transitions
             self._on_progress(self.report)
+
+    def _shrink_perturbed(self, finding: Finding, budget: Budget) -> Finding:
+        """Return the finding for the simplest sequence that shows it with one perturbation of its fault."""
+        best = finding
+
+        def shows(states: Sequence[State]) -> bool:
+            nonlocal best
+            plain = self._cache.play(states)
+            if budget.left <= 0 or not plain.steps or any(step.is_failing for step in plain.steps):
+                return False
+            found = self._iterate_perturbed(states, plain, {finding.fault}, budget)
+            smaller = next((each for each in found if each.is_like(finding)), None)
+            best = smaller or best
+            return smaller is not None
+
+        shrink(finding.states, shows, limit=_SHRINKING_PERTURBED)
+        return best
 
     def _iterate_perturbed(
         self, states: Sequence[State], plain: Play, faults: Collection[str], budget: Budget
@@ -204,12 +224,18 @@ class Explorer:
             watched=plain.watched,
             children=[name for name in plain.last.snapshot if name.partition(" ")[0] in player.subject.owned],
         )
+        logs, same = {plain.log}, 0
         for perturbation in perturbations:
+            if perturbation.fault == "order" and same >= _SAME_ORDERS:
+                continue
             if budget.left <= 0:
                 self.report.stopped = f"after {budget.seconds:g} s"
                 return
             self.report.perturbed += 1
             play = player.play(states, perturbation=perturbation)
+            if perturbation.fault == "order":
+                same = same + 1 if play.log in logs else 0
+                logs.add(play.log)
             found = judge_perturbed(play, plain, perturbation, masks=self._cache.masks)
             yield from select(found, self._oracles and {*self._oracles, *faults})
 

@@ -52,7 +52,10 @@ _OFTEN: Final = 4
 
 
 class Finding(msgspec.Struct, kw_only=True):
-    """What is wrong, in which sequence of states. *causes* are what findings with one cause have in common."""
+    """What is wrong, in which sequence of states. *causes* are what findings with one cause have in common.
+
+    *fault* is the name of the fault that it needs, if any.
+    """
 
     oracle: str
     summary: str
@@ -61,15 +64,11 @@ class Finding(msgspec.Struct, kw_only=True):
     causes: frozenset[str] = frozenset()
     is_information: bool = False
     count: int = 1
-
-    @property
-    def fault(self) -> bool:
-        """Whether it needs a perturbation, whose name is that of the oracle."""
-        return self.oracle in FAULTS
+    fault: str = ""
 
     def is_like(self, other: Finding) -> bool:
         """Return whether the other finding may have the same cause."""
-        return self.family == other.family and bool(self.causes & other.causes)
+        return (self.family, self.fault) == (other.family, other.fault) and bool(self.causes & other.causes)
 
     @property
     def family(self) -> str:
@@ -284,8 +283,7 @@ def judge_perturbed(
     """Yield how a play with a perturbation has ended otherwise than the plain one."""
     states = [each.state for each in plain.steps if each.state is not None]
     lines: list[str] = []
-    is_down = perturbation.fault == "blind" and perturbation.until >= len(plain.steps)  # at the last change
-    if play.steps and not play.last.is_refused and not is_down:
+    if play.steps and not (play.last.is_refused or play.last.is_blind):
         lines += [str(each) for each in compare(play.last.snapshot, plain.last.snapshot, masks=masks)]
     lines += [line for line in play.leftovers if line not in plain.leftovers]
     if perturbation.fault in ("crash", "late", "order"):
@@ -294,10 +292,10 @@ def judge_perturbed(
         lines = [str(perturbation), *lines[:_MAX_DETAILS], *(_list_errors(play.last) if play.steps else ())]
         causes = frozenset(" ".join(line.split(" ")[:1]) for line in lines[1:])
         fault = perturbation.fault
-        yield Finding(oracle=fault, summary=FAULTS[fault], details=lines, states=states, causes=causes)
+        yield Finding(oracle=fault, summary=FAULTS[fault], details=lines, states=states, causes=causes, fault=fault)
     for finding in (found for step in play.steps for found in _judge_handlers(step)):
         finding.details.insert(0, str(perturbation))
-        finding.states = states
+        finding.states, finding.fault = states, perturbation.fault
         yield finding
 
 

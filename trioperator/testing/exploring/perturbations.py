@@ -18,13 +18,18 @@ FAULTS: Final = {
     "edit": "A change at the same time as a handler leads to another end.",
     "drift": "A child that others change is not put right.",
 }
+#: Of watches that are cut, while their events are compacted.
+CUT: Final = "cut"
 _LAGS: Final = (2.0, 20.0)  # seconds for each event
 _ORDERS: Final = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Perturbation:
-    """One thing that happens in a play: at the write or step with the number *at*, up to the step *until*."""
+    """One thing that happens in a play: at the write or step with the number *at*, up to the step *until*.
+
+    *what* tells perturbations of one fault apart.
+    """
 
     fault: str
     at: int = 0
@@ -36,8 +41,11 @@ class Perturbation:
         match self.fault:
             case "crash":
                 return f"The operator crashes {self.what} {self.at + 1}"
+            case "blind" if self.what == "after write":
+                return f"The operator crashes after write {self.at + 1}, and is down until the next change"
             case "blind":
-                return f"The operator is down from change {self.at + 1} to change {self.until + 1}"
+                where = f"from change {self.at + 1} to change {self.until + 1}"
+                return f"The operator {'sees nothing' if self.what == CUT else 'is down'} {where}"
             case "late":
                 return f"Watch events of {self.what} come {self.seconds:g} seconds late"
             case "order":
@@ -69,7 +77,10 @@ def iterate_perturbations(
     for at in range(calls if "crash" in faults else 0):
         yield from (Perturbation(fault="crash", at=at, what=f"{when} outside call") for when in ("before", "after"))
     for at in range(1, steps + 1 if "blind" in faults else 0):
-        yield from (Perturbation(fault="blind", at=at, until=until) for until in range(at, steps + 1))
+        for until in range(at, steps + 1):
+            yield from (Perturbation(fault="blind", at=at, until=until, what=what) for what in ("", CUT))
+    for at in range(writes if "blind" in faults else 0):
+        yield Perturbation(fault="blind", at=at, what="after write")
     for resource in watched if "late" in faults else ():
         yield from (Perturbation(fault="late", what=resource, seconds=seconds) for seconds in _LAGS)
     for seed in range(1, _ORDERS + 1 if "order" in faults else 0):

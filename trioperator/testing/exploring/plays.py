@@ -159,7 +159,7 @@ class _Performance:
                 await stage.start(trouble.plan)
                 async with trouble.open():
                     await self._perform(stage, trouble)
-                result.watched = sorted({each.resource for each in cluster.requests if each.verb == "watch"})
+                result.watched = sorted(stage.heard)
                 result.counts, result.outside_calls = outside.counts, outside.calls
             if any(call.failed or call.denied for call in operator.calls):
                 operator.expect_failures()  # which the steps have

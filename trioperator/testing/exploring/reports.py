@@ -40,7 +40,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
             ("--status", self.statuses),
         ):
             words += [word for value in values for word in (option, value)]
-        words += ["--faults", finding.oracle] if finding.fault else []
+        words += ["--faults", finding.fault] if finding.fault else []
         words += ["--kind", report.resource, "--play", msgspec.json.encode(finding.states).decode()]
         return shlex.join(words)
 
@@ -71,6 +71,7 @@ def render_json(report: Report) -> str:
             "findings": [
                 {
                     "oracle": finding.oracle,
+                    "fault": finding.fault or None,
                     "summary": finding.summary,
                     "details": finding.details,
                     "information": finding.is_information,
@@ -158,7 +159,8 @@ def _render_test(
     arguments += [f"    {name}=[{locate(paths).rstrip(', ')}],\n" for name, paths in
                   (("crds", inputs.crds), ("examples", inputs.examples)) if paths]  # fmt: skip
     arguments += [f"    statuses={list(inputs.statuses)!r},\n"] if inputs.statuses else []
-    arguments += [f"    {'faults' if finding.fault else 'oracles'}=[{finding.oracle!r}],\n"]
+    arguments += [f"    oracles=[{finding.oracle!r}],\n"]
+    arguments += [f"    faults=[{finding.fault!r}],\n"] if finding.fault else []
     body = "".join(f"    {line}" for line in "".join(arguments).splitlines(keepends=True))
     states = pprint.pformat(finding.states, width=100, sort_dicts=False)
     return (

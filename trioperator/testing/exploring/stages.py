@@ -22,6 +22,7 @@ from trioperator.testing.exploring.history import History, find_lies, find_outda
 from trioperator.testing.exploring.snapshots import Snapshot, list_written, take_snapshot
 from trioperator.testing.exploring.steps import Step
 from trioperator.testing.exploring.subjects import State, Subject, World
+from trioperator.testing.exploring.watches import WatchTransport
 from trioperator.testing.exploring.worlds import scale_targets, set_statuses
 from trioperator.testing.operator_runner import OperatorRunner
 from trioperator.testing.plans import FaultPlan
@@ -49,6 +50,8 @@ class Stage:
         self.anonymous: Collection[str] = ()  # kinds whose objects have names that are never the same
         self.before: Collection[str] = ()  # uids of the objects that were there before
         self.around_write: Callable[[Send], Awaitable[httpx.Response]] | None = None
+        self.heard: set[str] = set()  # resources whose watches have said anything
+        self.watches: WatchTransport | None = None
         self._app = app
         self._world = world
         self._exists = False
@@ -64,7 +67,8 @@ class Stage:
         self._learn(registry)
         settings = OperatorSettings()
         settings.watching.server_timeout = settings.watching.inactivity_timeout = _FOREVER
-        transport = FaultyTransport(_CalmTransport(self.cluster.transport()), plan)
+        self.watches = WatchTransport(self.cluster.transport(), self.heard)
+        transport = FaultyTransport(self.watches, plan)
         await self.operator.start(registry, settings=settings, transport=transport)
 
     def _learn(self, registry: OperatorRegistry) -> None:
@@ -206,6 +210,7 @@ class Stage:
                 if record.verb in ("create", "update", "patch", "delete")
             ]
             step.lies, step.undone = self._lies, list(self._history.find_undone(cluster))
+            step.is_blind = not operator.is_running or (self.watches is not None and self.watches.is_cut)
             step.pending = [call.handler for call in step.calls if self._is_pending(call)]
             step.snapshot = self.take_snapshot()
 
@@ -245,20 +250,3 @@ def _without_results(snapshot: Snapshot, handlers: Collection[str]) -> Snapshot:
             for key in [key for key in status if key.partition("/")[0] in handlers]:
                 del status[key]
     return snapshot
-
-
-class _CalmTransport(httpx.AsyncBaseTransport):
-    """Transport of watches without bookmarks: in the hours of a play, they would be most of what happens."""
-
-    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, and return the response."""
-        if b"allowWatchBookmarks" in request.url.query:
-            request.url = request.url.copy_remove_param("allowWatchBookmarks")
-        return await self._inner.handle_async_request(request)
-
-    async def aclose(self) -> None:
-        """Close the inner transport."""
-        await self._inner.aclose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 
 from trioperator.errors import PermanentError
@@ -27,6 +28,7 @@ class Step:
     has_settled: bool = True
     pending: Collection[str] = ()  # handlers that are still called at the end
     spawned: Collection[str] = frozenset()  # ids of daemons and timers
+    is_blind: bool = False  # the operator is down at the end, or sees nothing
 
     @property
     def last_calls(self) -> Mapping[str, Call]:
@@ -65,8 +67,15 @@ class Play:
     writes: Collection[Write] = ()
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)  # of effects outside that are not idempotent
     outside_calls: int = 0
-    watched: Sequence[str] = ()
+    watched: Sequence[str] = ()  # resources whose watches have said anything
     rejected: list[Step] = dataclasses.field(default_factory=list)
+
+    @property
+    def log(self) -> str:
+        """A hash of what has happened, in order: plays in other orders of tasks often go the same way."""
+        steps = [*self.steps, *([] if self.release is None else [self.release])]
+        happened = [([call.handler for call in step.calls], [str(write) for write in step.writes]) for step in steps]
+        return hashlib.sha256(repr((happened, [step.responses for step in steps])).encode()).hexdigest()
 
     @property
     def last(self) -> Step:

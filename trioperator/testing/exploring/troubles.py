@@ -10,13 +10,16 @@ import httpx
 import trio
 
 from trioperator.errors import ApiError
-from trioperator.testing.exploring.perturbations import Perturbation, make_plan
+from trioperator.testing.exploring.perturbations import CUT, Perturbation, make_plan
 from trioperator.testing.exploring.stages import Send, Stage
 from trioperator.testing.exploring.steps import Step
 from trioperator.testing.exploring.subjects import State
 
 # Seconds until all late events of a change have come: each of them waits for the one before.
 _LATENESS: Final = 900.0
+# Seconds in which events are missed, and in which watches are opened again.
+_MISSING: Final = 60.0
+_AFTER_WRITE: Final = "after write"
 _LABEL: Final = "explored-by"
 
 
@@ -53,7 +56,7 @@ class Crash:
 
     async def _maybe_crash(self, send: Send, number: int, what: str) -> httpx.Response:
         found = self._perturbation
-        if found.fault != "crash" or number != found.at or not found.what.endswith(what):
+        if number != found.at or not found.what.endswith(what):
             return await send()
         if found.what.startswith("after"):
             await send()
@@ -72,7 +75,7 @@ class Trouble:
         self._perturbation = perturbation
         self._index = 0  # of the change that is going on
         self._crash = Crash(perturbation, self._restart)
-        if perturbation.fault in ("crash", "edit"):
+        if perturbation.fault in ("crash", "edit", "blind"):
             stage.around_write = self._around_write
             stage.outside.on_call = self._crash.around_call
 
@@ -82,7 +85,8 @@ class Trouble:
 
     async def _restart(self) -> None:
         await self._stage.operator.crash()
-        await self._stage.start(self.plan)
+        if self._perturbation.fault != "blind" or self._index >= len(self._states):  # the deletion is the last change
+            await self._stage.start(self.plan)
 
     async def _around_write(self, send: Send) -> httpx.Response:
         if self._perturbation.fault == "edit" and self._crash.writes == self._perturbation.at:
@@ -104,15 +108,33 @@ class Trouble:
     async def before(self, index: int) -> None:
         """Do what comes before a change."""
         self._index = index
-        if self._perturbation.fault == "blind" and index == self._perturbation.at:
-            await self._stage.operator.crash()
+        found = self._perturbation
+        if found.fault == "blind" and found.what != _AFTER_WRITE and index == found.at:
+            if found.what == CUT:
+                self._cut(True)
+            else:
+                await self._stage.operator.crash()
 
     async def after(self, index: int) -> None:
         """Do what comes after a change, before all is at rest."""
-        if self._perturbation.fault == "blind" and index == self._perturbation.until:
-            await self._stage.start(self.plan)
-        if self._perturbation.fault == "late":
+        found = self._perturbation
+        if found.fault == "late":
             await trio.sleep(_LATENESS)
+        elif found.fault == "blind" and found.what == _AFTER_WRITE:
+            if not self._stage.operator.is_running:
+                await self._stage.start(self.plan)
+        elif found.fault == "blind" and index == found.until:
+            if found.what != CUT:
+                await self._stage.start(self.plan)
+                return
+            await trio.sleep(_MISSING)
+            self._stage.cluster.compact()
+            self._cut(False)
+            await trio.sleep(_MISSING)
+
+    def _cut(self, is_cut: bool) -> None:
+        assert self._stage.watches is not None
+        self._stage.watches.is_cut = is_cut
 
     async def conclude(self, last: Step) -> None:
         """Do what comes when all is at rest after the last change, and look at the end again."""
