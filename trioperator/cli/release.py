@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
-from trioperator._logs import configure, get_logger
+from trioperator._logs import get_logger
+from trioperator.cli.acting import Act, run_with_client
 from trioperator.cli.options import declare_option
 from trioperator.cli.rbac import parse_pair
 
@@ -84,9 +85,6 @@ Namespaces: TypeAlias = Annotated[
 ]
 Yes: TypeAlias = Annotated[bool, _uninstall_option("-y", "--yes", env="YES", help="Do not ask for confirmation.")]
 
-# What a command does with a client; returns whether all is done.
-_Act: TypeAlias = "Callable[[Client], Awaitable[bool]]"
-
 _RUNNING: Final = "%d objects have a finalizer again, from an operator that still runs. Stop it first, and repeat this."
 
 
@@ -111,10 +109,10 @@ def release(
 
     place = Place(namespace, clusterwide, tuple(names or ()))
 
-    def prepare() -> _Act:
+    def prepare() -> Act:
         return functools.partial(_release, kind, place, _make_traces(prefixes, finalizers, state), dry_run=dry_run)
 
-    _run(prepare)
+    run_with_client(prepare)
 
 
 async def _release(kind: str, place: Place, traces: Traces, client: Client, *, dry_run: bool) -> bool:
@@ -163,7 +161,7 @@ def uninstall(
         raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
     pair, deployment = parse_pair(lease, "--lease"), parse_pair(stop, "--stop")
 
-    def prepare() -> _Act:
+    def prepare() -> Act:
         from trioperator._tooling.uninstalling import Installation
 
         traces = _make_traces(prefixes, finalizers, state)
@@ -178,7 +176,7 @@ def uninstall(
         )
         return functools.partial(_uninstall, installation, dry_run=dry_run, ask=not (yes or dry_run))
 
-    _run(prepare)
+    run_with_client(prepare)
 
 
 async def _uninstall(installation: Installation, client: Client, *, dry_run: bool, ask: bool) -> bool:
@@ -217,25 +215,3 @@ def _load(files: Sequence[str], modules: Sequence[str]) -> tuple[Handler, ...]:
 
     load_all(files, modules)
     return tuple(get_default_registry())
-
-
-def _run(prepare: Callable[[], _Act]) -> None:
-    """Do what is prepared with a client. Failures are logged, and lead to an exit code."""
-    import trio
-
-    from trioperator.cli.failures import FAILURE, report_failure
-
-    configure(quiet=True)
-    try:
-        is_done = trio.run(_with_client, prepare())
-    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
-        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
-    if not is_done:
-        raise typer.Exit(FAILURE)
-
-
-async def _with_client(act: _Act) -> bool:
-    from trioperator.client import open_client
-
-    async with open_client() as client:
-        return await act(client)

@@ -1,0 +1,47 @@
+"""Tests for :mod:`trioperator.cli.acting`."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+import typer
+
+from trioperator.cli.acting import Act, run_with_client
+from trioperator.cli.failures import FAILURE, USAGE_ERROR
+from trioperator.client import Client
+from trioperator.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def kubeconfig(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients know a cluster, to which nothing is sent."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],"
+        " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}"
+    )
+    monkeypatch.setenv("KUBECONFIG", str(path))
+
+
+def test_what_is_not_done_is_a_failure() -> None:
+    done: list[bool] = []
+
+    async def act(client: Client) -> bool:
+        done.append(isinstance(client, Client))
+        return len(done) > 1
+
+    with pytest.raises(typer.Exit) as ended:
+        run_with_client(lambda: act)
+    assert ended.value.exit_code == FAILURE
+    run_with_client(lambda: act)
+    assert done == [True, True]
+
+
+def test_input_that_is_wrong_is_a_usage_error_before_anything_is_done() -> None:
+    def prepare() -> Act:
+        raise ConfigError("No.")
+
+    with pytest.raises(typer.Exit) as ended:
+        run_with_client(prepare)
+    assert ended.value.exit_code == USAGE_ERROR

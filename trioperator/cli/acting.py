@@ -1,0 +1,38 @@
+"""Commands that do something in a cluster, with the client of scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import typer
+
+from trioperator._logs import configure, get_logger
+
+if TYPE_CHECKING:
+    from trioperator.client import Client
+
+#: What a command does with a client; returns whether all is done.
+Act: TypeAlias = "Callable[[Client], Awaitable[bool]]"
+
+
+def run_with_client(prepare: Callable[[], Act]) -> None:
+    """Do what is prepared with a client of the cluster. Failures are logged, and lead to an exit code."""
+    import trio
+
+    from trioperator.cli.failures import FAILURE, report_failure
+
+    configure(quiet=True)
+    try:
+        is_done = trio.run(_call_with_client, prepare())
+    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
+        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
+    if not is_done:
+        raise typer.Exit(FAILURE)
+
+
+async def _call_with_client(act: Act) -> bool:
+    from trioperator.client import open_client
+
+    async with open_client() as client:
+        return await act(client)
