@@ -63,6 +63,7 @@ SNAPSHOT: Final[dict[str, Any]] = {
     "calls": [{**CALL, "seconds": 1.25, "deadline": 8.0, "at": "main.py:3 in create", "waits": "trio.sleep"}] * 25,
     "tasks": {"name": "main", "children": [{"name": "a.worker", "at": "x.py:1 in f"}] * 12},
     "omitted": 0,
+    "paused_objects": {"count": 1, "objects": [{"object": "Widget/default/p", "uid": "p", "paused": "paused: DBA"}]},
 }
 
 
@@ -80,6 +81,7 @@ def test_handlers_the_queue_and_watches_are_tables() -> None:
     assert re.search(r"Widget/default/x +in 12\.5 s +retry of create +ValueError: no \(retry 3\)", text)
     assert re.search(r"tick +Widget/default/z +in 7\.2 s", text)
     assert re.search(r"widgets\.example\.com +related objects +watching", text)
+    assert re.search(r"Widget/default/p +paused: DBA", text)
     assert "and 5 more" in text
     assert "worker" not in text
 

@@ -85,4 +85,5 @@ def test_the_annotation_is_found_by_its_name() -> None:
 
 def test_it_is_described() -> None:
     assert str(Pause()) == "paused"
+    assert str(Pause(DECEMBER, "DBA at work").mute()) == "paused until 2026-12-01T00:00:00Z"
     assert str(Pause(DECEMBER, "DBA at work")) == "paused until 2026-12-01T00:00:00Z: DBA at work"

@@ -330,8 +330,7 @@ async def test_raw_events_are_passed_on_once_afterwards(world: World, autojump_c
         await world.edit(2)
         await world.edit(3)
         mark = len(world.calls)
-        await world.annotate({PAUSED: None})
-        await settle()
+        await world.unpause()
         assert world.since(mark)[0] == "event MODIFIED"
 
 

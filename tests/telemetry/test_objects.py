@@ -13,9 +13,11 @@ from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator._kube.objects import parse_object
 from trioperator._telemetry.inspector import Inspector
 from trioperator._telemetry.objects import STATES, ObjectFilter, describe_object, find_object, find_objects
+from trioperator._telemetry.snapshot import describe_paused
 from trioperator.apiserver import Cluster
 
 on = trioperator.on
+PAUSED = "trioperator.dev/paused"
 
 
 @pytest.fixture
@@ -59,8 +61,16 @@ async def test_objects_are_found_by_their_kind_names_and_states(bench: Bench, au
             "queued": [],
             "due later": ["fails"],
             "failing": ["fails"],
+            "paused": [],
             "idle": ["idle"],
         }
+        await bench.cluster.patch("widgets", "idle", {"metadata": {"annotations": {PAUSED: "reason=DBA"}}})
+        await settle(1)
+        assert found(parts, state="paused") == ["idle"]
+        [described] = find_objects(parts, ObjectFilter(state="paused"), start=0, limit=1)[1]
+        assert (described["state"], described["paused"]) == ("idle", "paused: DBA")
+        snapshot = describe_paused(parts)
+        assert (snapshot["count"], [each["object"] for each in snapshot["objects"]]) == (1, ["Widget/default/idle"])
         assert found(parts, kind="widgets.example.com", namespace="default", text="FAULT/I") == ["idle"]
         assert found(parts, kind="other.example.com") == found(parts, namespace="x") == found(parts, text="x") == []
         total, rows = find_objects(parts, ObjectFilter(), start=1, limit=1)

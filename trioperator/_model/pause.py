@@ -25,6 +25,10 @@ class Pause(msgspec.Struct, frozen=True):
         """Check whether the pause has ended by itself."""
         return self.until is not None and self.until <= now
 
+    def mute(self) -> Pause:
+        """Return the pause without what people have written."""
+        return Pause(self.until)
+
     def __str__(self) -> str:
         until = "" if self.until is None else f" until {format_time(self.until)}"
         why = self.problem or self.reason

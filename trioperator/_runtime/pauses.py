@@ -95,6 +95,11 @@ class ObjectPauses:
         """Yield the objects that are paused, with since when that is known, on Trio's clock."""
         return ((state, held.since) for state, held in self._held.items())
 
+    @property
+    def all(self) -> Mapping[ObjectState, Pause]:
+        """The objects that are paused, with their pauses."""
+        return {state: held.pause for state, held in self._held.items()}
+
     def find(self, body: Mapping[str, Any] | None) -> Pause | None:
         """Return the pause that a state of an object is in now; None if it is in none."""
         return find_current(body, self._settings)

@@ -57,7 +57,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import trio
 
@@ -137,7 +137,7 @@ class Reconciler:
         self._errors = ErrorBackoff(settings.queueing)
         self._at_work = AtWork()
         self._index_wait = IndexWait(timeout=settings.persistence.consistency_timeout)
-        self._pauses = pauses
+        self.pauses = pauses
         self._events = PendingEvents(
             executor,
             causes=causes,
@@ -165,7 +165,7 @@ class Reconciler:
             elif self._executor.stopping.is_set() or state.cache.retired:
                 result = await self._save_last(state)
             elif pause is not None:
-                result = await self._pauses.hold(state, pause)
+                result = await self.pauses.hold(state, pause)
             elif state in self._errors.failures and (wait := self._errors.find_wait(state)) is not None:
                 return wait
             elif state.is_outdated(self._finalizer):
@@ -176,6 +176,8 @@ class Reconciler:
                 result = RequeueAt(until)
             else:
                 result = await self._reconcile_newest(state)
+                if state.cache.kind.handlers.reconciles and type(result) is not Again:
+                    result = _join(state, result, await self._level.run(state))
         except StaleError as stale:
             self._patcher.accept(state, stale.body)
             result = AGAIN
@@ -215,10 +217,6 @@ class Reconciler:
         progress = self._progress.get(state)
         return progress is not None and any(each.message and not each.success for each in progress.states.values())
 
-    def list_paused(self) -> Iterator[tuple[ObjectState, float]]:
-        """Yield the objects that are paused, with since when that is known, on Trio's clock."""
-        return self._pauses.list_held()
-
     def inspect(self, state: ObjectState) -> Handling:
         """Return what is known of the handling of an object, for people to read."""
         errors, unsaved = self._errors.count(state), self.is_unsaved(state)
@@ -247,7 +245,7 @@ class Reconciler:
         state.cache.forget_left(state)
         self._errors.forget(state)
         self._index_wait.forget(state)
-        self._pauses.forget(state)
+        self.pauses.forget(state)
         self._events.forget(state)
 
     def _has_left(self, state: ObjectState) -> bool:
@@ -286,14 +284,7 @@ class Reconciler:
         return DONE
 
     async def _reconcile_newest(self, state: ObjectState) -> Result:
-        """Do the next thing for the newest state of an object, and call its reconcile handlers after the last one."""
-        result = await self._reconcile_changes(state)
-        if state.cache.kind.handlers.reconciles and type(result) is not Again:
-            result = _join(state, result, await self._level.run(state))
-        return result
-
-    async def _reconcile_changes(self, state: ObjectState) -> Result:
-        """Do the next thing for the newest state of an object, but calling its reconcile handlers."""
+        """Do the next thing for the newest state of an object."""
         handlers = state.cache.kind.handlers
         blocked = bool(handlers.spawning) and self._daemons.match(state)
         if not handlers.changes:

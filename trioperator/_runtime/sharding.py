@@ -16,6 +16,7 @@ import trio
 
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.handlers.handler import SpawningHandler
+from trioperator._model.pause import Pause
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.object_state import ObjectState
@@ -93,7 +94,12 @@ class ShardRouter:
 
     def list_paused(self) -> Iterator[tuple[ObjectState, float]]:
         """Yield the objects that are paused, with since when that is known, on Trio's clock."""
-        return itertools.chain.from_iterable(shard.reconciler.list_paused() for shard in self._open.values())
+        return itertools.chain.from_iterable(shard.reconciler.pauses.list_held() for shard in self._open.values())
+
+    @property
+    def paused(self) -> Mapping[ObjectState, Pause]:
+        """The objects that are paused by their annotations, with their pauses."""
+        return {state: pause for shard in self._open.values() for state, pause in shard.reconciler.pauses.all.items()}
 
     @property
     def at_work(self) -> list[ObjectState]:

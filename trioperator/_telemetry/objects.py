@@ -22,7 +22,7 @@ from trioperator._telemetry.inspector import Inspector
 from trioperator._telemetry.instruments import name_kind
 
 #: What an object may be doing, for filters.
-STATES: Final = ("at work", "queued", "due later", "failing", "idle")
+STATES: Final = ("at work", "queued", "due later", "failing", "paused", "idle")
 # More objects than this are shown in the order of the cache: sorting them would take too long.
 _MAX_SORTED: Final = 20_000
 _NO_HANDLING: Final = Handling(purpose=None, handlers={}, daemons=(), errors=0, unsaved=False, body=None)
@@ -67,7 +67,15 @@ class _Queue:
         return {"state": "due later", "due": None if item.due is None else round(max(item.due - self._now, 0.0), 3)}
 
     def matches(self, state: ObjectState, wanted: str) -> bool:
-        return self.is_failing(state) if wanted == "failing" else self.describe(state)["state"] == wanted
+        if wanted in ("failing", "paused"):
+            return self.is_failing(state) if wanted == "failing" else bool(self.find_pause(state))
+        return bool(self.describe(state)["state"] == wanted)
+
+    def find_pause(self, state: ObjectState) -> str:
+        """Return in words how an object is paused, empty if it is not."""
+        reconciler = self._parts.shards.find_reconciler(state)
+        pause = None if reconciler is None else reconciler.pauses.get(state)
+        return "" if pause is None else mask_message(str(pause))
 
 
 def find_objects(parts: Inspector, wanted: ObjectFilter, *, start: int, limit: int) -> tuple[int, list[dict[str, Any]]]:
@@ -102,6 +110,7 @@ def _describe_row(queue: _Queue, cache: Cache, state: ObjectState) -> dict[str, 
         "name": state.name,
         "uid": state.uid,
         "failing": queue.is_failing(state),
+        "paused": queue.find_pause(state),
         **queue.describe(state),
     }
 

@@ -22,7 +22,7 @@ from trioperator._logs import ObjectRef
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.reconciler import Reconciler
 from trioperator._runtime.workqueue import Lane, QueuedItem
-from trioperator._telemetry.failures import Failure
+from trioperator._telemetry.failures import Failure, mask_message
 from trioperator._telemetry.inspector import Inspector
 
 # Tasks, objects and watches in a snapshot, at most.
@@ -46,6 +46,7 @@ def take_snapshot(parts: Inspector, root: trio.lowlevel.Task, *, messages: bool 
         **describe_state(parts),
         "queue": describe_queue(parts, messages=messages),
         "timers": describe_timers(parts),
+        "paused_objects": describe_paused(parts, messages=messages),
         "watches": list(describe_watches(parts)),
         "calls": tasks.calls,
         "tasks": tasks.tree,
@@ -204,6 +205,24 @@ def describe_timers(parts: Inspector) -> list[dict[str, Any]]:
         }
         for seconds, state, handler in heapq.nsmallest(_MAX_OBJECTS, found, key=lambda each: each[0])
     ]
+
+
+def describe_paused(parts: Inspector, *, messages: bool = True) -> dict[str, Any]:
+    """Return how many objects are paused by their annotations, and some of them, those that are over first.
+
+    The reasons are *messages*.
+    """
+    paused = parts.shards.paused
+    first = heapq.nsmallest(_MAX_OBJECTS, paused.items(), key=lambda item: str(item[1].until or "~"))
+    shown = [
+        {
+            "object": name_object(state.ref),
+            "uid": state.uid,
+            "paused": mask_message(str(pause if messages else pause.mute())),
+        }
+        for state, pause in first
+    ]
+    return {"count": len(paused), "objects": shown}
 
 
 def _due(item: QueuedItem[Any], now: float) -> float:

@@ -136,6 +136,8 @@ def render(data: Mapping[str, Any], *, tree: bool = False) -> Group:
     head = Text(f"trioperator: {state}, {figures}, {queue['delayed']} due later, {objects} objects", style="bold")
     parts: list[Any] = [head, _render_calls(data["calls"]), _render_queue(queue["objects"])]
     parts += [_render_timers(data.get("timers", ())), _render_watches(data)]
+    if paused := data.get("paused_objects", {}).get("objects"):  # operators of earlier releases have none
+        parts.insert(3, _render_paused(paused))
     if tree:
         parts.append(_render_tree(data["tasks"]))
     return Group(*parts)
@@ -175,6 +177,14 @@ def _render_timers(timers: Iterable[Mapping[str, Any]]) -> Any:
 
 def _describe_due(item: Mapping[str, Any]) -> str:
     return f"in {item['due']:.1f} s" if item["due"] > 0 else "now"
+
+
+def _render_paused(objects: Iterable[Mapping[str, Any]]) -> Any:
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "object": lambda item: item["object"],
+        "how": lambda item: item["paused"],
+    }
+    return _render_table("Paused objects", columns, objects)
 
 
 def _render_watches(data: Mapping[str, Any]) -> Any:
