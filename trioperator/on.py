@@ -258,6 +258,8 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     - ``resync``: seconds until the function is called again if nothing has changed; default: it is not
     - ``condition``: type of a condition in the status, such as ``"Applied"``, that says whether the children are
       applied, and if not, why; default: none
+    - ``kstatus``: whether the status has the conditions ``Ready``, ``Applied``, ``Reconciling`` and ``Stalled``, and
+      ``observedGeneration``, as far as the schema of a custom kind has them and nobody else sets them; default: True
     - ``timeout``, ``retries``: seconds since the first error in a row, and number of attempts, until there are no
       further ones before something changes; default: no limits
     - ``backoff``: seconds until the retry after an error; default: 0.1 after the first, doubled up to 600
@@ -283,6 +285,7 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
             owns=owns,
             mappers=mappers,
             condition=condition,
+            kstatus=known.get("kstatus") is not False,
             **identity,
             **retrying,
             **restrictions,

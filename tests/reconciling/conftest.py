@@ -23,8 +23,8 @@ def children_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def requests_of(bench: Bench) -> list[str]:
-    """Return the requests of the operator but watches, as verbs and names; those of the test itself are not logged."""
-    return [f"{record.verb} {record.name}" for record in bench.cluster.requests if record.verb != "watch"]
+    """Return the requests of the operator for objects but watches, as verbs and names; not those of the test itself."""
+    return [f"{record.verb} {record.name}" for record in bench.cluster.requests if record.verb not in ("watch", "")]
 
 
 async def names_of(cluster: Cluster) -> list[str]:

@@ -377,10 +377,17 @@ def test_reconcile_handlers_write_children_and_nothing_else() -> None:
     expected = {
         "widgets": "get list watch",
         "widgets/finalizers": "update",
+        "widgets/status": "patch",
         "gadgets": "create delete get list patch watch",
         "nodes": "list watch",
     }
     assert rules(declare) == expected
+
+
+def test_reconcile_handlers_write_a_status_of_custom_kinds_only_and_if_they_are_to() -> None:
+    without = rules(lambda registry: on.reconcile("widgets", kstatus=False, registry=registry)(nothing))
+    assert without == {"widgets": "get list watch"}
+    assert rules(lambda registry: on.reconcile("nodes", registry=registry)(nothing)) == {"nodes": "get list watch"}
 
 
 @pytest.mark.parametrize("fn", [lambda patch: None, lambda conditions: None, lambda **kwargs: None])

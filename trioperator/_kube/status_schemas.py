@@ -13,6 +13,9 @@ from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
 from trioperator.errors import ApiError
 
+#: The fields of conditions that operators write.
+_WRITTEN: Final = frozenset({"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"})
+_PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
 # Seconds after which a kind without conditions is asked for again: its definition may have got them.
 _PERIOD: Final = 600.0
 
@@ -28,10 +31,13 @@ class StatusSchemas:
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._without: dict[Resource, float] = {}
-        self._with: set[Resource] = set()
+        self._with: dict[Resource, bool] = {}  # whether there is status.observedGeneration, too
 
     async def has_conditions(self, resource: Resource) -> bool:
-        """Check whether a kind has ``status.conditions``, which is a list, and a subresource for its status.
+        """Check whether a kind has ``status.conditions``, and a subresource for its status.
+
+        It must be a list whose schema keeps all fields of conditions, and requires no others: what the API server drops
+        or rejects would be written again and again.
 
         Raises TrioperatorError if the API server does not respond; where it refuses, the kind counts as one without.
         """
@@ -40,18 +46,24 @@ class StatusSchemas:
         now = trio.current_time()
         if not is_custom(resource) or now - self._without.get(resource, -_PERIOD) < _PERIOD:
             return False
-        if await self._ask(resource):
-            self._with.add(resource)
+        fields = await self._ask(resource)
+        if _has_conditions(fields):
+            self._with[resource] = "observedGeneration" in fields
             return True
         self._without[resource] = now
         return False
 
+    def has_observed_generation(self, resource: Resource) -> bool:
+        """Check whether a kind that has conditions has ``status.observedGeneration``, too."""
+        return self._with.get(resource, False)
+
     def deny(self, resource: Resource) -> None:
         """Take a kind for one without conditions for a while, as the operator may not write them."""
-        self._with.discard(resource)
+        self._with.pop(resource, None)
         self._without[resource] = trio.current_time()
 
-    async def _ask(self, resource: Resource) -> bool:
+    async def _ask(self, resource: Resource) -> Mapping[str, Any]:
+        """Return the schemas of the fields in the status of a kind."""
         path = f"/openapi/v3/apis/{resource.group}/{resource.version}"
         try:
             document = msgspec.json.decode(await self._client.request("GET", path))
@@ -59,11 +71,11 @@ class StatusSchemas:
             if error.status >= 500:
                 raise
             _logger.debug("%s counts as a kind without conditions, as its schema cannot be read: %s", resource, error)
-            return False
+            return {}
         except msgspec.MsgspecError as error:
             _logger.debug("%s counts as a kind without conditions: its schema is no JSON: %s", resource, error)
-            return False
-        return _find_conditions(document, resource)
+            return {}
+        return _find_status(document, resource)
 
 
 def is_custom(resource: Resource) -> bool:
@@ -72,15 +84,24 @@ def is_custom(resource: Resource) -> bool:
     return "status" in resource.subresources and "." in group and not group.endswith(".k8s.io")
 
 
-def _find_conditions(document: Any, resource: Resource) -> bool:
-    schemas = _get(_get(document, "components"), "schemas")
+def _find_status(document: Any, resource: Resource) -> Mapping[str, Any]:
     wanted = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    for schema in schemas.values():
+    for schema in _get(document, "components", "schemas").values():
         kinds = _get(schema).get("x-kubernetes-group-version-kind")
         if isinstance(kinds, list) and wanted in kinds:
-            status = _get(_get(schema, "properties"), "status")
-            return bool(_get(_get(status, "properties"), "conditions").get("type") == "array")
-    return False
+            return _get(schema, "properties", "status", "properties")
+    return {}
+
+
+def _has_conditions(fields: Mapping[str, Any]) -> bool:
+    conditions = _get(fields, "conditions")
+    items = _get(conditions, "items")
+    known, required = _get(items, "properties"), items.get("required")
+    if conditions.get("type") != "array" or any("enum" in _get(known, name) for name in ("type", "reason")):
+        return False
+    if isinstance(required, list) and not _WRITTEN.issuperset(required):
+        return False
+    return items.get(_PRESERVES) is True or known.keys() >= _WRITTEN
 
 
 def _get(value: Any, *keys: str) -> Mapping[str, Any]:

@@ -66,8 +66,7 @@ class Applier:
         """
         manifests = self._preparer.prepare(desired, handler, cause)
         expected = self._desire([manifest.key for manifest in manifests.values()], handler, cause, schedule)
-        present: set[Child] = set()
-        ready: set[Child] = set()
+        present, ready = set[Child](), set[Child]()
         problems: list[tuple[str, TrioperatorError]] = []
         for child in Rollout(manifests, schedule).order(_sort(list(manifests))):
             if not ready.issuperset(child.depends_on):
@@ -90,6 +89,7 @@ class Applier:
                     problems.append((f"{manifest.key} cannot be applied", error))
         missing = [manifest for child, manifest in manifests.items() if child not in present]
         self._settle(missing, schedule, handled)
+        schedule.unready = tuple(manifests[child].key for child in manifests if child in present - ready)
         if problems:
             if len(problems) == len(missing):  # none waits
                 schedule.release(await self.pruner.find_independent(handler, missing, cause, schedule))

@@ -28,8 +28,9 @@ from trioperator._model.finalizer import is_deleting
 from trioperator._model.patch import Patch
 from trioperator._reconciling.applying import Applier, collect_children
 from trioperator._reconciling.failures import ChildrenError, reason_of
+from trioperator._reconciling.kstatus import StatusReporter
 from trioperator._reconciling.related import RelatedRecord, Target
-from trioperator._reconciling.reporting import is_news, log_failure, post_failure, set_condition
+from trioperator._reconciling.reporting import is_news, log_failure, make_report, post_failure, set_condition
 from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule
 from trioperator._reconciling.watches import RelatedWatches
 from trioperator._runtime.causes import CauseFactory
@@ -67,6 +68,7 @@ class LevelReconciler:
         causes: CauseFactory,
         patcher: Patcher,
         ledger: Ledger,
+        status: StatusReporter,
     ) -> None:
         self._executor = executor
         self._watches = watches
@@ -74,6 +76,7 @@ class LevelReconciler:
         self._causes = causes
         self._patcher = patcher
         self._ledger = ledger
+        self._status = status
         self._schedules: dict[ObjectState, ObjectSchedule] = {}
         self._uids: dict[str, set[ObjectState]] = {}  # several if an object is watched in several versions
         self._names: dict[Target, set[ObjectState]] = {}
@@ -153,7 +156,8 @@ class LevelReconciler:
             own.begin(digest, steady_now(), at=trio.current_time())
             await self._call(state, cause, handler, schedule=own)
         self._follow(state, schedule)
-        await self._patcher.store(state, Patch(), cause.logger)
+        await self._status.report(state, cause, schedule, digest)
+        await self._status.store(state, self._patcher, cause.logger)
         if state.revision != revision:  # by this, by a handler that stored meanwhile, or as it was read again
             return AGAIN
         return DONE if schedule.due is None else RequeueAt(schedule.due)
@@ -197,6 +201,7 @@ class LevelReconciler:
             finally:
                 if not handler.is_async or mark.is_past():
                     self._patcher.touch(state)
+            self._status.note(handler, own.patch, kwargs["conditions"])
             if not outcome.interrupted:
                 own.finish(None)
             if outcome.succeeded and isinstance(outcome.result, Desired):
@@ -306,13 +311,15 @@ class LevelReconciler:
     ) -> None:
         """Report what has become of a call on the object, and to the next call."""
         if outcome.interrupted:
+            schedule.report = None
             return
         if outcome.error is not None:
             post_failure(cause, outcome.error)
         elif schedule.failures:
             cause.logger.info("%s succeeded.", handler)
         own = HandlerPatch(self._executor.pending, state, cause, handler)
-        set_condition(handler, outcome, schedule=schedule, cause=cause, patch=own.patch)
+        schedule.report = make_report(outcome, schedule)
+        set_condition(handler, schedule.report, cause=cause, patch=own.patch)
         own.finish(None)
         if schedule.error is not None and outcome.error is None and "last_error" in handler.signature.names:
             schedule.triggered = True  # it is to see that the error is over

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Literal
 
 import trio
 
@@ -13,7 +14,7 @@ from trioperator._handling.handlers.children import Desired
 from trioperator._handling.handlers.outcome import Outcome, describe_delay, describe_with_type
 from trioperator._model.patch import Patch
 from trioperator._reconciling.failures import reason_of
-from trioperator._reconciling.schedules import HandlerSchedule
+from trioperator._reconciling.schedules import ChildKey, HandlerSchedule, Report
 from trioperator.errors import TemporaryError, TrioperatorError
 from trioperator.helpers import events
 
@@ -58,21 +59,30 @@ def post_failure(cause: ReconcileCause, error: BaseException) -> None:
         events.warn(cause.raw, reason=reason_of(error), message=describe_with_type(error))
 
 
-def set_condition(
-    handler: ReconcileHandler, outcome: Outcome, *, schedule: HandlerSchedule, cause: ReconcileCause, patch: Patch
-) -> None:
-    """Set the condition of a handler that has one: whether its children are what it has returned."""
+def make_report(outcome: Outcome, schedule: HandlerSchedule) -> Report | None:
+    """Return what has become of a call; None if it has said nothing of children."""
     desired = outcome.result
-    if not handler.condition or (outcome.error is None and (not isinstance(desired, Desired) or desired.keep)):
-        return
-    conditions = Conditions(cause.body, patch)
     if outcome.error is not None:
-        message = describe_with_type(outcome.error)[:_MAX_MESSAGE]
-        conditions.set(handler.condition, False, reason=reason_of(outcome.error), message=message)
-    elif schedule.missing:
-        more = len(schedule.missing) - _MAX_NAMED
-        named = ", ".join(map(str, schedule.missing[:_MAX_NAMED]))
-        message = f"Not there yet: {named}{f' and {more} more' if more > 0 else ''}"
-        conditions.set(handler.condition, False, reason="Progressing", message=message)
-    else:
-        conditions.set(handler.condition, True, reason="Applied")
+        outlook: Literal["failed", "retrying"] = "failed" if outcome.final else "retrying"
+        return Report(outlook, reason_of(outcome.error), describe_with_type(outcome.error)[:_MAX_MESSAGE])
+    if not isinstance(desired, Desired) or desired.keep:
+        return None
+    if schedule.missing:
+        return Report("progressing", "Progressing", f"Not there yet: {_name_some(schedule.missing)}")
+    if schedule.unready:
+        return Report("progressing", "Applied", f"Not ready yet: {_name_some(schedule.unready)}")
+    return Report("done", "Applied")
+
+
+def _name_some(keys: Sequence[ChildKey]) -> str:
+    more = len(keys) - _MAX_NAMED
+    return f"{', '.join(map(str, keys[:_MAX_NAMED]))}{f' and {more} more' if more > 0 else ''}"
+
+
+def set_condition(handler: ReconcileHandler, report: Report | None, *, cause: ReconcileCause, patch: Patch) -> None:
+    """Set the condition of a handler that has one: whether its children are what it has returned."""
+    if not handler.condition or report is None:
+        return
+    message = "" if report.is_applied else report.message
+    reason = "Applied" if report.is_applied else report.reason
+    Conditions(cause.body, patch).set(handler.condition, report.is_applied, reason=reason, message=message)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from trioperator._concurrency.backoff import Backoff
 from trioperator._handling.arguments.reconciling import ReconcileHandler
@@ -56,6 +58,22 @@ class Applied(NamedTuple):
     fields: int | None
 
 
+class Report(msgspec.Struct, frozen=True):
+    """What has become of the last call of a handler: whether its children are applied, and why not.
+
+    ``outlook`` is whether that is all; whether it goes on, by itself or after an error; or only after a change.
+    """
+
+    outlook: Literal["done", "progressing", "retrying", "failed"]
+    reason: str
+    message: str = ""
+
+    @property
+    def is_applied(self) -> bool:
+        """Whether all children are as the handler has returned them, be they ready or not."""
+        return self.outlook == "done" or self.reason == "Applied"
+
+
 class HandlerSchedule:
     """When a handler is to be called for an object. Times are on Trio's clock.
 
@@ -66,7 +84,9 @@ class HandlerSchedule:
     ``recheck`` is when children are to be looked at again. ``early`` is by how many seconds a call is earlier than its
     errors alone would have it, as something has triggered it; 0 if it is not. ``released`` are the places of undesired
     children that need not wait until those that fail are there. ``error`` is the error of the last call, ``missing``
-    are children that are not there yet, ``logged`` is the last error in the log with its time.
+    are children that are not there yet, ``unready`` those that are, and are not ready as their ``ready=`` says.
+    ``report`` is what has become of the last call; None if that is not known, as it was interrupted, or has said
+    nothing of children. ``logged`` is the last error in the log with its time.
     """
 
     __slots__ = (
@@ -84,10 +104,12 @@ class HandlerSchedule:
         "recheck",
         "released",
         "repairs",
+        "report",
         "settled",
         "started",
         "triggered",
         "unclaimed",
+        "unready",
         "unserved",
     )
 
@@ -104,6 +126,8 @@ class HandlerSchedule:
         self.released: frozenset[Place] = frozenset()
         self.settled = False
         self.missing: tuple[ChildKey, ...] = ()
+        self.unready: tuple[ChildKey, ...] = ()
+        self.report: Report | None = None
         self.error: BaseException | None = None
         self.logged: tuple[str, float] = ("", 0.0)
         self.unclaimed: frozenset[str] | None = None
@@ -187,11 +211,12 @@ class HandlerSchedule:
 class ObjectSchedule:
     """The schedules of all handlers that match an object. What those that have matched desire is kept, too."""
 
-    __slots__ = ("_former", "_handlers", "deletions")
+    __slots__ = ("_former", "_handlers", "deletions", "reported")
 
     def __init__(self) -> None:
         self._handlers: dict[ReconcileHandler, HandlerSchedule] = {}
         self._former: dict[ReconcileHandler, frozenset[ChildKey]] = {}
+        self.reported: tuple[int | None, Report] | None = None  # for which generation what was reported last
         self.deletions = LoopGuard(free=0, backoff=_DELETIONS, limit=_MAX_DELETIONS)
 
     def match(self, handlers: Iterable[ReconcileHandler]) -> Mapping[ReconcileHandler, HandlerSchedule]:

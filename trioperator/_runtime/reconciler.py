@@ -170,10 +170,8 @@ class Reconciler:
                 return wait
             elif state.is_outdated(self._finalizer):
                 result = await self._catch_up(state)
-            elif state.body is None:
-                result = DONE
-            elif (until := self._index_wait.find(state)) is not None:
-                result = RequeueAt(until)
+            elif (early := self._find_early(state)) is not None:
+                result = early
             else:
                 result = await self._reconcile_newest(state)
                 if state.cache.kind.handlers.reconciles and type(result) is not Again:
@@ -187,6 +185,13 @@ class Reconciler:
             self._ledger.end(run)
             self._at_work.end(state)
         return self._conclude(state, result)
+
+    def _find_early(self, state: ObjectState) -> Result | None:
+        """Return the result for an object that is idle, as it was handled meanwhile, or that waits for its index."""
+        if state.body is None:
+            return DONE
+        until = self._index_wait.find(state)
+        return None if until is None else RequeueAt(until)
 
     def _conclude(self, state: ObjectState, result: Result) -> Result:
         """Return the result of a reconcile without an error, unless more has come, and forget what is over."""

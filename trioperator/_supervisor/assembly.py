@@ -27,6 +27,7 @@ from trioperator._kube.status_schemas import StatusSchemas
 from trioperator._logs import get_logger
 from trioperator._model.keyed_digest import FieldDigests
 from trioperator._reconciling.applying import Applier
+from trioperator._reconciling.kstatus import StatusReporter
 from trioperator._reconciling.level_reconciler import LevelReconciler
 from trioperator._reconciling.watches import RelatedWatches
 from trioperator._runtime.cache import ObjectCache
@@ -235,9 +236,10 @@ def build_reconciling(
     schemas = StatusSchemas(client)
     pauses = ObjectPauses(settings.pausing, schemas, pending=pending, progress=progress, daemons=daemons)
     executor = Executor(invoker, progress, pending, essences, patcher, settings, stopping)
-    applier = Applier(client, views.related)
-    ledger = plan.ledger
-    level = LevelReconciler(executor, views.related, applier, causes=causes, patcher=patcher, ledger=ledger)
+    applier, status, ledger = Applier(client, views.related), StatusReporter(schemas, pending), plan.ledger
+    level = LevelReconciler(
+        executor, views.related, applier, causes=causes, patcher=patcher, status=status, ledger=ledger
+    )
     views.related.triggers.append(level)
     reconciler = Reconciler(
         executor,

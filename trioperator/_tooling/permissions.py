@@ -25,6 +25,7 @@ from trioperator._handling.handlers.handler import (
 )
 from trioperator._handling.reviews.admission import AdmissionHandler
 from trioperator._handling.reviews.conversion import ConversionHandler
+from trioperator._kube.status_schemas import is_custom
 from trioperator._model.resource import EVERYTHING, Resource, Selector, select_resources
 from trioperator._model.rights import VERBS, Rule, describe_unknown_kind, find_kind
 from trioperator._runtime.watching.scope import Scope
@@ -255,7 +256,11 @@ def _rules_of(handler: ResourceHandler, kind: Resource) -> list[Rule]:
     rules = [Rule(kind.group, kind.plural, frozenset(verbs & kind.verbs))]
     if _may_own(handler):
         rules.append(Rule(kind.group, f"{kind.plural}/finalizers", frozenset({"update"})))  # to block its deletion
-    if has_status and (takes_patch or returns or isinstance(handler, ChangeHandler)):  # results of its sub-handlers
+    # Results of its sub-handlers; conditions that the operator writes itself, where the schema of a kind has them.
+    writes_status = isinstance(handler, ChangeHandler)
+    if isinstance(handler, ReconcileHandler):
+        writes_status = handler.kstatus and is_custom(kind)
+    if has_status and (takes_patch or returns or writes_status):
         rules.append(Rule(kind.group, f"{kind.plural}/status", frozenset({"patch"})))
     return rules
 

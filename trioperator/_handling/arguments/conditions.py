@@ -55,6 +55,11 @@ class Conditions(Mapping[str, Mapping[str, Any]]):
     def __len__(self) -> int:
         return len(self._collect())
 
+    @property
+    def wanted_types(self) -> frozenset[str]:
+        """The types of the conditions that were set or removed here."""
+        return frozenset(self._wanted)
+
     def set(self, type: str, status: bool | str | None, *, reason: str, message: str = "") -> None:
         """Set the condition of a type.
 

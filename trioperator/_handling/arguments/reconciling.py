@@ -21,13 +21,14 @@ class ReconcileHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that returns the desired children of an object, and is called whenever anything about that may differ.
 
     ``resync`` is the longest time between two calls, in seconds. ``condition`` is the type of the condition that says
-    whether the children are what it has returned.
+    whether the children are what it has returned. With ``kstatus``, the usual conditions say that, too.
     """
 
     owns: tuple[Owned, ...] = ()
     mappers: tuple[Mapper, ...] = ()
     resync: float | None = None
     condition: str | None = None
+    kstatus: bool = True
 
     @property
     def is_routine(self) -> bool:

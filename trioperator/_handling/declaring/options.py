@@ -145,6 +145,7 @@ class ReconcileOptions(ChangeOptions, total=False):
     watches: Mapping[str | tuple[str, ...] | type, Callable[..., Any]] | None
     resync: float | None
     condition: str | None
+    kstatus: bool | None
 
 
 class RegisterOptions(RetryOptions, total=False):

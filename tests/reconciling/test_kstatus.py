@@ -1,0 +1,340 @@
+"""Tests for :mod:`trioperator._reconciling.kstatus`: what kubectl wait, Argo CD and Flux read of the status."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+import trioperator
+from tests.reconciling.conftest import children_of, config_map
+from tests.runtime.conftest import CRD, Bench, settle, widget
+from trioperator import on
+from trioperator.apiserver import Cluster
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+CONDITION = {
+    "type": "object",
+    "required": ["type", "status"],
+    "properties": {
+        name: {"type": "integer" if name == "observedGeneration" else "string"}
+        for name in ("type", "status", "reason", "message", "lastTransitionTime", "observedGeneration")
+    },
+}
+
+
+def crd(*, observed: bool = True, **condition: Any) -> dict[str, Any]:
+    """Return the CRD of widgets, whose status has conditions."""
+    made = copy.deepcopy(CRD)
+    properties = {"conditions": {"type": "array", "items": {**CONDITION, **condition}}}
+    if observed:
+        properties["observedGeneration"] = {"type": "integer"}
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"] = {"spec": free, "status": {"type": "object", "properties": properties}}
+    return made
+
+
+@pytest.fixture
+async def bench(bench: Bench) -> Bench:
+    await bench.cluster.apply(crd())
+    return bench
+
+
+async def status_of(bench: Bench) -> dict[str, Any]:
+    found: dict[str, Any] = (await bench.cluster.get("widgets", "w")).get("status", {})
+    return found
+
+
+async def shown(bench: Bench) -> dict[str, str]:
+    """Return the conditions of the widget: their statuses and reasons, by their types."""
+    conditions = (await status_of(bench)).get("conditions", [])
+    return {each["type"]: f"{each['status']} {each['reason']}" for each in conditions}
+
+
+def kstatus(body: dict[str, Any]) -> str:
+    """Return the status of an object as kstatus computes it from conditions: its rules, in its order."""
+    status = body.get("status", {})
+    if status.get("observedGeneration", body["metadata"]["generation"]) != body["metadata"]["generation"]:
+        return "InProgress"
+    conditions = {each["type"]: each["status"] for each in status.get("conditions", [])}
+    if conditions.get("Stalled") == "True":
+        return "Failed"
+    if conditions.get("Reconciling") == "True" or conditions.get("Ready", "True") != "True":
+        return "InProgress"
+    return "Current"
+
+
+def add_handler(bench: Bench, **options: Any) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry, **options)
+    async def reconcile(spec: Any) -> Any:
+        return children_of(spec)
+
+
+def refuse(bench: Bench, name: str, status: int = 403) -> FaultPlan:
+    """Return a plan by which the server refuses a child."""
+    plan = FaultPlan()
+    plan.add(Fault.status(status, message="quota exceeded"), verb="patch", resource="configmaps", name=name)
+    return plan
+
+
+def status_writes(bench: Bench) -> int:
+    return sum(each.subresource == "status" and each.verb == "patch" for each in bench.cluster.requests)
+
+
+async def test_an_object_whose_children_are_applied_is_ready(bench: Bench, autojump_clock: MockClock) -> None:
+    add_handler(bench)
+    async with bench.running():
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Reconciled"}
+        assert (await status_of(bench))["observedGeneration"] == 1
+        assert kstatus(await bench.cluster.get("widgets", "w")) == "Current"
+        assert status_writes(bench) == 1
+        await settle(3600)
+        assert status_writes(bench) == 1
+
+
+async def test_each_generation_costs_one_write(bench: Bench, autojump_clock: MockClock) -> None:
+    add_handler(bench, resync=60)
+    async with bench.running():
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(300)
+        assert status_writes(bench) == 1
+        await bench.cluster.patch("widgets", "w", {"spec": {"maps": {"b": {}}}})
+        await settle(300)
+        status = await status_of(bench)
+        assert status_writes(bench) == 2
+        assert {each["observedGeneration"] for each in status["conditions"]} == {status["observedGeneration"]} == {2}
+
+
+async def test_nothing_is_written_after_a_restart(bench: Bench, autojump_clock: MockClock) -> None:
+    add_handler(bench)
+    async with bench.running():
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+    async with bench.running():
+        await settle(5)
+    assert status_writes(bench) == 1
+
+
+async def test_an_object_is_not_ready_while_a_child_is_refused(bench: Bench, autojump_clock: MockClock) -> None:
+    add_handler(bench)
+    plan = refuse(bench, "b")
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget(maps={"a": {}, "b": {}}))
+        await settle(5)
+        assert await shown(bench) == {
+            "Applied": "False Forbidden",
+            "Ready": "False Retrying",
+            "Reconciling": "True Retrying",
+        }
+        conditions = (await status_of(bench))["conditions"]
+        assert all("quota exceeded" in each["message"] for each in conditions)
+        assert kstatus(await bench.cluster.get("widgets", "w")) == "InProgress"
+        events = await bench.cluster.list("events", "default")
+        assert ("Warning", "Forbidden") in {(each["type"], each["reason"]) for each in events}
+        writes = status_writes(bench)
+        await settle(120)
+        assert status_writes(bench) == writes  # the same error is not written again
+        plan.clear()
+        await settle(1200)
+        assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Reconciled"}
+
+
+async def test_an_object_that_only_a_change_can_mend_is_stalled(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.reconcile("widgets", registry=bench.registry)
+    async def reconcile(spec: Any) -> None:
+        if spec["size"] < 0:
+            raise trioperator.PermanentError("A size is 0 or more.")
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=-1))
+        await settle(5)
+        assert (await shown(bench))["Stalled"] == "True Failed"
+        assert kstatus(await bench.cluster.get("widgets", "w")) == "Failed"
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 1}})
+        await settle(5)
+        assert kstatus(await bench.cluster.get("widgets", "w")) == "Current"
+
+
+async def test_children_that_are_not_ready_are_in_progress(bench: Bench, autojump_clock: MockClock) -> None:
+    owned = trioperator.Owned("configmaps", bodies=True)
+
+    @on.reconcile("widgets", owns=[owned], registry=bench.registry)
+    async def reconcile() -> Any:
+        return [trioperator.Child(config_map("a"), ready=lambda body: "ready" in body["metadata"].get("labels", {}))]
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(5)
+        assert await shown(bench) == {
+            "Applied": "True Applied",
+            "Ready": "False Progressing",
+            "Reconciling": "True Progressing",
+        }
+        await bench.cluster.patch("configmaps", "a", {"metadata": {"labels": {"ready": "yes"}}}, "default")
+        await settle(5)
+        assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Reconciled"}
+
+
+async def test_handlers_write_their_own_conditions(bench: Bench, autojump_clock: MockClock) -> None:
+    name = "Rea" + "dy"  # not a constant in the function
+
+    @on.reconcile("widgets", registry=bench.registry)
+    async def reconcile(conditions: trioperator.Conditions, spec: Any) -> None:
+        if spec["size"] == 1:
+            conditions.set(name, False, reason="Mine")
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=1))
+        await settle(5)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(5)
+        assert (await shown(bench))["Ready"] == "False Mine"
+    async with bench.running():  # by its reason, as nothing else is known
+        await settle(5)
+        assert (await shown(bench))["Ready"] == "False Mine"
+        assert (await shown(bench))["Applied"] == "True Applied"
+
+
+async def test_conditions_of_other_handlers_are_theirs(bench: Bench, autojump_clock: MockClock) -> None:
+    add_handler(bench)
+
+    @on.update("widgets", registry=bench.registry)
+    async def update(body: Any, patch: Any, **_: Any) -> None:
+        trioperator.Conditions(body, patch).set("Ready", True, reason="Reconciled")
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(5)
+        assert await shown(bench) == {"Applied": "True Applied"}
+
+
+async def test_the_condition_of_an_option_is_not_written_twice(bench: Bench, autojump_clock: MockClock) -> None:
+    add_handler(bench, condition="Ready")
+    async with bench.running():
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Applied"}
+        assert status_writes(bench) == 1
+
+
+async def test_an_option_switches_it_off(bench: Bench, autojump_clock: MockClock) -> None:
+    add_handler(bench, kstatus=False)
+    async with bench.running():
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        assert await status_of(bench) == {}
+        assert status_writes(bench) == 0
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"properties": {"type": {"type": "string"}, "status": {"type": "string"}}},
+        {"required": ["lastHeartbeatTime"], "x-kubernetes-preserve-unknown-fields": True},
+        {"properties": {**CONDITION["properties"], "type": {"type": "string", "enum": ["Up"]}}},  # type: ignore[dict-item]
+    ],
+)
+async def test_conditions_that_the_server_would_not_keep_are_not_written(
+    condition: dict[str, Any], bench: Bench, autojump_clock: MockClock
+) -> None:
+    await bench.cluster.apply(crd(**condition))
+    add_handler(bench)
+    async with bench.running():
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(60)
+        assert status_writes(bench) == 0
+
+
+async def test_without_an_observed_generation_in_the_schema_the_conditions_have_it(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.cluster.apply(crd(observed=False))
+    add_handler(bench)
+    async with bench.running():
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        status = await status_of(bench)
+        assert status.keys() == {"conditions"}
+        assert {each["observedGeneration"] for each in status["conditions"]} == {1}
+    assert "inconsistencies" not in caplog.text
+
+
+async def test_several_handlers_are_as_good_as_the_worst(bench: Bench, autojump_clock: MockClock) -> None:
+    add_handler(bench)
+    broken = True
+
+    @on.reconcile("widgets", registry=bench.registry, backoff=60)
+    async def other() -> None:
+        if broken:
+            raise RuntimeError("not yet")
+
+    async with bench.running():
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        assert (await shown(bench))["Ready"] == "False Retrying"
+        broken = False
+        await settle(60)
+        assert (await shown(bench))["Ready"] == "True Reconciled"
+
+
+async def test_a_handler_that_says_nothing_of_children_leaves_the_status(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile() -> Any:
+        return trioperator.Requeue(after=60)
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(300)
+        assert await status_of(bench) == {}
+
+
+async def test_without_the_right_to_write_them_everything_else_goes_on(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_handler(bench)
+    plan = FaultPlan()
+    plan.add(Fault.status(403), verb="patch", resource="widgets")
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        await bench.cluster.patch("widgets", "w", {"spec": {"maps": {"b": {}}}})
+        await settle(5)
+        assert await bench.cluster.find("configmaps", "b", "default") is not None
+    assert caplog.text.count("The conditions of reconciling cannot be set") == 1
+    assert "could not be handled" not in caplog.text
+
+
+async def test_a_server_that_cannot_show_the_schema_is_asked_again(bench: Bench, autojump_clock: MockClock) -> None:
+    add_handler(bench)
+    bench.settings.networking.error_backoffs = ()
+    plan = FaultPlan()
+    plan.add(Fault.status(503), path="/openapi/")
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        assert await bench.cluster.find("configmaps", "a", "default") is not None
+        plan.clear()
+        await settle(60)
+        assert (await shown(bench))["Ready"] == "True Reconciled"
+
+
+async def test_built_in_kinds_keep_their_status(cluster: Cluster, autojump_clock: MockClock) -> None:
+    registry = trioperator.OperatorRegistry()
+
+    @on.reconcile("services", registry=registry)
+    async def reconcile() -> None: ...
+
+    bench = Bench(cluster, registry, trioperator.OperatorSettings())
+    async with bench.running():
+        spec = {"ports": [{"port": 80}]}
+        metadata = {"name": "s", "namespace": "default"}
+        await cluster.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+        await settle(5)
+        assert "conditions" not in (await cluster.get("services", "s"))["status"]

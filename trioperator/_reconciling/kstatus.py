@@ -1,0 +1,158 @@
+"""What tools read of the status of objects: whether it has been observed, and is as desired, as kstatus defines it.
+
+https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
+
+Conditions are written where the schema of a custom kind has them, and nobody else sets them: neither its handlers nor
+others. ``Ready`` and ``Applied`` are always there; ``Reconciling`` and ``Stalled`` only while they are true.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from trioperator._handling.arguments.conditions import Conditions
+from trioperator._handling.arguments.reconciling import ReconcileCause, ReconcileHandler
+from trioperator._handling.handlers.handler import unwrap
+from trioperator._kube.status_schemas import StatusSchemas
+from trioperator._logs import Logger
+from trioperator._model.patch import Patch
+from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule, Report
+from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.patching.patcher import Patcher
+from trioperator._runtime.patching.pending import PendingPatches
+from trioperator.errors import ApiError
+
+#: Who contributes these conditions to the pending patch.
+BY: Final = "The status of reconciling"
+_FORBIDDEN: Final = 403
+_PROGRESSING, _RETRYING, _FAILED, _RECONCILED = "Progressing", "Retrying", "Failed", "Reconciled"
+# Conditions of these types with other reasons are somebody else's.
+_REASONS: Final = {
+    "Ready": (_RECONCILED, _PROGRESSING, _RETRYING, _FAILED),
+    "Reconciling": (_PROGRESSING, _RETRYING),
+    "Stalled": (_FAILED,),
+}
+
+
+_ORDER: Final = ("failed", "retrying", "progressing", "done")
+_OUTLOOKS: Final = {"progressing": _PROGRESSING, "retrying": _RETRYING, "failed": _FAILED, "done": _RECONCILED}
+
+
+class StatusReporter:
+    """Writes the conditions of objects that have reconcile handlers, and which generation they are about."""
+
+    def __init__(self, schemas: StatusSchemas, pending: PendingPatches) -> None:
+        self._schemas = schemas
+        self._pending = pending
+        self._set_by_handlers: dict[ReconcileHandler, set[str]] = {}
+        self._words: dict[Any, frozenset[str]] = {}
+
+    def note(self, handler: ReconcileHandler, patch: Patch, conditions: Conditions) -> None:
+        """Note which conditions a handler has set, so that they are left to it."""
+        own = self._set_by_handlers.setdefault(handler, set())
+        for each in (conditions, *(getattr(fn, "__self__", None) for fn in patch.fns)):
+            if isinstance(each, Conditions):
+                own.update(each.wanted_types)
+        status = patch.get("status")
+        found = status.get("conditions") if isinstance(status, Mapping) else None
+        own.update(str(each.get("type")) for each in found or () if isinstance(each, Mapping))
+
+    async def report(self, state: ObjectState, cause: ReconcileCause, schedule: ObjectSchedule, digest: int) -> None:
+        """Contribute what is to be written of the last calls to the pending patch, unless that is there already.
+
+        Raises TrioperatorError if the schema of the kind cannot be requested.
+        """
+        generation = (cause.raw.get("metadata") or {}).get("generation")
+        handlers = [handler for handler in schedule.handlers if handler.kstatus]
+        report = _summarize([own for own in map(schedule.get, handlers) if own is not None], digest)
+        if report is None or schedule.reported == (generation, report):
+            return
+        resource = state.cache.kind.resource
+        if await self._schemas.has_conditions(resource):
+            patch, body = Patch(), state.body or cause.raw
+            conditions = Conditions(body, patch)
+            for name, wanted in _list_conditions(report):
+                if not self._is_theirs(name, conditions.get(name), state, schedule):
+                    _set(conditions, name, wanted)
+            if self._schemas.has_observed_generation(resource) and generation is not None:
+                _observe(patch, body, generation)
+            self._pending.contribute(state, patch, patch.fns, by=BY, logger=cause.logger)
+        schedule.reported = (generation, report)
+
+    async def store(self, state: ObjectState, patcher: Patcher, logger: Logger) -> None:
+        """Store what is pending for an object. Without the right to set conditions, there are none for a while."""
+        try:
+            await patcher.store(state, Patch(), logger)
+        except ApiError as error:
+            if error.status != _FORBIDDEN or not self._pending.withdraw(state, BY):
+                raise
+            self._schemas.deny(state.cache.kind.resource)
+            logger.warning("The conditions of reconciling cannot be set: %s", error)
+            await patcher.store(state, Patch(), logger)
+
+    def _is_theirs(
+        self, type: str, present: Mapping[str, Any] | None, state: ObjectState, schedule: ObjectSchedule
+    ) -> bool:
+        """Check whether somebody else sets the conditions of a type: as seen, as handlers name it, or by its reason."""
+        if present is not None and type in _REASONS and present.get("reason") not in _REASONS[type]:
+            return True
+        own = schedule.handlers
+        if any(handler.condition == type or type in self._set_by_handlers.get(handler, ()) for handler in own):
+            return True
+        handlers = state.cache.kind.handlers
+        others = (*handlers.changes, *handlers.events, *handlers.spawning, *handlers.reconciles)
+        return any(type in self._find_words(handler.fn) for handler in others)
+
+    def _find_words(self, fn: Any) -> frozenset[str]:
+        """Return the constant strings in the code of a function."""
+        code = getattr(unwrap(fn), "__code__", None)
+        if code not in self._words:
+            self._words[code] = frozenset(_iterate_words(code))
+        return self._words[code]
+
+
+def _iterate_words(code: object) -> Iterator[str]:
+    for constant in code.co_consts if isinstance(code, types.CodeType) else ():
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, types.CodeType):
+            yield from _iterate_words(constant)
+
+
+def _summarize(schedules: list[HandlerSchedule], digest: int) -> Report | None:
+    """Return the worst report of an object's handlers; None as long as one of them is to be called for this state."""
+    reports = [own.report for own in schedules if not own.triggered and own.digest == digest and own.report is not None]
+    if not reports or len(reports) != len(schedules):
+        return None
+    return min(reports, key=lambda report: _ORDER.index(report.outlook))
+
+
+def _list_conditions(report: Report) -> Iterator[tuple[str, tuple[bool, str, str] | None]]:
+    """Yield the conditions for a report: their types with status, reason and message; None for those to be removed."""
+    why, message = _OUTLOOKS[report.outlook], report.message
+    yield (
+        "Applied",
+        (report.is_applied, "Applied" if report.is_applied else report.reason, "" if report.is_applied else message),
+    )
+    yield "Ready", (report.outlook == "done", why, message)
+    yield "Reconciling", (True, why, message) if report.outlook in ("progressing", "retrying") else None
+    yield "Stalled", (True, why, message) if report.outlook == "failed" else None
+
+
+def _set(conditions: Conditions, type: str, wanted: tuple[bool, str, str] | None) -> None:
+    if wanted is None:
+        conditions.remove(type)
+    else:
+        conditions.set(type, wanted[0], reason=wanted[1], message=wanted[2])
+
+
+def _observe(patch: Patch, body: Mapping[str, Any], generation: int) -> None:
+    """Write into a patch which generation the status is about, unless it is about that already."""
+
+    def store(body: Any) -> None:
+        body["status"] = {**(body.get("status") or {}), "observedGeneration": generation}
+
+    if (body.get("status") or {}).get("observedGeneration") != generation:
+        patch.fns.append(store)
