@@ -77,6 +77,38 @@ async def test_in_the_foreground_the_owner_waits_for_blocking_dependents(target:
     await target.until(target.path("configmaps", "owner"), 404)
 
 
+async def test_in_the_foreground_a_dependent_with_another_owner_stays(target: Target) -> None:
+    references = []
+    for name in ("goes", "stays"):
+        uid = (await target.create("configmaps", name)).content["metadata"]["uid"]
+        owner = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": name,
+            "uid": uid,
+            "blockOwnerDeletion": name == "goes",
+        }
+        references.append(owner)
+    await target.create("configmaps", "child", meta={"ownerReferences": references})
+    await target.delete(target.path("configmaps", "goes"), {"propagationPolicy": "Foreground"})
+    await target.until(target.path("configmaps", "goes"), 404)
+    left = (await target.get(target.path("configmaps", "child"))).content["metadata"]
+    assert left["ownerReferences"] == references[1:]
+    assert "deletionTimestamp" not in left
+
+
+async def test_a_circle_of_owners_is_deleted_in_the_foreground(target: Target) -> None:
+    names = ["one", "two", "three"]
+    uids = {name: (await target.create("configmaps", name)).content["metadata"]["uid"] for name in names}
+    for name, owner in zip(names, [names[-1], *names], strict=False):
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uids[owner]}
+        meta = {"ownerReferences": [{**reference, "controller": True, "blockOwnerDeletion": True}]}
+        assert (await target.merge(target.path("configmaps", name), {"metadata": meta})).code == 200
+    await target.delete(target.path("configmaps", "one"), {"propagationPolicy": "Foreground"})
+    for name in names:
+        await target.until(target.path("configmaps", name), 404)
+
+
 async def test_dependents_of_a_missing_owner_are_deleted(target: Target) -> None:
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": "never"}
     answer = await target.create("configmaps", "child", meta={"ownerReferences": [reference]})

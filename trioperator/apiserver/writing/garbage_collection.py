@@ -128,10 +128,29 @@ class GarbageCollection:
                 self._orphan(dependent_table, dependent, uid)
             self._release(uid, _ORPHAN)
         elif _FOREGROUND in finalizers:
-            for kind, _, dependent in self._dependents_of(uid):
-                self._delete(kind, dependent, "Foreground" if self._dependents.get(dependent.uid) else "Background")
+            for kind, table, dependent in self._dependents_of(uid):
+                self._propagate_to(kind, table, dependent, uid)
             if not any(_blocks(dependent, uid) for _, _, dependent in self._dependents_of(uid)):
                 self._release(uid, _FOREGROUND)
+
+    def _propagate_to(self, kind: Kind, table: Table, dependent: Stored, owner: str) -> None:
+        """Delete a dependent of an owner that waits for it, unless it has another owner that stays."""
+        owners = dependent.obj["metadata"]["ownerReferences"]
+        if any(self._is_there(ref, dependent) and not self._waits(ref["uid"]) for ref in owners):
+            self._orphan(table, dependent, owner)
+            return
+        below = self._dependents.get(dependent.uid, {})
+        if any(map(self._waits, below)) and _blocks(dependent, owner):  # a circle: each would wait for the other
+            unblocked = [{**ref, "blockOwnerDeletion": False} for ref in owners]
+            meta = {**dependent.obj["metadata"], "ownerReferences": unblocked}
+            dependent = self._state.store.put(table, dependent.key, {**dependent.obj, "metadata": meta})
+        self._delete(kind, dependent, "Foreground" if below else "Background")
+
+    def _waits(self, uid: str) -> bool:
+        """Return whether the object is being deleted in the foreground."""
+        found = self._find(uid)
+        meta = found[2].obj["metadata"] if found else {}
+        return "deletionTimestamp" in meta and _FOREGROUND in (meta.get("finalizers") or ())
 
     def _dependents_of(self, uid: str) -> list[tuple[Kind, Table, Stored]]:
         return [item for item in map(self._find, tuple(self._dependents.get(uid, ()))) if item is not None]
