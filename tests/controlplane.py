@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import pathlib
 import socket
 import ssl
@@ -131,6 +132,7 @@ class ControlPlane:
             f"--audit-policy-file={folder}/audit.yaml",
             f"--audit-log-path={folder}/audit.log",
             f"--admission-control-config-file={self._write_admission_configuration()}",
+            *os.environ.get("CONTROLPLANE_APISERVER_ARGS", "").split(),  # such as gates of what is alpha
         )
         server = self._server = f"https://127.0.0.1:{secure}"
         self.wait_ready()

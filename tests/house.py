@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 ROOT: Final = pathlib.Path(__file__).parents[1]
 
-MAX_ATTRIBUTES: Final = 14
+MAX_ATTRIBUTES: Final = 15
 MAX_LINES: Final = 30
 OBJECT_STATE: Final = ("trioperator._runtime.object_state", "ObjectState")
 RUNTIME: Final = "trioperator._runtime"

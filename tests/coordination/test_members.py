@@ -170,3 +170,17 @@ def test_keys_are_qualified_names(identity: str) -> None:
     assert prefix == "members.trioperator.dev"
     assert name.isalnum()
     assert len(name) <= 63
+
+
+@pytest.mark.parametrize("joined_first", ["old", "new"])
+def test_members_that_divide_by_the_hash_of_earlier_versions_never_own_shards_at_the_same_time(
+    joined_first: str,
+) -> None:
+    old = member("old", shards=8, order=1 if joined_first == "old" else 2)
+    new = member("new", shards=-8, order=3 - (old.order or 0))
+    first, second = (old, new) if joined_first == "old" else (new, old)
+    assert compute_share([first, second], first) == Share(8, 0)
+    assert compute_share([first, second], second) == NOTHING
+    assert compute_share([second], second) == Share(8, 0), "when the other one is gone"
+    record = {make_key("new"): msgspec.json.encode(new).decode()}
+    assert parse_members(record) == [new], "earlier versions read it, too: the fields are the same"

@@ -63,6 +63,14 @@ def test_the_shards_are_ranges_that_cover_all_hashes(shards: int) -> None:
         assert start <= hash_text(uid) < end
 
 
+@pytest.mark.parametrize(
+    ("uid", "shard"),
+    [("5b0f4bb0-7d26-4d57-9a4b-1f1f8ac3f6a1", 3), ("00000000-0000-0000-0000-000000000000", 2), ("default/w", 1)],
+)
+def test_the_shard_of_an_object_is_the_same_for_ever(uid: str, shard: int) -> None:
+    assert find_shard(uid, 5) == shard
+
+
 def test_objects_are_spread_evenly() -> None:
     counted = collections.Counter(
         find_shard(str(uuid.UUID(int=number * 7919**9 % 2**128)), 8) for number in range(8000)

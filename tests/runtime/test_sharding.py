@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import uuid
 from typing import Any
 
 import pytest
@@ -12,23 +11,6 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
-from trioperator._runtime.sharding import find_shard
-
-
-@pytest.mark.parametrize(
-    ("uid", "shard"),
-    [("5b0f4bb0-7d26-4d57-9a4b-1f1f8ac3f6a1", 4), ("00000000-0000-0000-0000-000000000000", 0), ("default/w", 4)],
-)
-def test_the_shard_of_an_object_is_the_same_for_ever(uid: str, shard: int) -> None:
-    assert find_shard(uid, 5) == shard
-
-
-def test_objects_are_spread_evenly() -> None:
-    counted = collections.Counter(
-        find_shard(str(uuid.UUID(int=number * 7919**9 % 2**128)), 8) for number in range(8000)
-    )
-    assert set(counted) == set(range(8))
-    assert max(counted.values()) < 1.2 * min(counted.values())
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, PLAIN_CRD, Bench, settle, widget
+from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -102,8 +103,10 @@ async def running(*replicas: Replica) -> AsyncIterator[trio.Nursery]:
             replica.stop.set()
 
 
-@pytest.fixture
-async def cluster(cluster: Cluster) -> Cluster:
+@pytest.fixture(params=[True, False], ids=["divided", "whole"])
+async def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Return a cluster that divides the objects, or leaves that to its clients."""
+    cluster = Cluster(clock=wall_now, seed=0, shard_selectors=request.param)
     await cluster.apply(CRD)
     await cluster.apply(PLAIN_CRD)
     return cluster

@@ -24,6 +24,9 @@ class Member(msgspec.Struct, frozen=True):
     ``shards`` is the number of shards that it divides all objects into, ``duration`` the seconds for which it is alive
     after a renewal. ``renewal`` changes with each of these. ``order`` is when it has joined, as a resource version, so
     that no clock matters; None until it is known.
+
+    The number is negative where the shards are ranges of hashes. Members of earlier versions, which divide by another
+    hash, have a positive one: so both see that the other divides the objects differently.
     """
 
     identity: str
@@ -31,6 +34,11 @@ class Member(msgspec.Struct, frozen=True):
     duration: float
     renewal: str = ""
     order: int | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of shards."""
+        return abs(self.shards)
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -118,8 +126,8 @@ def compute_share(alive: Collection[Member], own: Member) -> Share:
     so that members who join take shards away, but never give others any, and the other way round.
 
     Members that divide the objects differently must not own shards at the same time, as in a rolling update that
-    changes the number of shards: who joined later waits until the others are gone. One whose order is not known yet may
-    have joined earlier.
+    changes the number of shards, or the hash: who joined later waits until the others are gone. One whose order is not
+    known yet may have joined earlier.
     """
     others = [member for member in alive if member.identity != own.identity]
     if own.order is None:
@@ -130,7 +138,7 @@ def compute_share(alive: Collection[Member], own: Member) -> Share:
             return NOTHING
     places = sorted((m.order, m.identity) for m in others if m.shards == own.shards and m.order is not None)
     rank = sum(1 for other in places if other < place)
-    size, rest = divmod(own.shards, len(places) + 1)
+    size, rest = divmod(own.count, len(places) + 1)
     return Share(size + (rank < rest), rank * size + min(rank, rest))
 
 

@@ -76,7 +76,7 @@ class Shards:
         self._logger = get_logger("trioperator.coordination")
         member = Member(
             identity=settings.identity or identity,
-            shards=settings.shards,
+            shards=-settings.shards,  # of ranges of hashes
             duration=float(math.ceil(settings.lease_duration)),
         )
         self._session = Session(

@@ -94,6 +94,12 @@ class ShardRanges(msgspec.Struct, frozen=True):
             ]
         return ShardRanges(tuple(found), self.field)
 
+    def __or__(self, other: ShardRanges) -> ShardRanges:
+        return ShardRanges.of((*self.ranges, *other.ranges), self.field)
+
+    def __and__(self, other: ShardRanges) -> ShardRanges:
+        return self - (self - other)
+
     def __str__(self) -> str:
         ranges = self.ranges
         if len(ranges) > _MAX_RANGES:

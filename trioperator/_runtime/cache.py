@@ -6,7 +6,7 @@ Nothing here waits: a watch event is in the cache and its object in the work que
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -28,6 +28,10 @@ _INITIAL: Final = frozenset({None, ENTERED})
 _OF_SERVER: Final[Mapping[str | None, str]] = {LEFT: "MODIFIED", ENTERED: "ADDED"}
 
 
+def _find_only_shard(_: str) -> int:
+    return 0
+
+
 class Queue(Protocol):
     """The work queues of shards, as the cache uses them."""
 
@@ -44,7 +48,8 @@ class ObjectCache:
 
     An object whose shard is not owned is followed, as are all of them on standby: its newest state is kept as the
     server has sent it, until :meth:`take_over`. With *keeps_objects* it is also kept while the object is handled, as
-    its shard may go and come back. That takes about as much memory as the objects' JSON.
+    its shard may go and come back. That takes about as much memory as the objects' JSON. Where the API server divides
+    the objects (``is_partial``), only those of shards that are handled here are cached at all.
 
     *memories* are of an operator that was paused, by the keys of objects; each is taken when its object is seen.
     """
@@ -60,6 +65,7 @@ class ObjectCache:
         indices: Indices | None = None,
         memories: dict[str, Memory] | None = None,
         keeps_objects: bool = False,
+        find_shard: Callable[[str], int] = _find_only_shard,
     ) -> None:
         self.kind = kind
         self.memo = memo
@@ -71,7 +77,9 @@ class ObjectCache:
         self.predecessors = Predecessors()
         self.leaving = Leaving()
         self._held: dict[ObjectState, Lane] | None = None
+        self.is_partial = False  # only objects that are handled here come, and perhaps a few others
         self._keeps_objects = keeps_objects
+        self._find_shard = find_shard
         self._memories = {} if memories is None else memories
         self._queue = queue
         self.versions = Versions(consistency_timeout=consistency_timeout)
@@ -91,10 +99,11 @@ class ObjectCache:
         Returns the object's key in the cache: its uid, or its name where an aggregated API has no uids.
         """
         uid = obj.uid or obj.key
-        if not self._queue.owns(uid):
-            self._follow(uid, type, obj)
-            return uid
         state = self.objects.get(uid)
+        if not self._queue.owns(uid):
+            if state is not None or not self.is_partial:
+                self._follow(uid, type, obj)
+            return uid
         if state is None:
             if type == "DELETED" and not self.kind.handlers.events:
                 self.predecessors.tell(uid, WatchEvent(type, 0))
@@ -104,10 +113,11 @@ class ObjectCache:
         version = self.versions.number(state, type, obj.resource_version)
         if type is None and version < state.seen_version:
             state.rewind()
-        if type is None and version <= state.seen_version:
-            return uid  # listed again, unchanged
-        previous = state.last_object
-        state.see(version, obj if self._keeps_objects or self.kind.handlers.keep_objects else None)
+        previous, is_unchanged = state.last_object, type is None and version <= state.seen_version
+        if not is_unchanged or version == state.seen_version:
+            state.see(version, obj if self._keeps or self.kind.handlers.keep_objects else None)
+        if is_unchanged:
+            return uid  # listed again
         if type == "DELETED":
             self.objects.pop(uid, None)
         elif version <= state.version and not (self.kind.handlers.needs_own_writes or has_left):
@@ -128,7 +138,7 @@ class ObjectCache:
 
     def _add(self, uid: str, obj: RawObject, *, initial: bool) -> ObjectState:
         memory = self._memories.pop(uid, None) or self.leaving.take(uid)
-        state = ObjectState(self, uid, obj, initial=initial, memory=memory)
+        state = ObjectState(self, uid, obj, initial=initial, memory=memory, shard=self._find_shard(uid))
         self.objects[uid] = state
         return state
 
@@ -156,9 +166,30 @@ class ObjectCache:
         if obj is None:
             return
         state.restart()
-        if not (self._keeps_objects or self.kind.handlers.keep_objects):
+        if not (self._keeps or self.kind.handlers.keep_objects):
             state.keep(None, state.seen_version)
         self._push(state, WatchEvent(None, state.seen_version, obj), Lane.INITIAL)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether objects are kept while they are handled, as they may have to be handled once more from there."""
+        return self._keeps_objects and not self.is_partial
+
+    def be_partial(self) -> None:
+        """Expect only objects that are handled here: others are not followed."""
+        self.is_partial = True
+
+    def be_whole(self) -> None:
+        """Expect all objects, by the next list: those that are not handled here are followed."""
+        self.is_partial = False
+
+    def give_up(self, shard: int) -> None:
+        """Handle the objects of a shard no more: from now on others do. What is not received is forgotten."""
+        for state in [state for state in self.objects.values() if state.shard == shard]:
+            state.restart()
+            if self.is_partial:
+                self.leaving.forget(state)
+                del self.objects[state.uid]
 
     def handles(self, key: str) -> bool:
         """Check whether an object with this key is to be handled here, not by others."""

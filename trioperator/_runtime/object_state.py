@@ -97,13 +97,17 @@ class ObjectState:
         "namespace",
         "revision",
         "seen_version",
+        "shard",
         "uid",
         "version",
     )
 
-    def __init__(self, cache: Cache, uid: str, obj: RawObject, *, initial: bool, memory: Memory | None = None) -> None:
+    def __init__(
+        self, cache: Cache, uid: str, obj: RawObject, *, initial: bool, memory: Memory | None = None, shard: int = 0
+    ) -> None:
         self.cache = cache
         self.uid = uid
+        self.shard = shard
         self.namespace = obj.namespace
         self.name = obj.name
         self.version: int = -1

@@ -1,14 +1,14 @@
-"""Sharding of the runtime: each object is handled by the replica that owns its shard, and followed by all others.
+"""Sharding of the runtime: each object is handled by the replica that owns its shard, and followed by others.
 
 An object that is followed is in the cache and in the indices in its newest state, but nothing else is done for it. When
-its shard is acquired, it is handled as if it came from the list of that moment. Where objects are not divided, all of
-them are in one shard, which the operator owns unless it is on standby.
+its shard is acquired, it is handled as if it came from the list of that moment. Where the API server divides the
+objects, those of other replicas are not received at all, and what is acquired is listed then. Where objects are not
+divided, all of them are in one shard, which the operator owns unless it is on standby.
 """
 
 from __future__ import annotations
 
 import itertools
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
@@ -17,16 +17,12 @@ import trio
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.handlers.handler import SpawningHandler
 from trioperator._model.pause import Pause
+from trioperator._model.shard_ranges import ShardRanges, find_shard, range_of
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.reconciler import Reconciler
 from trioperator._runtime.workqueue import Lane, QueuedItem, WorkQueue
-
-
-def find_shard(key: str, shards: int) -> int:
-    """Return the shard of an object by its uid. All replicas of all versions must agree on it."""
-    return zlib.crc32(key.encode(errors="surrogatepass")) % shards if shards > 1 else 0
 
 
 class Shard(msgspec.Struct, frozen=True, eq=False):
@@ -55,33 +51,42 @@ class ShardRouter:
         self._open[number] = shard
         self._owned.add(number)
         self.active.set()
-        for cache, state in self._list(number, caches):
-            cache.take_over(state)
+        for cache in caches:
+            for state in [state for state in cache if state.shard == number]:
+                cache.take_over(state)
 
     def withdraw(self, number: int) -> None:
         """Queue the objects of a shard only for what is already being done."""
         self._owned.discard(number)
 
     def close(self, number: int, caches: Iterable[ObjectCache]) -> None:
-        """Follow the objects of a shard: nothing is done for them from now on."""
+        """Follow the objects of a shard, or forget them: nothing is done for them from now on."""
         self._owned.discard(number)
         self._open.pop(number, None)
-        for _, state in self._list(number, caches):
-            state.restart()
+        for cache in caches:
+            cache.give_up(number)
 
-    def _list(self, number: int, caches: Iterable[ObjectCache]) -> list[tuple[ObjectCache, ObjectState]]:
-        return [(cache, state) for cache in caches for state in cache if self._find(state.uid) == number]
+    @property
+    def ranges(self) -> ShardRanges:
+        """The ranges of hashes of the shards whose objects are handled, or being drained."""
+        return ShardRanges.of(range_of(number, self._count) for number in self._open)
 
-    def _find(self, key: str) -> int:
-        return find_shard(key, self._count)
+    @property
+    def is_divided(self) -> bool:
+        """Whether there are several shards."""
+        return self._count > 1
+
+    def find_shard(self, uid: str) -> int:
+        """Return the number of the shard of objects with this uid."""
+        return find_shard(uid, self._count)
 
     def owns(self, uid: str) -> bool:
         """Check whether objects with this uid are to be handled."""
-        return self._find(uid) in self._owned
+        return self.find_shard(uid) in self._owned
 
     def find(self, state: ObjectState) -> Shard | None:
         """Return what handles an object, if this replica does."""
-        return self._open.get(self._find(state.uid))
+        return self._open.get(state.shard)
 
     def find_reconciler(self, state: ObjectState) -> Reconciler | None:
         """Return the reconciler of an object, if it is handled here."""

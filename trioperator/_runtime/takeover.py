@@ -40,6 +40,7 @@ class Takeover:
         """Take over the objects of caches, with the paths of their kinds. Until their versions are known, all count."""
         for cache, path in caches:
             is_listed = cache.listed.is_set() or len(cache)  # else its list comes after this moment
+            is_listed = is_listed and not cache.is_partial  # nor what is not received before
             if is_listed and cache.kind.handlers.changes:
                 self._paths[cache] = path
                 self._versions[cache] = math.inf

@@ -192,11 +192,11 @@ def build_watch_manager(
         backlog_limit=settings.queueing.backlog_limit,
         indices=operator.indices,
         memories=memories,
-        keeps_objects=settings.leadership.shards > 1,
+        keeps_objects=router.is_divided,
+        find_shard=router.find_shard,
     )
     stage, announce = reads.make_stage(unindexed, operator.instruments), _get_announcer(operator.instruments)
-    daemons, active = router.daemons, router.active
-    watches = WatchSet(client, stage, make_cache=make_cache, daemons=daemons, active=active, announce=announce)
+    watches = WatchSet(client, stage, make_cache=make_cache, shards=router, announce=announce)
     requirements = Requirements.of(plan.registry, settings)
     return WatchManager(
         client, watches, requirements=requirements, related=reads.related, scope=plan.scope, webhooks=admission

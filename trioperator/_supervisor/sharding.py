@@ -191,6 +191,7 @@ class Workers:
                 limits.cancel_scope.cancel(reason="the shard is drained")
         finally:
             self.router.close(term.shard, self._caches())
+            self.watches.select_shards()
             self._reads.related.triggers.remove(parts.level)
 
     def _open(self, term: ShardOwnership, shard: Shard, nursery: trio.Nursery) -> None:
@@ -199,6 +200,7 @@ class Workers:
         takeover = shard.reconciler.takeover
         takeover.begin(self.watches.caches_by_path())
         self.router.open(term.shard, shard, self._caches())
+        self.watches.select_shards()
         nursery.start_soon(takeover.find_versions, name="find versions")
 
     def _caches(self) -> list[ObjectCache]:

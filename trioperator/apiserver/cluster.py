@@ -63,7 +63,8 @@ class Cluster:
     the network, and work in virtual time; the host name of a Service is ``name.namespace.svc``.
 
     ``managed_fields=False`` tracks field managers of an object only from its first server-side apply on, which makes
-    all other writes a fifth to a quarter cheaper.
+    all other writes a fifth to a quarter cheaper. ``shard_selectors=False`` ignores shard selectors, as API servers do
+    without the feature gate ``ShardedListAndWatch``.
 
     The methods act with admin permissions, and are not logged in :attr:`requests`. They accept the names of kinds that
     kubectl accepts: ``"pods"``, ``"po"``, ``"Pod"``, ``"deployments.apps"``. They return copies, and raise the errors
@@ -84,6 +85,7 @@ class Cluster:
         services: Mapping[str, str] | None = None,
         webhooks: Mapping[str, httpx.AsyncBaseTransport] | None = None,
         managed_fields: bool = True,
+        shard_selectors: bool = True,
     ) -> None:
         self._state = State(clock=clock, seed=seed, history=history, history_age=history_age, data=data)
         self.requests = RequestLog(log_limit)
@@ -95,6 +97,7 @@ class Cluster:
             self._state, self.requests, body_limit=BODY_LIMIT, gate=self._gate, webhook_client=webhook_client
         )
         self.api.writer.field_manager.is_from_creation = managed_fields
+        self.api.reader.knows_shards = shard_selectors
         self._gate.follow(self.api.followups.add, certificate=self._certificate)
         if data is not None:
             self._restore(data, seed)

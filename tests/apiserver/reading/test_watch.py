@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from tests.apiserver.conftest import Target, definition, summary, watch
+from trioperator._model.shard_ranges import hash_text
 from trioperator.apiserver import Cluster
 
 
@@ -106,6 +107,38 @@ class TestEvents:
         events = await target.lines(target.path("frees"), 1, allowWatchBookmarks="true", **query)
         assert (events[0]["type"], events[0]["object"]["code"]) == ("ERROR", 504)
         assert events[0]["object"]["message"].startswith("Timeout: Too large resource version: 1000000000000, current:")
+
+    async def test_shards_are_disjoint_and_have_all_objects(self, target: Target) -> None:
+        halves = [
+            f"shardRange(object.metadata.uid, '0x{start}000000000000000', '0x{end}000000000000000')"
+            for start, end in (("0", "8"), ("8", "10"))
+        ]
+        start = (await target.create("frees", "w0")).version
+        for number in range(1, 10):
+            await target.create("frees", f"w{number}")
+        path, found = target.path("frees"), []
+        for half in halves:
+            page = (await target.get(path, shardSelector=half, limit="500")).content
+            if target.is_real and "shardInfo" not in page["metadata"]:
+                pytest.skip("the server has no shards: set CONTROLPLANE_APISERVER_ARGS, see CONTRIBUTING.md")
+            assert page["metadata"]["shardInfo"] == {"selector": half}
+            assert "remainingItemCount" not in page["metadata"]
+            found.append({item["metadata"]["name"] for item in page["items"]})
+            created = found[-1] - {"w0"}
+            events = await target.lines(path, len(created), resourceVersion=start, shardSelector=half)
+            assert {name for _, name in summary(events)} == created
+            small = (await target.get(path, shardSelector=half, limit="1")).content
+            assert [item["metadata"]["name"] for item in small["items"]] == sorted(found[-1])[:1]
+        assert not found[0] & found[1]
+        assert found[0] | found[1] == {f"w{number}" for number in range(10)}
+        for item in (await target.get(path)).content["items"]:
+            assert item["metadata"]["name"] in found[hash_text(item["metadata"]["uid"]) >= 2**63]
+
+    async def test_a_shard_selector_that_is_invalid_fails(self, target: Target) -> None:
+        answer = await target.get(target.path("frees"), shardSelector="x")
+        if not target.is_real or answer.code != 200:
+            assert answer.code == 500
+            assert answer.message.startswith("invalid shard selector: ")
 
     async def test_a_watch_ends_after_its_timeout(self, target: Target) -> None:
         with trio.fail_after(60):
@@ -283,3 +316,13 @@ async def test_a_bookmark_never_hides_a_change_at_the_same_time(
     for events in seen:
         first = next((kind for kind, version in events if version >= store.revision), "MODIFIED")
         assert first == "MODIFIED", events
+
+
+async def test_a_cluster_can_be_one_that_ignores_shard_selectors() -> None:
+    cluster = Cluster(shard_selectors=False)
+    selector = "shardRange(object.metadata.uid, '0x0000000000000000', '0x0000000000000001')"
+    async with cluster.client() as client:
+        for text in (selector, "x"):
+            page = (await client.get("/api/v1/namespaces", params={"shardSelector": text})).json()
+            assert page["items"]
+            assert "shardInfo" not in page["metadata"]

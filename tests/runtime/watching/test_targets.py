@@ -193,3 +193,33 @@ def test_nothing_is_required_without_handlers(setup: Setup) -> None:
 
 def test_the_name_of_a_kind_is_that_of_its_definition() -> None:
     assert [name_of(SECRETS), name_of(LOGS)] == ["secrets", "logs.x.io"]
+
+
+@pytest.mark.parametrize(
+    ("shards", "reader", "decorator", "divisible"),
+    [
+        (8, None, on.event, True),
+        (8, None, on.create, True),
+        (1, None, on.event, False),
+        (8, Reader(), on.event, False),
+        (8, None, on.index, False),
+    ],
+)
+def test_each_replica_receives_its_shards_only_unless_others_than_handlers_read_the_kind(
+    setup: Setup, shards: int, reader: Reader | None, decorator: Any, divisible: bool
+) -> None:
+    setup.settings.leadership.shards = shards
+    on.event("secrets", registry=setup.registry)(nothing)
+    decorator("secrets", id="other", registry=setup.registry)(nothing)
+    found = setup.select(*([reader] if reader else ())).by_key
+    assert {target.is_divisible for target in found.values()} == {divisible}
+
+
+def test_all_replicas_know_the_objects_whose_memos_webhooks_ask_for(setup: Setup) -> None:
+    setup.settings.leadership.shards = 8
+    on.event("secrets", registry=setup.registry)(nothing)
+
+    @on.validate("secrets", registry=setup.registry)
+    def validate(memo: Any, **_: Any) -> None: ...
+
+    assert not any(target.is_divisible for target in setup.select().by_key.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from trioperator._http.transport import BodyTooLargeError
-from trioperator._kube.api_client import ApiClient
+from trioperator._kube.api_client import ApiClient, Params
 from trioperator._kube.objects import Page
 from trioperator.settings import OperatorSettings
 
@@ -30,15 +30,18 @@ class Pager:
         self._settings = settings
         self._limit: int | None = None  # None: what the settings say
 
-    async def get(self, token: str) -> Page:
-        """Return the page that *token* stands for, ``""`` for the first one. Raises as the client does."""
+    async def get(self, token: str, params: Params | None = None) -> Page:
+        """Return the page that *token* stands for, ``""`` for the first one, of what *params* select.
+
+        Raises as the client does.
+        """
         while True:
             page_size = self._settings.watching.page_size
             limit = page_size if self._limit is None else min(self._limit, page_size)
             max_size = min(MAX_PAGE, self._settings.networking.response_limit) if limit > 1 else None
             try:
                 page = await self._client.list_page(
-                    self._path, limit=limit, continue_=token, backoffs=(), max_size=max_size
+                    self._path, params=params, limit=limit, continue_=token, backoffs=(), max_size=max_size
                 )
             except BodyTooLargeError:
                 if limit == 1:
@@ -48,9 +51,9 @@ class Pager:
             self._adjust(page, limit)
             return page
 
-    async def get_whole(self) -> Page:
+    async def get_whole(self, params: Params | None = None) -> Page:
         """Return the whole list. Raises as the client does."""
-        return await self._client.list_page(self._path, backoffs=())
+        return await self._client.list_page(self._path, params=params, backoffs=())
 
     def _adjust(self, page: Page, limit: int) -> None:
         """Choose the number of objects in the next page, by the size of those in this one."""

@@ -53,6 +53,10 @@ class Position:
         """Go on from the version of a watch event."""
         self.version = self.newest = version
 
+    def resume(self, version: str | None) -> None:
+        """Go on from a version that was left for a while."""
+        self.version = version
+
     def lose(self) -> None:
         """Go on with a list."""
         self.version = None

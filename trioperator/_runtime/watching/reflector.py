@@ -8,6 +8,7 @@ lists again, and passes on what was listed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Collection
@@ -19,9 +20,10 @@ from trioperator._concurrency.core_tasks import keep
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.error_response import is_version_too_large
 from trioperator._kube.objects import BrokenObject, Page, RawObject
-from trioperator._kube.watch import RawWatchEvent, ends_initial_events, longest_watch, open_watch
+from trioperator._kube.watch import RawWatchEvent, Watch, ends_initial_events, longest_watch, open_watch
 from trioperator._logs import get_logger
 from trioperator._model.shard_ranges import ShardRanges
+from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.failures import BrokenObjects, Failures, WatchStatus
 from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.position import Position
@@ -77,9 +79,11 @@ class Reflector:
         consequence: str = "",
         can_do_without: bool = False,
         callbacks: Callbacks = Callbacks(),  # noqa: B008 -- it is immutable
+        division: Division | None = None,
     ) -> None:
         self.path = path
         self.status = WatchStatus()
+        self._division = division
         self._observer = observer
         self._callbacks = callbacks
         self._use(client)
@@ -89,6 +93,7 @@ class Reflector:
         self._opened_at = math.inf
         self._can_stream = client.settings.watching.initial_streaming
         self._attempt = trio.CancelScope()
+        self._stream = trio.CancelScope()
 
     def _use(self, client: ApiClient) -> None:
         self._client = client
@@ -105,7 +110,8 @@ class Reflector:
     @property
     def selector(self) -> str:
         """The selectors of its requests; empty if it receives all objects."""
-        return ", ".join(map(str, self._client.selection.values()))
+        texts = (*map(str, self._client.selection.values()), str(self._division or ""))
+        return ", ".join(filter(None, texts))
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """List and watch until cancelled. It has started when the first list is complete or has failed."""
@@ -119,6 +125,17 @@ class Reflector:
         """List again at once, by another *client* perhaps: there are observers that have not seen a list."""
         self._use(client)
         self._attempt.cancel(reason="everything is listed again")
+
+    def select(self, ranges: ShardRanges) -> None:
+        """Watch other ranges of objects, from where the watch is, if the server divides them."""
+        if self._division is not None and self._division.select(ranges):
+            self._stream.cancel(reason="other shards are watched")
+
+    def give_up_division(self) -> None:
+        """Receive all objects from now on."""
+        if self._division is not None and not self._division.is_given_up:
+            self._division.give_up()
+            self._attempt.cancel(reason="all objects are received")
 
     def distrust(self) -> None:
         """List again at once, and take that list as it is: another one has shown that etcd was restored."""
@@ -137,11 +154,11 @@ class Reflector:
         try:
             if self._position.version is not None and self._position.doubted_at is not None:
                 await self._check_version(self._position.doubted_at)
-            if self._position.version is None and not (self._can_stream and self._position.is_new):
-                await self._list()
-            await self._watch()
-            self.status.count_restart("ended")
-            await trio.sleep(self._client.settings.watching.reconnect_backoff)
+            await self._catch_up()
+            with trio.CancelScope() as self._stream:
+                await self._watch()
+                self.status.count_restart("ended")
+                await trio.sleep(self._client.settings.watching.reconnect_backoff)
         except TrioperatorError as error:
             self.status.count_restart(f"http_{error.status}" if isinstance(error, ApiError) else "connection")
             was_good = trio.current_time() - self._opened_at >= _LONG_ENOUGH
@@ -172,9 +189,61 @@ class Reflector:
         if self._position.is_restored(page.resource_version):
             self._position.lose()
 
+    async def _catch_up(self) -> None:
+        """List what is not known well enough for a watch."""
+        if self._division is None:
+            if self._position.version is None and not (self._can_stream and self._position.is_new):
+                await self._list()
+            return
+        while self._position.version is None or not self._division.is_complete:
+            if self._position.version is None:
+                await self._list()
+            else:
+                await self._list_missing(self._division)
+
+    async def _list_missing(self, division: Division) -> None:
+        """List the objects of shards that have been acquired, before the watch goes on with them from where it is."""
+        version = self._position.version
+        self._position.lose()  # after an error, all is listed
+        params, token = division.begin_list(whole=False), ""
+        while True:
+            page = await self._pager.get(token, params)
+            self._take(page, set())
+            if division.is_given_up or self._position.is_restored(page.resource_version):
+                return
+            token = page.next
+            if not token:
+                break
+        if page.resource_version.isdecimal():
+            division.end_list(page.resource_version, whole=False)
+            self._position.resume(version)
+
     async def _list(self) -> None:
-        listed: set[str] = set()
-        page = await self._pager.get("")
+        listed, division = set[str](), self._division
+        params = None if division is None else division.begin_list(whole=True)
+        page = await self._pager.get("", params)
+        self._check_list(page)
+        while True:
+            self._take(page, listed)
+            if params and division is not None and division.is_given_up:
+                return  # it was not asked for all objects
+            if not page.next:
+                break
+            try:
+                page = await self._pager.get(page.next, params)
+            except ExpiredError:
+                # The pages take longer than the server keeps its history, so they would expire again and again.
+                _logger.info("The list of %s expired between two pages, and is requested as a whole.", self.path)
+                page = await self._pager.get_whole(params)
+                listed.clear()
+        self._observer.replace(listed)
+        if division is not None:
+            division.end_list(page.resource_version, whole=True)
+        self._position.begin(page.resource_version, trio.current_time())
+        self.status.tried.set()
+
+    def _check_list(self, page: Page) -> None:
+        """Prepare for a list that is older than what was seen, if it is."""
         if self._position.is_restored(page.resource_version):
             text = (
                 "%s has gone back from version %s to %s, as if etcd was restored. All objects are taken as at a start."
@@ -184,19 +253,6 @@ class Reflector:
             self._callbacks.restored()
         if self._position.take_distrust():
             self._callbacks.rewind()
-        self._take(page, listed)
-        while page.next:
-            try:
-                page = await self._pager.get(page.next)
-            except ExpiredError:
-                # The pages take longer than the server keeps its history, so they would expire again and again.
-                _logger.info("The list of %s expired between two pages, and is requested as a whole.", self.path)
-                page = await self._pager.get_whole()
-                listed.clear()
-            self._take(page, listed)
-        self._observer.replace(listed)
-        self._position.begin(page.resource_version, trio.current_time())
-        self.status.tried.set()
 
     def _take(self, page: Page, listed: set[str]) -> None:
         """Pass on the objects of a page, and add their keys to *listed*.
@@ -217,16 +273,28 @@ class Reflector:
             listed.add(broken.identity.key)
 
     def _selects(self, obj: RawObject) -> bool:
-        """Check whether an object is in the shards that were asked for. Servers may send all of them."""
+        """Check whether an object is in the shards that were asked for. Servers may send all of them.
+
+        Where replicas divide the objects, that is known from then on, and all objects are listed.
+        """
+        if self._division is not None and not self._division.is_expected(obj):
+            self._division.give_up()
+            self._position.lose()
+            return False
         return self._shards is None or self._shards.selects(uid=obj.key, namespace=obj.namespace)
+
+    def _open_watch(self, listed: set[str]) -> contextlib.AbstractAsyncContextManager[Watch]:
+        report = functools.partial(self._report, listed=listed)
+        params = None if self._division is None else self._division.begin_watch()
+        version = self._position.version
+        return open_watch(self._client, self.path, resource_version=version, params=params, report=report)
 
     async def _watch(self) -> None:
         """Watch until the stream ends. Without a version to start from, all objects come first."""
         quiet, listed = True, set[str]()
-        version, report = self._position.version, functools.partial(self._report, listed=listed)
-        async with open_watch(self._client, self.path, resource_version=version, report=report) as stream:
+        async with self._open_watch(listed) as stream:
             self._opened_at = self.status.progressed()
-            if version is not None:
+            if self._position.version is not None:
                 self._synced()
             async for line in stream:
                 if self._position.version is None:
@@ -236,8 +304,10 @@ class Reflector:
                 is_older = self._position.is_restored(version)
                 if line.type != "BOOKMARK":
                     self.status.count_event()
-                    if self._selects(line.object):
+                    if self._selects(line.object) and not self._is_old(line.object):
                         self._observer.observe(line.type, line.object)
+                    if self._position.version is None:
+                        return
                 elif is_older:
                     self._position.lose()
                     return
@@ -249,6 +319,9 @@ class Reflector:
                     quiet = False
                     self._failures.clear()
         self._end_watch(is_quiet=quiet)
+
+    def _is_old(self, obj: RawObject) -> bool:
+        return self._division is not None and self._division.is_old(obj)
 
     def _end_watch(self, *, is_quiet: bool) -> None:
         """Record that a stream has ended in order. Raises ConnectionLostError if it has been of no use."""

@@ -70,13 +70,15 @@ class Target(msgspec.Struct, Generic[R], frozen=True, eq=False):
     """For whom something is watched: the kind with its handlers, if it has any, and what it is to those of others.
 
     The server selects the objects by the settings and the labels of its key (``configured``) and, of these, by what
-    all of them require (``inferred``).
+    all of them require (``inferred``). Where replicas divide the objects, a target that ``is_divisible`` need not be
+    received as a whole by each of them.
     """
 
     kind: Kind | None = None
     related: tuple[R, ...] = ()
     configured: ObjectSelector = ObjectSelector()
     inferred: ObjectSelector = ObjectSelector()
+    is_divisible: bool = False
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -155,7 +157,8 @@ def select_targets(
         for labels, shared in _share(kind, found):
             inferred = ObjectSelector() if kind is None else _infer(requirements, kind, by_resource[resource], shared)
             wanted = ObjectSelector(tuple(f"{name}={value}" for name, value in labels))
-            target = Target(kind, shared, wanted.join(configured[resource]), inferred)
+            divisible = kind is not None and _is_divisible(requirements, kind, shared)
+            target = Target(kind, shared, wanted.join(configured[resource]), inferred, divisible)
             targets |= {Key(resource, place, labels, kind is not None): target for place in places(resource)}
     return Targets(targets, problems)
 
@@ -178,6 +181,16 @@ def _infer(
             *(require_labels(reader.labels) for reader in readers),
             *(require(handler, fields) for handler in requirements.webhooks if _shares_memo(handler, kind.resource)),
         )
+    )
+
+
+def _is_divisible(requirements: Requirements, kind: Kind, readers: Collection[Read]) -> bool:
+    """Check whether all who read a kind read only the objects that they handle: no indices, no others."""
+    return (
+        requirements.settings.leadership.shards > 1
+        and not kind.handlers.indices
+        and not readers
+        and not any(_shares_memo(handler, kind.resource) for handler in requirements.webhooks)
     )
 
 

@@ -18,10 +18,12 @@ from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
+from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.kind import Kind, Memory
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.watching.deletion_checker import METADATA, DeletionChecker
+from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.index_gate import IndexGate
 from trioperator._runtime.watching.reflector import Callbacks, Observer, Reflector
 from trioperator._runtime.watching.targets import Key, Target, name_of
@@ -41,6 +43,17 @@ class StopsDaemons(Protocol):
     """The daemon manager, as the watch set uses it."""
 
     def stop(self, state: ObjectState, reason: DaemonStoppingReason) -> None: ...
+
+
+class Shards(Protocol):
+    """The shards of objects that are handled here. ``active`` is set when that begins."""
+
+    active: trio.Event
+
+    @property
+    def daemons(self) -> StopsDaemons: ...
+    @property
+    def ranges(self) -> ShardRanges: ...
 
 
 class _Watch:
@@ -73,15 +86,13 @@ class WatchSet:
         stage: Stage,
         *,
         make_cache: Callable[[Kind], ObjectCache],
-        daemons: StopsDaemons,
-        active: trio.Event,
+        shards: Shards,
         announce: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._stage = stage
         self._make_cache = make_cache
-        self._daemons = daemons
-        self._active = active
+        self._shards = shards
         self._announce = announce
         self.gate = IndexGate()
         self._watches: dict[Key, _Watch] = {}
@@ -196,6 +207,12 @@ class WatchSet:
         for watch in started:
             intake.start_soon(self._serve_watch, watch, name=f"watch {watch.reflector.path}")
 
+    def select_shards(self) -> None:
+        """Receive the objects of the shards that are handled now, where the API server divides them."""
+        ranges = self._shards.ranges
+        for watch in self._watches.values():
+            watch.reflector.select(ranges)
+
     def _stop(self, key: Key, *, gone: bool) -> None:
         _logger.debug("Watching %s ends.", key)
         watch = self._watches.pop(key)
@@ -208,6 +225,8 @@ class WatchSet:
         """Let a watch be for what a target says now: a CRD that has changed may have other subresources."""
         if watch.view.cache is not None and target.kind is not None:
             watch.view.cache.update_kind(target.kind)
+        if not target.is_divisible:
+            watch.reflector.give_up_division()
         parameters = target.configured.parameters if watch.checker is None else target.parameters
         if watch.view.adjust(target.related) or parameters != watch.parameters:
             watch.parameters = parameters
@@ -228,7 +247,7 @@ class WatchSet:
         else:  # they may be there still, in another version perhaps, and are not ours any more
             cache.retire()
             for state in cache:
-                self._daemons.stop(state, DaemonStoppingReason.FILTERS_MISMATCH)
+                self._shards.daemons.stop(state, DaemonStoppingReason.FILTERS_MISMATCH)
         cache.listed.set()  # nobody need wait for it any more
 
     def _distrust(self, path: str) -> None:
@@ -247,13 +266,20 @@ class WatchSet:
         view.adjust(target.related)
         checker = None
         if target.inferred:
-            checker = DeletionChecker(self._client, key.resource, view, target.configured, active=self._active)
+            checker = DeletionChecker(self._client, key.resource, view, target.configured, active=self._shards.active)
         path = key.resource.get_path(namespace=key.namespace)
         callbacks = Callbacks(view.rewind, functools.partial(self._distrust, path), self._announce)
         client = self._select_client(target, target.parameters)
         if checker is not None:
             client = client.noting_headers(checker.note_headers)
-        reflector = Reflector(client, path, checker or view, consequence=key.consequence, callbacks=callbacks)
+        reflector = Reflector(
+            client,
+            path,
+            checker or view,
+            consequence=key.consequence,
+            callbacks=callbacks,
+            division=self._make_division(target, cache),
+        )
         return _Watch(view, reflector, target, checker)
 
     def _select_client(self, target: Target[RelatedKind], parameters: Mapping[str, str]) -> ApiClient:
@@ -261,6 +287,12 @@ class WatchSet:
         if target.needs_bodies and not parameters:
             return self._client
         return self._client.selecting(parameters, forms=(None, None) if target.needs_bodies else METADATA)
+
+    def _make_division(self, target: Target[RelatedKind], cache: ObjectCache | None) -> Division | None:
+        if cache is None or not target.is_divisible:
+            return None
+        cache.be_partial()
+        return Division(self._shards.ranges, cache.be_whole)
 
     def _make_object_cache(self, key: Key, kind: Kind, served: Collection[Resource]) -> ObjectCache:
         cache = self._make_cache(kind)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from trioperator._model.shard_ranges import ShardRanges
 from trioperator.errors import ApiError
 
 from ..model.errors import StalePageError, bad_request, expired, invalid
@@ -90,18 +91,21 @@ class Page:
 
 
 class Reader:
-    """The reads of one cluster."""
+    """The reads of one cluster. It ignores shard selectors unless it *knows_shards*."""
 
     def __init__(self, state: State, converter: Converter) -> None:
+        self.knows_shards = True
         self._state = state
         self._converter = converter
 
     def select(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Selection:
-        """Parse the label and field selectors of the query."""
+        """Parse the selectors of the query."""
+        shards = query.get("shardSelector", "") if self.knows_shards else ""
         return Selection(
             prefix=f"{namespace}/" if namespace else "",
             labels=parse_labels(query.get("labelSelector", "")),
             fields=_parse_fields(kind, query.get("fieldSelector", "")),
+            shards=_parse_shards(shards) if shards else None,
         )
 
     async def list(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Page:
@@ -133,6 +137,8 @@ class Reader:
             meta["continue"] = _encode_token(revision, remaining[examined - 1])
             if selection.matches_everything:
                 meta["remainingItemCount"] = len(remaining) - examined
+        if selection.shards is not None:
+            meta["shardInfo"] = {"selector": query["shardSelector"].strip()}
         return Page(items=items, meta=meta)
 
     async def _convert(self, kind: Kind, found: Sequence[Stored]) -> Sequence[Stored]:
@@ -211,6 +217,13 @@ def _parse_fields(kind: Kind, text: str) -> FieldSelector:
         place = tuple(aliases.get(".".join(path), ".".join(path)).split("."))
         terms.append((_STORED_PATHS.get(place, place), value, equal))
     return FieldSelector(tuple(terms), _DEFAULTS)
+
+
+def _parse_shards(text: str) -> ShardRanges:
+    try:
+        return ShardRanges.parse(text)
+    except ValueError as error:
+        raise ApiError.of(f"invalid shard selector: {error}", status=500) from None
 
 
 def _select_page(found: Sequence[Stored], selection: Selection, limit: int) -> tuple[Sequence[Stored], int]:

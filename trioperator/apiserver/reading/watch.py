@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from trioperator._model.shard_ranges import ShardRanges
 from trioperator.errors import ApiError
 
 from ..model.errors import expired, render_status, version_too_large
@@ -39,19 +40,26 @@ class Selection:
     prefix: str = ""  # of keys: "namespace/", or empty
     labels: LabelSelector = _ALL_LABELS
     fields: FieldSelector = _ALL_FIELDS
+    shards: ShardRanges | None = None
 
     @property
     def matches_everything(self) -> bool:
         """Return whether there are no selectors."""
-        return not self.labels and not self.fields
+        return not self.labels and not self.fields and self.shards is None
 
     def matches(self, stored: Stored | None) -> bool:
         """Return whether the selectors match the object, if there is one; the prefix is not checked."""
         return (
             stored is not None
+            and (self.shards is None or _is_in(self.shards, stored))
             and (not self.labels or self.labels.matches(stored.obj))
             and (not self.fields or self.fields.matches(stored.obj))
         )
+
+
+def _is_in(shards: ShardRanges, stored: Stored) -> bool:
+    meta = stored.obj["metadata"]
+    return shards.selects(uid=meta["uid"], namespace=meta.get("namespace", ""))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
