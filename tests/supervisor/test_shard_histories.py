@@ -82,9 +82,11 @@ class Replica:
 
     def register(self, registry: trioperator.OperatorRegistry) -> None:
         world, on = self.world, trioperator.on
+        gold: dict[str, Any] = {"labels": {"tier": "gold"}, "registry": registry}
 
-        @on.create("widgets", registry=registry)
-        @on.update("widgets", registry=registry)
+        @on.resume("widgets", **gold)
+        @on.create("widgets", **gold)
+        @on.update("widgets", **gold)
         async def handle(uid: str, spec: Any, **_: Any) -> None:
             world.begin(world.handling, uid, self)
             try:
@@ -93,7 +95,7 @@ class Replica:
             finally:
                 world.end(world.handling, uid, self)
 
-        @on.delete("widgets", registry=registry)
+        @on.delete("widgets", **gold)
         async def delete(uid: str, **_: Any) -> None:
             world.begin(world.handling, uid, self)
             try:
@@ -102,12 +104,12 @@ class Replica:
             finally:
                 world.end(world.handling, uid, self)
 
-        @on.event("widgets", registry=registry)
+        @on.event("widgets", **gold)
         async def event(uid: str, spec: Any, type: Any, **_: Any) -> None:
             if type != "DELETED":
                 world.seen[uid] = spec["size"]
 
-        @trioperator.daemon("widgets", registry=registry, cancellation_timeout=1)
+        @trioperator.daemon("widgets", cancellation_timeout=1, **gold)
         async def watch(uid: str, stopped: Any, **_: Any) -> None:
             world.begin(world.watching, uid, self)
             try:
@@ -134,6 +136,7 @@ class History:
         self.replicas: list[Replica] = []
         self.count = 0
         self.gone: set[str] = set()
+        self.gone_gold: set[str] = set()
 
     async def live(self) -> None:
         await self.world.cluster.apply(CRD)
@@ -143,7 +146,7 @@ class History:
             await self.join(nursery)
             for _ in range(self.rng.randint(10, 30)):
                 await self.rng.choice(
-                    [self.create, self.change, self.change, self.change, self.delete, self.disturb, self.disturb]
+                    [self.create, self.change, self.change, self.relabel, self.delete, self.disturb, self.disturb]
                 )()
                 if self.rng.random() < 0.3:
                     await self.move(nursery)
@@ -158,7 +161,9 @@ class History:
     # What happens to objects.
 
     async def create(self) -> None:
-        await self.world.cluster.create(widget(f"w{self.count}"))
+        made = widget(f"w{self.count}")
+        made["metadata"]["labels"] = {"tier": "silver" if self.rng.random() < 0.2 else "gold"}
+        await self.world.cluster.create(made)
         self.count += 1
 
     async def change(self) -> None:
@@ -166,9 +171,17 @@ class History:
             size = self.rng.randint(2, 10**9)
             await self.world.cluster.patch("widgets", name, {"spec": {"size": size}})
 
+    async def relabel(self) -> None:
+        if name := await self.choose():
+            patch = {"metadata": {"labels": {"tier": self.rng.choice(["gold", "gold", "silver"])}}}
+            await self.world.cluster.patch("widgets", name, patch)
+
     async def delete(self) -> None:
         if name := await self.choose():
-            self.gone.add((await self.world.cluster.get("widgets", name))["metadata"]["uid"])
+            meta = (await self.world.cluster.get("widgets", name))["metadata"]
+            self.gone.add(meta["uid"])
+            if meta["labels"]["tier"] == "gold":
+                self.gone_gold.add(meta["uid"])
             await self.world.cluster.delete("widgets", name)
 
     async def choose(self) -> str | None:
@@ -213,14 +226,18 @@ class History:
 
     async def verify(self) -> None:
         world = self.world
-        objects = {obj["metadata"]["uid"]: obj["spec"]["size"] for obj in await world.cluster.list("widgets")}
-        assert not self.gone & objects.keys(), "what was deleted is gone, as its finalizer is removed"
+        found = await world.cluster.list("widgets")
+        assert not self.gone & {obj["metadata"]["uid"] for obj in found}, "its finalizer is removed"
+        gold = [obj for obj in found if obj["metadata"]["labels"]["tier"] == "gold"]
+        assert all(obj["metadata"].get("finalizers") for obj in gold)
+        assert not [obj for obj in found if obj not in gold and obj["metadata"].get("finalizers")], "they have left"
+        objects = {obj["metadata"]["uid"]: obj["spec"]["size"] for obj in gold}
         assert {uid: world.handled.get(uid) for uid in objects} == objects
         assert {uid: world.seen.get(uid) for uid in objects} == objects
         running = {uid for uid, replica in world.watching.items() if not replica.is_dead}
         assert running == objects.keys()
         assert {world.watching[uid] for uid in objects} <= set(self.replicas)
-        assert self.gone & world.handled.keys() <= world.deleted
+        assert self.gone_gold & world.handled.keys() <= world.deleted
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

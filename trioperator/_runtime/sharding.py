@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
-import trio
 
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.handlers.handler import SpawningHandler
@@ -34,13 +33,9 @@ class Shard(msgspec.Struct, frozen=True, eq=False):
 
 
 class ShardRouter:
-    """Takes objects to the queues of their shards: those that are owned; the others are only followed.
-
-    ``active`` is set when objects begin to be handled.
-    """
+    """Takes objects to the queues of their shards: those that are owned; the others are only followed."""
 
     def __init__(self, shards: int) -> None:
-        self.active = trio.Event()
         self._count = shards
         self._open: dict[int, Shard] = {}
         self._owned: set[int] = set()
@@ -50,7 +45,6 @@ class ShardRouter:
         """Begin to handle the objects of a shard: those that are in the caches, and all that come."""
         self._open[number] = shard
         self._owned.add(number)
-        self.active.set()
         for cache in caches:
             for state in [state for state in cache if state.shard == number]:
                 cache.take_over(state)

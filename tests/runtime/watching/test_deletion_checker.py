@@ -13,8 +13,10 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.conftest import Bench, settle
 from tests.runtime.watching.conftest import crd, labelled, thing
+from trioperator._model.resource import Resource
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.watching.deletion_checker import METADATA
+from trioperator._runtime.watching.targets import Requirements, Targets, select_targets
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
@@ -421,9 +423,9 @@ async def test_objects_are_selected_by_fields_that_their_definition_names(
     assert seen == ["a None", "b ADDED"]
 
 
-@pytest.mark.parametrize(("finalizer", "selected"), [(False, True), (True, False)])
-async def test_with_shards_kinds_are_selected_whose_objects_need_no_finalizer(
-    bench: Bench, autojump_clock: MockClock, finalizer: bool, selected: bool
+@pytest.mark.parametrize("finalizer", [False, True])
+async def test_replicas_that_divide_the_objects_select_them_too(
+    bench: Bench, autojump_clock: MockClock, finalizer: bool
 ) -> None:
     bench.settings.leadership.shards = 2
     bench.settings.peering.standalone = True
@@ -440,10 +442,49 @@ async def test_with_shards_kinds_are_selected_whose_objects_need_no_finalizer(
     async with bench.running():
         await settle(60)
         assert sorted(called) == list("abcd")
-        assert all(("labelSelector" in query) == selected for query in queries(bench, watch=True))
+        assert all("labelSelector" in query for query in queries(bench, watch=True))
         await relabel(bench, "silver", "a")
         await settle(5)
         assert called[4:] == ["a stopped"]
+        assert not await finalizers(bench, "a")
+
+
+@pytest.mark.parametrize("divides", [True, False], ids=["divided", "whole"])
+async def test_the_finalizer_is_removed_from_an_object_that_has_left_before_its_shard_was_acquired(
+    bench: Bench, autojump_clock: MockClock, divides: bool
+) -> None:
+    bench.cluster.api.reader.knows_shards = divides
+    bench.settings.leadership.shards = 4
+    bench.settings.peering.standalone = True
+    on.delete("widgets", labels=GOLD, registry=bench.registry)(lambda **_: None)
+    names = [f"w{number}" for number in range(12)]
+    for name in names:
+        made = labelled(name, tier="silver")
+        made["metadata"]["finalizers"] = [bench.settings.persistence.finalizer]
+        await bench.cluster.create(made)
+    async with bench.running():
+        await settle(60)
+        assert not any([await finalizers(bench, name) for name in names])
+        searches = [query for query in queries(bench) if "labelSelector" not in query and "fieldSelector" not in query]
+        assert len(searches) <= 8, "one for each shard, and a first one that failed, at most"
+
+
+@pytest.mark.parametrize(("uses", "selector"), [(False, {"tier=gold"}), (True, set[str]())])
+async def test_a_webhook_that_takes_all_arguments_matters_only_if_it_looks_at_them(
+    bench: Bench, autojump_clock: MockClock, uses: bool, selector: set[str]
+) -> None:
+    def validate(**kwargs: Any) -> None:
+        str(kwargs["memo"])
+
+    on.validate("widgets", registry=bench.registry)(validate if uses else lambda **_: None)
+    on.event("widgets", labels=GOLD, registry=bench.registry)(lambda **_: None)
+    targets: Targets[Any] = select_targets(
+        Requirements.of(bench.registry, bench.settings),
+        [Resource("example.com", "v1", "widgets", kind="Widget", verbs=frozenset({"list", "watch", "patch"}))],
+        [],
+        lambda _: [None],
+    )
+    assert {text for target in targets.by_key.values() for text in target.inferred.labels} == selector
 
 
 async def test_a_server_that_does_not_select_by_names_is_believed(bench: Bench, autojump_clock: MockClock) -> None:

@@ -6,7 +6,8 @@ passed on in the state that it is in. To all who read the watch, that is a chang
 stops to match their filters. Only what is gone is passed on as deleted.
 
 Objects may also leave while nobody watches, and keep the finalizer, which nobody else would remove. They are looked for
-once when objects begin to be handled, by a list of the metadata of all.
+when objects begin to be handled, by a list of the metadata of all; where replicas divide the objects, of those in each
+shard that is acquired, as an object may leave while its shard moves.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ import msgspec
 import trio
 
 from trioperator._concurrency.backoff import Backoff
+from trioperator._concurrency.pulse import Pulse
 from trioperator._http.transport import Headers, find_header
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import RawObject
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
+from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.leaving import ENTERED, LEFT
+from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.object_selector import ObjectSelector
 from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.view import View
@@ -78,12 +82,19 @@ class _Suspect(NamedTuple):
 class DeletionChecker:
     """An observer between the reflector of a watch of *resource* with an inferred selector, and its *view*.
 
-    Requests are made with the *configured* selector only. ``active`` is set when objects begin to be handled: what has
-    left before that was left to others.
+    Requests are made with the *configured* selector only. *ranges* are those of the shards that are handled: what has
+    left before that was left to others. *division* is that of the watch, if there is one.
     """
 
     def __init__(
-        self, client: ApiClient, resource: Resource, view: View, configured: ObjectSelector, *, active: trio.Event
+        self,
+        client: ApiClient,
+        resource: Resource,
+        view: View,
+        configured: ObjectSelector,
+        *,
+        ranges: ShardRanges,
+        division: Division | None = None,
     ) -> None:
         assert view.cache is not None
         self._client = client
@@ -91,7 +102,10 @@ class DeletionChecker:
         self._view = view
         self._cache: ObjectCache = view.cache
         self._configured = configured
-        self._active = active
+        self._division = division
+        self._handled = ranges
+        self._searched = ShardRanges()  # for finalizers
+        self._changed = Pulse()
         self._listed_at: datetime.datetime | None = None  # by the server's clock
         self._suspects: dict[str, _Suspect] = {}
         self._unasked: set[str] = set()  # of these, the ones that are missing in a list, and were not asked for yet
@@ -126,15 +140,26 @@ class DeletionChecker:
             with contextlib.suppress(ValueError):
                 self._listed_at = email.utils.parsedate_to_datetime(date)
 
+    def select(self, ranges: ShardRanges) -> None:
+        """Take the ranges of the shards that are handled from now on."""
+        self._handled = ranges
+        self._searched &= ranges
+        self._changed.set()
+
     async def serve(self, path: str) -> None:
-        """Ask for what was shown as deleted, until cancelled; once, look for finalizers of what left unseen."""
+        """Ask for what was shown as deleted, until cancelled, and look for finalizers of what has left unseen."""
         async with trio.open_nursery() as nursery:
             for number in range(_AT_ONCE):
                 nursery.start_soon(self._work, name=f"check deletions {number + 1}")
-            await self._active.wait()
             await self._cache.listed.wait()
-            if self._cache.kind.handlers.needs_state:
-                await self._find_finalized(path)
+            while True:
+                while missing := self._handled - self._searched:
+                    if self._division is not None:
+                        await self._division.wait_complete()
+                    if self._cache.kind.handlers.needs_state:
+                        await self._find_finalized(path, missing)
+                    self._searched |= missing & self._handled
+                await self._changed.wait()
 
     def _is_doubtful(self, key: str) -> bool:
         """Check whether it matters if an object is gone, or has left: not if it is only indexed or others handle it."""
@@ -142,6 +167,12 @@ class DeletionChecker:
         if handlers.is_index_only or not self._cache.handles(key):
             return False
         return bool(handlers.events) if state is None else not state.deletion_handled
+
+    def _is_own(self, obj: RawObject) -> bool:
+        """Check whether an object is handled here: servers may ignore in which shards it has to be."""
+        shards = self._configured.shards
+        is_configured = not shards or ShardRanges.parse(shards).selects(uid=obj.key, namespace=obj.namespace)
+        return is_configured and self._cache.handles(obj.key)
 
     def _is_old(self, obj: RawObject) -> bool:
         """Check whether an object that is new to the watch existed before it: then it has entered the selector."""
@@ -206,26 +237,29 @@ class DeletionChecker:
             gone, self._gone = self._gone, set()
             self._view.replace(self._view.list_keys() - gone)
 
-    async def _find_finalized(self, path: str) -> None:
-        """Look for objects that are not selected, and have the finalizer."""
+    async def _find_finalized(self, path: str, ranges: ShardRanges) -> None:
+        """Look for objects in some ranges that are not selected, and have the finalizer."""
         for attempt in itertools.count(1):
             try:
-                await self._list_finalized(path)
+                await self._list_finalized(path, ranges)
             except TrioperatorError as error:
                 _logger.debug("Finalizers of objects at %s will be looked for again: %s", path, error)
                 await trio.sleep(_BACKOFF.delay(attempt))
             else:
                 return
 
-    async def _list_finalized(self, path: str) -> None:
+    async def _list_finalized(self, path: str, ranges: ShardRanges) -> None:
         settings, token = self._client.settings, ""
-        client = self._client.selecting(self._configured.parameters, forms=METADATA).compressed()
+        is_divided = self._division is not None and not self._division.is_given_up
+        configured = self._configured.join(ObjectSelector(shards=str(ranges) if is_divided else ""))
+        client = self._client.selecting(configured.parameters, forms=METADATA).compressed()
         pager = Pager(client, path, settings=settings)
         while True:
             page = await pager.get(token)
             for obj in page.items:
                 finalizers = _read_metadata(obj).finalizers or ()
-                if settings.persistence.finalizer in finalizers and obj.key not in self._cache.objects:
+                is_left = settings.persistence.finalizer in finalizers and obj.key not in self._cache.objects
+                if is_left and self._is_own(obj):
                     self._suspect(_Suspect(obj.key, obj.namespace, obj.name))
             token = page.next
             if not token:

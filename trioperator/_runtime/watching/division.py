@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from trioperator._concurrency.pulse import Pulse
 from trioperator._kube.objects import RawObject
 from trioperator._model.shard_ranges import NOTHING, ShardRanges, hash_text
 
@@ -47,6 +48,8 @@ class Division:
         self._asked = ShardRanges()
         self._floor = ShardRanges()
         self._floor_version = 0
+        self._has_everything = False
+        self._completed = Pulse()
 
     def __str__(self) -> str:
         return "" if self.is_given_up else str(self._wanted or NOTHING)
@@ -54,7 +57,12 @@ class Division:
     @property
     def is_complete(self) -> bool:
         """Whether all objects that are wanted are covered."""
-        return self.is_given_up or not self._wanted - self._covered
+        return self._has_everything if self.is_given_up else not self._wanted - self._covered
+
+    async def wait_complete(self) -> None:
+        """Wait until all objects that are wanted are covered. For one task only."""
+        while not self.is_complete:
+            await self._completed.wait()
 
     def select(self, wanted: ShardRanges) -> bool:
         """Want other ranges from now on. Returns whether the watch has to be opened again."""
@@ -74,7 +82,7 @@ class Division:
     def begin_list(self, *, whole: bool) -> Mapping[str, str]:
         """Return the parameters of a list of what is wanted, or with *whole* False of what is missing."""
         if whole:
-            self._covered = ShardRanges()
+            self._covered, self._has_everything = ShardRanges(), False
         self._listing = self._wanted - self._covered
         return self._ask(self._listing)
 
@@ -85,6 +93,8 @@ class Division:
         else:
             self._floor = ShardRanges()
         self._covered |= self._listing
+        self._has_everything = self.is_given_up
+        self._completed.set()
 
     def begin_watch(self) -> Mapping[str, str]:
         """Return the parameters of a watch."""

@@ -16,7 +16,8 @@ import msgspec
 from trioperator._handling import guard
 from trioperator._handling.declaring.registry import KindHandlers, OperatorRegistry
 from trioperator._handling.handlers.filters import callbacks
-from trioperator._handling.handlers.handler import ChangeHandler, ResourceHandler, SpawningHandler, signature_of
+from trioperator._handling.handlers.handler import ChangeHandler, ResourceHandler, SpawningHandler
+from trioperator._handling.handlers.keywords import may_use
 from trioperator._model.fields import parse_field
 from trioperator._model.resource import Resource, Selection, Selector, select_resources
 from trioperator._runtime.kind import Kind
@@ -166,13 +167,8 @@ def select_targets(
 def _infer(
     requirements: Requirements, kind: Kind, handlers: Iterable[ResourceHandler], readers: Iterable[Read]
 ) -> ObjectSelector:
-    """Return which objects of a kind all who read it require: its handlers, those of others, and webhooks.
-
-    Where an object may have a finalizer, and has left the selection while its shard was moved, nobody would remove it.
-    """
-    settings = requirements.settings
-    is_divided = settings.leadership.shards > 1 and kind.handlers.needs_finalizer
-    if not settings.watching.infer_selectors or is_divided:
+    """Return which objects of a kind all who read it require: its handlers, those of others, and webhooks."""
+    if not requirements.settings.watching.infer_selectors:
         return ObjectSelector()
     fields = kind.resource.selectable_fields
     return infer_selector(
@@ -196,8 +192,7 @@ def _is_divisible(requirements: Requirements, kind: Kind, readers: Collection[Re
 
 def _shares_memo(webhook: ResourceHandler, resource: Resource) -> bool:
     """Check whether a webhook may look up the memo of objects of a kind, in whatever version it gets them."""
-    signatures = [webhook.signature, *(signature_of(fn) for _, fn in callbacks(webhook))]
-    if not any(signature.takes_all or "memo" in signature.names for signature in signatures):
+    if not any(may_use("memo", fn) for fn in (webhook.fn, *(fn for _, fn in callbacks(webhook)))):
         return False
     selector = msgspec.structs.replace(webhook.selector, version=None)
     return selector.test is not None or selector.matches(dataclasses.replace(resource, preferred=True))

@@ -46,9 +46,7 @@ class StopsDaemons(Protocol):
 
 
 class Shards(Protocol):
-    """The shards of objects that are handled here. ``active`` is set when that begins."""
-
-    active: trio.Event
+    """The shards of objects that are handled here."""
 
     @property
     def daemons(self) -> StopsDaemons: ...
@@ -212,6 +210,8 @@ class WatchSet:
         ranges = self._shards.ranges
         for watch in self._watches.values():
             watch.reflector.select(ranges)
+            if watch.checker is not None:
+                watch.checker.select(ranges)
 
     def _stop(self, key: Key, *, gone: bool) -> None:
         _logger.debug("Watching %s ends.", key)
@@ -264,9 +264,16 @@ class WatchSet:
         cache = None if target.kind is None else self._make_object_cache(key, target.kind, served)
         view = View(key.namespace, self._stage, cache=cache)
         view.adjust(target.related)
-        checker = None
+        checker, division = None, self._make_division(target, cache)
         if target.inferred:
-            checker = DeletionChecker(self._client, key.resource, view, target.configured, active=self._shards.active)
+            checker = DeletionChecker(
+                self._client,
+                key.resource,
+                view,
+                target.configured,
+                ranges=self._shards.ranges,
+                division=division,
+            )
         path = key.resource.get_path(namespace=key.namespace)
         callbacks = Callbacks(view.rewind, functools.partial(self._distrust, path), self._announce)
         client = self._select_client(target, target.parameters)
@@ -278,7 +285,7 @@ class WatchSet:
             checker or view,
             consequence=key.consequence,
             callbacks=callbacks,
-            division=self._make_division(target, cache),
+            division=division,
         )
         return _Watch(view, reflector, target, checker)
 
