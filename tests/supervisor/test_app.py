@@ -21,7 +21,8 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator._concurrency.clock import BootClock, make_clock
-from trioperator._supervisor.app import OperatorOptions, operator
+from trioperator._supervisor.app import operator
+from trioperator._supervisor.plan import OperatorOptions
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError
 
@@ -239,4 +240,4 @@ def test_an_unknown_option_is_an_error_for_type_checkers_and_when_called() -> No
 
 def test_the_options_of_run_are_those_of_operator() -> None:
     parameters = inspect.signature(operator).parameters
-    assert OperatorOptions.__annotations__.keys() == parameters.keys() - {"task_status"}
+    assert set(OperatorOptions.__struct_fields__) == parameters.keys() - {"task_status"}

@@ -25,6 +25,8 @@ from trioperator._logs import get_logger
 from trioperator.errors import ConflictError, PausedError, TrioperatorError
 from trioperator.settings import LeadershipSettings
 
+_logger = get_logger("trioperator.coordination")
+
 # A session is renewed after this fraction of the retry period, so that a renewal is seen within the period.
 _JITTER: Final = (0.8, 0.95)
 # Seconds that leaving may take when the operator stops.
@@ -72,8 +74,6 @@ class Shards:
         self._client = client
         self._settings = settings
         self._serve = serve
-        self._namespace = settings.namespace or client.default_namespace
-        self._logger = get_logger("trioperator.coordination")
         member = Member(
             identity=settings.identity or identity,
             shards=-settings.shards,  # of ranges of hashes
@@ -81,7 +81,7 @@ class Shards:
         )
         self._session = Session(
             client,
-            namespace=self._namespace,
+            namespace=settings.namespace or client.default_namespace,
             name=f"{settings.name}-members",
             member=member,
             deadline=settings.renew_deadline,
@@ -124,7 +124,7 @@ class Shards:
         self._leases = {
             shard: Lease(
                 self._client,
-                namespace=self._namespace,
+                namespace=self._session.namespace,
                 name=f"{self._settings.name}-{shard}",
                 identity=self._session.identity,
                 duration=self._settings.lease_duration,
@@ -148,7 +148,7 @@ class Shards:
         try:
             await self._session.renew(timeout=self._timeout)
         except (TrioperatorError, trio.TooSlowError) as error:
-            log = self._logger.debug if self._failed else self._logger.warning
+            log = _logger.debug if self._failed else _logger.warning
             log("The %s cannot be renewed: %s", self._session, str(error) or "no response in time")
             self._failed = True
             return
@@ -158,7 +158,7 @@ class Shards:
             self._reported = self._session.count
             text = "%d replicas share the %d shards. This one is %s, with a share of %d."
             name = self._session.identity
-            self._logger.info(text, self._reported, self._settings.shards, name, self._session.share.size)
+            _logger.info(text, self._reported, self._settings.shards, name, self._session.share.size)
 
     def _next_renewal(self) -> float:
         """Return when to renew the session: after a while, or when another one expires if that is sooner."""
@@ -170,7 +170,7 @@ class Shards:
 
     def _lose_all(self) -> None:
         if self._terms:
-            self._logger.warning("All shards are lost: the %s could not be renewed in time.", self._session)
+            _logger.warning("All shards are lost: the %s could not be renewed in time.", self._session)
         for term in self._terms.values():
             term.lose()
         self._join()
@@ -181,9 +181,9 @@ class Shards:
             try:
                 await self._session.leave()
             except TrioperatorError as error:
-                self._logger.warning("The replica's record stays in the %s until it ends: %s", self._session, error)
+                _logger.warning("The replica's record stays in the %s until it ends: %s", self._session, error)
         if scope.cancelled_caught:
-            self._logger.warning("The replica's record stays in the %s until it ends: no response.", self._session)
+            _logger.warning("The replica's record stays in the %s until it ends: no response.", self._session)
 
     # The shards.
 
@@ -192,7 +192,7 @@ class Shards:
         size = 0 if self._is_stopping else self._session.share.size
         owned = [shard for shard, term in self._terms.items() if not term.ending.is_set()]
         for shard in choose_surplus(owned, size):
-            self._logger.info("Releasing the shard %d.", shard)
+            _logger.info("Releasing the shard %d.", shard)
             self._terms[shard].end()
 
     async def _acquire(self, nursery: trio.Nursery) -> None:
@@ -217,7 +217,7 @@ class Shards:
             with trio.fail_after(self._timeout):
                 await lease.read()
         except (TrioperatorError, trio.TooSlowError) as error:
-            self._logger.debug("The %s cannot be read: %s", lease, str(error) or "no response in time")
+            _logger.debug("The %s cannot be read: %s", lease, str(error) or "no response in time")
         else:
             readable[shard] = lease.holder
 
@@ -230,7 +230,7 @@ class Shards:
             self._changed.set()  # another replica was faster: look for other shards at once
             return
         except (TrioperatorError, trio.TooSlowError) as error:
-            self._logger.warning("The %s cannot be acquired: %s", lease, str(error) or "no response in time")
+            _logger.warning("The %s cannot be acquired: %s", lease, str(error) or "no response in time")
             if self._session.identity == identity:
                 self._begin_to_give_back(lease, shard, nursery)
             return
@@ -252,7 +252,7 @@ class Shards:
 
     async def _own(self, term: ShardOwnership, lease: Lease) -> None:
         """Serve a shard until its term is over, and release it, unless it is lost."""
-        self._logger.info("This replica owns the shard %d of %d.", term.shard, self._settings.shards)
+        _logger.info("This replica owns the shard %d of %d.", term.shard, self._settings.shards)
         released = False
         try:
             await self._serve(term)
@@ -286,6 +286,6 @@ class Shards:
                 await lease.read()  # somebody may have changed a label
                 await lease.release()
         except (TrioperatorError, trio.TooSlowError) as error:
-            self._logger.debug("The %s cannot be released: %s", lease, str(error) or "no response in time")
+            _logger.debug("The %s cannot be released: %s", lease, str(error) or "no response in time")
             return False
         return True

@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any, ForwardRef, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, ForwardRef, ParamSpec, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def shows(options: type, **defaults: object) -> Callable[[F], F]:
-    """Show each key of a TypedDict in the signature of a function that takes it by ``**options``.
+def shows(options: type) -> Callable[[F], F]:
+    """Show each key of a TypedDict, with the default None, in the signature of a function that takes ``**options``.
 
-    Type checkers read ``Unpack``, but ``help()`` shows only ``**options``. Defaults are None where not given here.
+    Type checkers read ``Unpack``, but ``help()`` shows only ``**options``.
     """
 
     def decorate(fn: F) -> F:
-        signature = inspect.signature(fn)
-        *others, _ = signature.parameters.values()
-        keywords = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(name),
-                annotation=annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation,
-            )
-            for name, annotation in options.__annotations__.items()
-        ]
-        fn.__signature__ = signature.replace(parameters=[*others, *keywords])  # type: ignore[attr-defined]
+        _show(fn, options, {})
         return fn
 
     return decorate
+
+
+def takes(options: Callable[P, Any]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Show the fields of a Struct, all of which have defaults, in the signature of a function that takes ``**options``.
+
+    The function makes the Struct of them, which raises TypeError for unknown ones. Type checkers and editors see the
+    fields as keyword parameters, with their types and defaults: so the Struct is the only list of them.
+    """
+
+    def decorate(fn: Callable[..., T]) -> Callable[P, T]:
+        defaults = options()  # type: ignore[call-arg]  # a ParamSpec cannot say that nothing is required
+        _show(fn, type(defaults), {name: getattr(defaults, name) for name in defaults.__struct_fields__})
+        return fn
+
+    return decorate
+
+
+def _show(fn: Callable[..., Any], options: type, defaults: dict[str, Any]) -> None:
+    signature = inspect.signature(fn)
+    *others, _ = signature.parameters.values()
+    keywords = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=annotation)
+        for name, annotation in _annotations(options)
+    ]
+    fn.__signature__ = signature.replace(parameters=[*others, *keywords])  # type: ignore[attr-defined]
+
+
+def _annotations(options: type) -> Iterator[tuple[str, Any]]:
+    for cls in reversed(options.__mro__):
+        for name, annotation in inspect.get_annotations(cls).items():
+            yield name, annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import Any, Final
 
 import trio
 
 from trioperator._concurrency.clock import make_clock
 from trioperator._handling.arguments.context import loaded_source
 from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry
-from trioperator._handling.handlers.lifecycles import Lifecycle, check_lifecycle
+from trioperator._handling.handlers.lifecycles import check_lifecycle
 from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
 from trioperator._handling.storages.progress import SmartProgressStorage
 from trioperator._http.endpoint import parse_endpoint
@@ -21,62 +20,24 @@ from trioperator._http.listener import raise_file_limit
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._logs import bound_contextvars
 from trioperator._model.memo import Memo
-from trioperator._model.namespaces import NamespacePattern
-from trioperator._model.signatures import shows
+from trioperator._model.signatures import takes
 from trioperator._runtime.watching.scope import Scope
-from trioperator._supervisor.plan import Flag, Plan
+from trioperator._supervisor.plan import OperatorOptions, Plan
 from trioperator.errors import ConfigError
 from trioperator.settings import OperatorSettings
 
-if TYPE_CHECKING:
-    import httpx
-
-    from trioperator._endpoints.live_view.app import LiveViewApp
-
 _ENDPOINTS: Final = ("liveness_endpoint", "health_endpoint", "metrics_endpoint", "live_view_endpoint")
+_TYPES: Final = {"name": str, "registry": OperatorRegistry, "settings": OperatorSettings, "connection": ConnectionInfo}
 
 
-class OperatorOptions(TypedDict, total=False):
-    """Options of :func:`operator`, for functions that pass them on."""
-
-    name: str | None
-    registry: OperatorRegistry | None
-    settings: OperatorSettings | None
-    memo: Any
-    lifecycle: Lifecycle | None
-    clusterwide: bool
-    namespaces: Collection[NamespacePattern]
-    namespace: NamespacePattern | None
-    standalone: bool | None
-    priority: int | None
-    peering_name: str | None
-    shards: int | None
-    identity: str | None
-    liveness_endpoint: str | None
-    health_endpoint: str | None
-    metrics_endpoint: str | None
-    tracing: bool
-    live_view_endpoint: str | None
-    live_view_token: str | None
-    live_view_app: LiveViewApp | None
-    connection: ConnectionInfo | None
-    transport: httpx.AsyncBaseTransport | None
-    stop_flag: Flag | None
-    ready_flag: Flag | None
-    handle_signals: bool
-
-
-class _StartOptions(OperatorOptions, total=False):
+class _StartOptions(OperatorOptions, kw_only=True):
     """Options of :func:`operator` by ``nursery.start()``."""
 
-    task_status: trio.TaskStatus[None]
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 
 
-_DEFAULTS: Final = {"clusterwide": False, "namespaces": (), "tracing": False, "handle_signals": True}
-
-
-@shows(_StartOptions, task_status=trio.TASK_STATUS_IGNORED, **_DEFAULTS)
-async def operator(**options: Unpack[_StartOptions]) -> None:
+@takes(_StartOptions)
+async def operator(**options: Any) -> None:
     """Run an operator until it is stopped or cancelled.
 
     ::
@@ -129,16 +90,12 @@ async def operator(**options: Unpack[_StartOptions]) -> None:
     See docs/embedding.md.
     """
     _check_trio()
-    task_status = options.pop("task_status", trio.TASK_STATUS_IGNORED)
-    given: OperatorOptions = options
-    await _run_plan(make_plan(**given), options.get("name"), task_status)
-
-
-async def _run_plan(plan: Plan, name: str | None, task_status: trio.TaskStatus[None]) -> None:
+    given = _StartOptions(**options)
+    plan = make_plan(given)
     from trioperator._supervisor.tree import supervise  # loads all that runs operators, which few commands need
 
-    with contextlib.nullcontext() if name is None else bound_contextvars(operator=name):
-        await supervise(plan, task_status=task_status)
+    with contextlib.nullcontext() if plan.name is None else bound_contextvars(operator=plan.name):
+        await supervise(plan, task_status=given.task_status)
 
 
 def check_not_loading(function: str) -> None:
@@ -154,13 +111,6 @@ def check_not_loading(function: str) -> None:
         )
 
 
-def _check_endpoints(*endpoints: Any) -> None:
-    """Raise ConfigError for an invalid endpoint."""
-    for endpoint in endpoints:
-        if endpoint is not None:
-            parse_endpoint(endpoint)
-
-
 def _check_trio() -> None:
     """Raise RuntimeError if the current task is none of Trio's: AnyIO's default, too, is asyncio.
 
@@ -174,39 +124,30 @@ def _check_trio() -> None:
         )
 
 
-_TYPES: Final = {"name": str, "registry": OperatorRegistry, "settings": OperatorSettings, "connection": ConnectionInfo}
-
-
-def _check_types(**options: object) -> None:
+def _check_types(options: OperatorOptions) -> None:
     """Raise TypeError for an option of a wrong type."""
-    for name, value in options.items():
-        if value is not None and not isinstance(value, _TYPES[name]):
-            raise TypeError(f"{name}= takes an instance of {_TYPES[name].__name__}, not {value!r}.")
+    for name, expected in _TYPES.items():
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, expected):
+            raise TypeError(f"{name}= takes an instance of {expected.__name__}, not {value!r}.")
 
 
-def _set_coordination(
-    settings: OperatorSettings | None,
-    *,
-    standalone: bool | None,
-    priority: int | None,
-    peering_name: str | None,
-    shards: int | None,
-) -> OperatorSettings:
+def _set_coordination(options: OperatorOptions) -> OperatorSettings:
     """Return the settings with the options: as they are without any, as startup handlers may change them."""
-    settings = OperatorSettings() if settings is None else settings
-    if (standalone, priority, peering_name, shards) == (None, None, None, None):
+    settings = OperatorSettings() if options.settings is None else options.settings
+    if (options.standalone, options.priority, options.peering_name, options.shards) == (None, None, None, None):
         return settings
     settings = settings.copy()
     peering = settings.peering
-    if standalone is not None:
-        peering.standalone = standalone
-    if priority is not None:
-        peering.priority = priority
-    if peering_name is not None:
-        peering.name = peering_name
+    if options.standalone is not None:
+        peering.standalone = options.standalone
+    if options.priority is not None:
+        peering.priority = options.priority
+    if options.peering_name is not None:
+        peering.name = options.peering_name
         peering.mandatory = True
-    if shards is not None:
-        settings.leadership.shards = shards
+    if options.shards is not None:
+        settings.leadership.shards = options.shards
     return settings
 
 
@@ -220,16 +161,13 @@ def _set_storages(settings: OperatorSettings) -> OperatorSettings:
     return settings
 
 
-def _join(namespaces: Collection[NamespacePattern], namespace: NamespacePattern | None) -> Collection[NamespacePattern]:
-    if namespace is None:
-        return namespaces
-    if namespaces:
-        raise TypeError("Pass either namespace= or namespaces=, not both.")
-    return [namespace]
-
-
-def _make_scope(*, clusterwide: bool, namespaces: Collection[NamespacePattern]) -> Scope:
-    if clusterwide and namespaces:
+def _make_scope(options: OperatorOptions) -> Scope:
+    namespaces = options.namespaces
+    if options.namespace is not None:
+        if namespaces:
+            raise TypeError("Pass either namespace= or namespaces=, not both.")
+        namespaces = [options.namespace]
+    if options.clusterwide and namespaces:
         raise TypeError("An operator is either clusterwide or restricted to namespaces, not both.")
     if isinstance(namespaces, str | re.Pattern):  # otherwise each of its characters would be a pattern
         raise TypeError(f"Pass namespaces as a list, such as [{namespaces!r}].")
@@ -247,35 +185,33 @@ def _check_memo(memo: object) -> None:
         ) from error
 
 
-def make_plan(**options: Unpack[OperatorOptions]) -> Plan:
+def make_plan(options: OperatorOptions) -> Plan:
     """Return the plan of an operator with these options. Raises TypeError or ConfigError for wrong ones."""
     from trioperator._coordination.identity import make_identity
 
-    rest: dict[str, Any] = {**options}
-    name, registry, settings, memo = (rest.pop(key, None) for key in ("name", "registry", "settings", "memo"))
-    _check_types(name=name, registry=registry, settings=settings, connection=options.get("connection"))
-    lifecycle = options.get("lifecycle")
-    if lifecycle is not None:
-        check_lifecycle(lifecycle)
-    _check_endpoints(*(options.get(key) for key in _ENDPOINTS))
-    _check_memo(memo)
-    coordination = {key: rest.pop(key, None) for key in ("standalone", "priority", "peering_name", "shards")}
-    rest["live_view_token"] = rest.get("live_view_token") or None  # an empty one comes from an unset variable
-    if rest.get("live_view_app") is not None and (rest["live_view_token"] or rest.get("live_view_endpoint")):
+    _check_types(options)
+    if options.lifecycle is not None:
+        check_lifecycle(options.lifecycle)
+    for name in _ENDPOINTS:
+        if getattr(options, name) is not None:
+            parse_endpoint(getattr(options, name))
+    _check_memo(options.memo)
+    token = options.live_view_token or None  # an empty one comes from an unset variable
+    if options.live_view_app is not None and (token or options.live_view_endpoint):
         raise TypeError("Pass either live_view_app= or live_view_endpoint= and live_view_token=: the app has its own.")
-    namespaces = _join(rest.pop("namespaces", ()), rest.pop("namespace", None))
-    return Plan(
-        registry=get_default_registry() if registry is None else registry,
-        settings=_set_storages(_set_coordination(settings, **coordination)),
-        memo=Memo() if memo is None else memo,
-        scope=_make_scope(clusterwide=rest.pop("clusterwide", False), namespaces=namespaces),
-        identity=rest.pop("identity", None) or make_identity(),
-        **rest,
-    )
+    given = {name: getattr(options, name) for name in OperatorOptions.__struct_fields__}
+    made: dict[str, Any] = {
+        "registry": get_default_registry() if options.registry is None else options.registry,
+        "settings": _set_storages(_set_coordination(options)),
+        "memo": Memo() if options.memo is None else options.memo,
+        "identity": options.identity or make_identity(),
+        "live_view_token": token,
+    }
+    return Plan(**{**given, **made}, scope=_make_scope(options))
 
 
-@shows(OperatorOptions, **_DEFAULTS)
-def run(**options: Unpack[OperatorOptions]) -> None:
+@takes(OperatorOptions)
+def run(**options: Any) -> None:
     """Run an operator as a program, with ``trio.run()``.
 
     ::

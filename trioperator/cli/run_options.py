@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import enum
 import functools
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 
 from trioperator.cli.controls import CLIControls
 from trioperator.cli.options import declare_option
-
-if TYPE_CHECKING:
-    from trioperator._supervisor.app import OperatorOptions
 
 # Of --dev, as in Kopf.
 _DEV_PRIORITY: Final = 666
@@ -223,8 +220,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.leader_elect or self.shards > 1
 
 
-def make_operator_options(options: RunOptions, controls: CLIControls) -> OperatorOptions:
-    """Return the options of the operator: from the command line, and from the controls."""
+def make_operator_options(options: RunOptions, controls: CLIControls) -> dict[str, Any]:
+    """Return the options of :func:`trioperator.operator`: from the command line, and from the controls."""
     from trioperator.settings import OperatorSettings
 
     settings = controls.settings or OperatorSettings()

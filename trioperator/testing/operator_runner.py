@@ -15,8 +15,8 @@ from trioperator._kube.api_client import open_client
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.discovery import discover
 from trioperator._logs import bound_contextvars
-from trioperator._supervisor.app import OperatorOptions, make_plan
-from trioperator._supervisor.plan import Plan
+from trioperator._supervisor.app import make_plan
+from trioperator._supervisor.plan import OperatorOptions, Plan
 from trioperator._supervisor.shutdown import unwrap_group
 from trioperator._supervisor.tree import supervise
 from trioperator._telemetry.why import History, find_history
@@ -96,7 +96,7 @@ class OperatorRunner:
         self._journal = Journal()
         self._webhooks = MemoryWebhooks(cluster)
         self._expectations = Expectations()
-        self._start: tuple[tuple[Source, ...], OperatorOptions] = ((), {})
+        self._start: tuple[tuple[Source, ...], dict[str, Any]] = ((), {})
         self._run: _Run | None = None
         self._system_tasks = find_system_tasks()
         self._problems: list[str] = []
@@ -171,12 +171,12 @@ class OperatorRunner:
         if self.is_running:
             raise RuntimeError("The operator is running already. For several operators, use open_runner() for each.")
         if sources or options:
-            self._start = (sources, {**options})  # type: ignore[typeddict-item]  # checked by make_plan()
+            self._start = (sources, options)
         sources, given = self._start
         plan = self._make_plan(sources, given)
         if "connection" not in given:
             await self._define_kinds(plan.registry)
-        run = self._run = _Run(plan, self._journal, name=given.get("name"))
+        run = self._run = _Run(plan, self._journal)
         run.record_writes(self.cluster, self.on_write)
         failures = len(self._journal.failures)
         try:
@@ -311,14 +311,14 @@ class OperatorRunner:
             if await self.cluster.find("customresourcedefinitions", name) is None:
                 await self.cluster.apply(definition)
 
-    def _make_plan(self, sources: tuple[Source, ...], given: OperatorOptions) -> Plan:
-        options: dict[str, Any] = {"handle_signals": False, **given}
+    def _make_plan(self, sources: tuple[Source, ...], given: dict[str, Any]) -> Plan:
+        options = {"handle_signals": False, **given}
         if "connection" not in options:
             options["connection"] = ConnectionInfo(server="http://cluster")
             options.setdefault("transport", self.cluster.transport())
         if sources or "registry" not in options:
             options["registry"] = gather_handlers(sources, self._registry)
-        plan = make_plan(**options)
+        plan = make_plan(OperatorOptions(**options))
         if "connection" not in given:
             plan.replace_webhook_server = self._webhooks.replace
         return plan
@@ -327,12 +327,11 @@ class OperatorRunner:
 class _Run:
     """One start of the operator."""
 
-    def __init__(self, plan: Plan, journal: Journal, *, name: str | None) -> None:
+    def __init__(self, plan: Plan, journal: Journal) -> None:
         self.plan = plan
         self.scope = trio.CancelScope()
         self.stop_flag = trio.Event()
         self.ended = trio.Event()
-        self._name = name
         self._journal = journal
         self._instruments: RecordingInstruments | None = None
         plan.instruments = functools.partial(self._make_instruments, journal)
@@ -355,7 +354,7 @@ class _Run:
         elif isinstance(given, trio.Event):
             self.stop_flag = given
         try:
-            with self.scope, bound_contextvars(operator=self._name) if self._name else contextlib.nullcontext():
+            with self.scope, bound_contextvars(operator=self.plan.name) if self.plan.name else contextlib.nullcontext():
                 await supervise(self.plan, task_status=task_status)
             if self.scope.cancelled_caught:
                 with contextlib.suppress(RuntimeError):  # it has been ready before the crash
