@@ -1,4 +1,4 @@
-"""Bench for cases of admission and conversion: a server under test, and webhooks that it can reach."""
+"""WebhookCase for cases of admission and conversion: a server under test, and webhooks that it can reach."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 PROBE = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
 
 
-class Bench:
+class WebhookCase:
     """Webhooks, and a server under test that calls them for the namespace of the case."""
 
     def __init__(self, target: Target, hooks: Hooks) -> None:
@@ -93,9 +93,9 @@ def essence(request: Object) -> Object:
 
 
 @contextlib.asynccontextmanager
-async def open_bench(target: Target, hooks: Hooks, bench: Bench | None = None) -> AsyncIterator[Bench]:
+async def open_bench(target: Target, hooks: Hooks, bench: WebhookCase | None = None) -> AsyncIterator[WebhookCase]:
     """Yield a new bench (or this one), and delete its configurations afterwards."""
-    bench = bench or Bench(target, hooks)
+    bench = bench or WebhookCase(target, hooks)
     try:
         yield bench
     finally:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
-import shutil
-import subprocess
 from typing import Any
 
 import pytest
 import trio
 import yaml
 
-from tests.apiserver.builtin.test_certificate_requests import make_request
+from tests.apiserver.builtin.certificate_requests import make_request
 from tests.apiserver.conftest import SCALE, definition
+from tests.apiserver.kubectl import KUBECTL, Kubectl
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.controllers import Pace
 
-ASSETS = os.environ.get("KUBEBUILDER_ASSETS")
-KUBECTL = shutil.which("kubectl", path=f"{ASSETS}{os.pathsep}{os.environ['PATH']}" if ASSETS else None)
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="put kubectl on PATH, or its folder into KUBEBUILDER_ASSETS")
 
 OBJECT = """
@@ -38,32 +34,6 @@ spec:
     metadata: {labels: {a: b}}
     spec: {containers: [{name: one, image: first}, {name: two, image: second}]}
 """
-
-
-class Kubectl:
-    """kubectl with the cluster's kubeconfig."""
-
-    def __init__(self, kubeconfig: pathlib.Path) -> None:
-        self._kubeconfig = kubeconfig
-
-    async def __call__(self, *args: str, text: str = "", edit: str = "") -> str:
-        """Run a command; return its output, or fail with it."""
-        assert KUBECTL is not None
-        environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "HOME": str(self._kubeconfig.parent)}
-        if edit:
-            environment["KUBE_EDITOR"] = edit
-        with trio.fail_after(60):
-            result = await trio.run_process(
-                [KUBECTL, *args],
-                stdin=text.encode(),
-                capture_stdout=True,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                check=False,
-            )
-        output = result.stdout.decode()
-        assert result.returncode == 0, output
-        return output
 
 
 @pytest.fixture

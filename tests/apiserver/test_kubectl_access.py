@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import trio
 
-from tests.apiserver.test_kubectl import KUBECTL, Kubectl
+from tests.apiserver.kubectl import KUBECTL, Kubectl
 from trioperator.apiserver import Cluster, User, serve_cluster, write_kubeconfig
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="put kubectl on PATH, or its folder into KUBEBUILDER_ASSETS")

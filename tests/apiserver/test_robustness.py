@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.apiserver.conftest import SHAPE, definition
+from tests.apiserver.kinds import FIELDS, KINDS
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.model.messages import Request
 from trioperator.apiserver.model.nesting import DEPTH_LIMIT
@@ -27,39 +28,6 @@ scalars: st.SearchStrategy[Any] = (
     | texts
     | st.sampled_from(["2024-01-01T00:00:00Z", "99 * * * *", 2**31, 2**63, -(2**63), 1e300, 0.1, *HUGE])
 )
-FIELDS = [
-    "apiVersion",
-    "kind",
-    "metadata",
-    "name",
-    "namespace",
-    "labels",
-    "annotations",
-    "finalizers",
-    "ownerReferences",
-    "spec",
-    "generateName",
-    "resourceVersion",
-    "uid",
-    "status",
-    "data",
-    "replicas",
-    "selector",
-    "containers",
-    "template",
-    "op",
-    "path",
-    "value",
-    "managedFields",
-    "size",
-    "names",
-    "versions",
-    "rules",
-    "from",
-    "$patch",
-    "preconditions",
-    "items",
-]
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4)
 )
@@ -120,20 +88,6 @@ bodies = st.one_of(
     yamls,
     protobufs,
 )
-KINDS = [
-    "/api/v1/namespaces/default/configmaps",
-    "/api/v1/namespaces/default/pods",
-    "/api/v1/namespaces",
-    "/api/v1/nodes",
-    "/apis/apps/v1/namespaces/default/deployments",
-    "/apis/conformance.dev/v1/namespaces/default/shapes",
-    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-    "/apis/coordination.k8s.io/v1/namespaces/default/leases",
-    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "/apis/events.k8s.io/v1/namespaces/default/events",
-    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-    "/api/v1/namespaces/default/serviceaccounts",
-]
 paths = st.one_of(
     st.builds(
         "{}{}{}".format,

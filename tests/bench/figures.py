@@ -84,7 +84,7 @@ def body_of(name: str, size: int) -> bytes:
     return json.dumps(obj | {"data": {"filler": filler, "stamp": "0"}}).encode()
 
 
-class Bench:
+class Benchmark:
     """One server under load."""
 
     def __init__(self, server: Server, figures: Figures, options: argparse.Namespace) -> None:
@@ -281,7 +281,7 @@ async def measure_data_file(folder: pathlib.Path, figures: Figures, options: arg
     data = folder / "data"
     arguments = ("--no-tls", "--data", str(data))
     with open_server(folder, *arguments) as server:
-        bench = Bench(server, figures, options)
+        bench = Benchmark(server, figures, options)
         await bench.measure("create, with a data file", options.objects, bench._create)
         await bench.measure("patch, with a data file", options.objects, bench._patch)
     size = data.stat().st_size / 2**20
@@ -309,7 +309,7 @@ def main(arguments: list[str]) -> int:
         folder = pathlib.Path(name)
         measure_start(figures)
         with open_server(folder, *(() if options.tls else ("--no-tls",))) as server:
-            trio.run(Bench(server, figures, options).run)
+            trio.run(Benchmark(server, figures, options).run)
         trio.run(measure_data_file, folder, figures, options)
     return 0
 

@@ -5,18 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import trioperator
-from tests.both.conftest import LAST, Body, Server
+from tests.both.conftest import LAST, Server
 from tests.both.kinds import WIDGETS, manifest
+from tests.both.marks import marked
 
 on = trioperator.on
-
-
-def marked(
-    name: str, *, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **spec: Any
-) -> Body:
-    body = manifest(WIDGETS, name, **spec)
-    body["metadata"] |= {"labels": labels or {}, "annotations": annotations or {}}
-    return body
 
 
 async def test_handlers_are_called_for_objects_that_match_their_filters(server: Server) -> None:

@@ -23,7 +23,7 @@ import trioperator
 from tests.both.conftest import Server
 from tests.both.kinds import CONFIGMAPS, CRDS, GADGETS, NAMESPACES, OPEN, PLANETS, WIDGETS, config_map, define, manifest
 from tests.controlplane import ControlPlane
-from tests.coordination.test_peering import peering, peering_crd
+from tests.coordination.peers import peering, peering_crd
 from trioperator._handling.handlers.children import Strategy
 from trioperator._kube.api_client import ApiClient, open_client
 from trioperator._kube.connection import load_connection

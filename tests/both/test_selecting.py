@@ -7,7 +7,7 @@ from typing import Any
 import trioperator
 from tests.both.conftest import Body, Server
 from tests.both.kinds import WIDGETS, manifest
-from tests.both.test_filters import marked
+from tests.both.marks import marked
 
 on = trioperator.on
 GOLD = {"tier": "gold"}

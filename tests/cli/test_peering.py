@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pytest
 import trio
 
-from tests.coordination.test_peering import peering, peering_crd
+from tests.coordination.peers import peering, peering_crd
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
 from trioperator.cli.failures import USAGE_ERROR
 

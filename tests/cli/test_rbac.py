@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 import trioperator
-from tests.coordination.test_peering import peering_crd
+from tests.coordination.peers import peering_crd
 from tests.runtime.conftest import CRD
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
 from trioperator.cli.failures import USAGE_ERROR

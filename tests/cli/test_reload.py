@@ -17,7 +17,7 @@ import pytest
 import trio
 
 import trioperator
-from tests.cli.test_run import read_rest, read_until
+from tests.cli.processes import read_rest, read_until
 from trioperator.apiserver import Cluster
 from trioperator.cli.controls import CLIControls
 from trioperator.cli.reload import Reloader

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import pytest
 
+from tests.cli.processes import read_rest, read_until
 from trioperator.cli import root
 from trioperator.cli.controls import CLIControls
 from trioperator.cli.run_options import LogFormatName, RunOptions
@@ -55,20 +56,6 @@ def file(tmp_path: pathlib.Path) -> pathlib.Path:
     path = tmp_path / "main.py"
     path.write_text(OPERATOR)
     return path
-
-
-def read_until(process: subprocess.Popen[str], text: str) -> str:
-    assert process.stderr is not None
-    lines = ""
-    for line in process.stderr:
-        lines += line
-        if text in line:
-            return lines
-    raise AssertionError(f"There is no {text!r} in: {lines}")
-
-
-def read_rest(process: subprocess.Popen[str]) -> str:
-    return process.communicate(timeout=120)[1]
 
 
 @pytest.fixture

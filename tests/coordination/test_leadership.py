@@ -15,7 +15,7 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
-from tests.coordination.test_shards import SkewedTransport
+from tests.coordination.skew import SkewedTransport
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator._coordination.leadership import Leadership
 from trioperator._coordination.pauses import Pauses

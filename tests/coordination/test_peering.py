@@ -9,44 +9,11 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
-from tests.runtime.conftest import CRD, Bench, settle, widget
+from tests.coordination.peers import Operator, peering, peering_crd
+from tests.runtime.conftest import CRD, settle, widget
 from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
-
-
-def peering_crd(*, clusterwide: bool = True, group: str = "kopf.dev") -> dict[str, Any]:
-    prefix = "Cluster" if clusterwide else ""
-    plural = f"{prefix}KopfPeerings".lower()
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Cluster" if clusterwide else "Namespaced",
-            "names": {"kind": f"{prefix}KopfPeering", "plural": plural, "singular": plural[:-1]},
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "properties": {"status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-                        }
-                    },
-                }
-            ],
-        },
-    }
-
-
-def peering(name: str = "default", *, namespace: str | None = None, group: str = "kopf.dev") -> dict[str, Any]:
-    kind = "ClusterKopfPeering" if namespace is None else "KopfPeering"
-    metadata = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
-    return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata}
 
 
 @pytest.fixture
@@ -55,37 +22,6 @@ async def cluster(cluster: Cluster) -> Cluster:
     await cluster.apply(peering_crd())
     await cluster.apply(peering_crd(clusterwide=False))
     return cluster
-
-
-class Operator:
-    """An operator that notes what it handles, and which daemons run."""
-
-    def __init__(self, cluster: Cluster, *, priority: int = 0, **peering: Any) -> None:
-        self.bench = Bench(cluster, trioperator.OperatorRegistry(), trioperator.OperatorSettings())
-        self.bench.settings.peering.priority = priority
-        for name, value in peering.items():
-            setattr(self.bench.settings.peering, name, value)
-        self.handled: list[str] = []
-        self.running: set[str] = set()
-
-        @trioperator.on.resume("widgets", registry=self.bench.registry)
-        async def resume(name: str, **_: Any) -> None:
-            self.handled.append(f"resume {name}")
-
-        @trioperator.on.create("widgets", registry=self.bench.registry)
-        async def create(name: str, memo: trioperator.Memo, **_: Any) -> None:
-            memo.created = True
-            self.handled.append(f"create {name}")
-
-        @trioperator.on.update("widgets", registry=self.bench.registry)
-        async def update(name: str, memo: trioperator.Memo, **_: Any) -> None:
-            self.handled.append(f"update {name}{' again' if 'created' in memo else ''}")
-
-        @trioperator.daemon("widgets", registry=self.bench.registry)
-        async def watch(name: str, stopped: trioperator.DaemonStopped, **_: Any) -> None:
-            self.running.add(name)
-            await stopped.wait()
-            self.running.discard(name)
 
 
 async def records(cluster: Cluster, name: str = "default") -> dict[str, Any]:

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
-from tests.coordination.test_peering import Operator, peering, peering_crd
+from tests.coordination.peers import Operator, peering, peering_crd
 from tests.runtime.conftest import CRD, settle, widget
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport

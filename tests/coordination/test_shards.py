@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import math
 import os
 import random
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import httpx
 import pytest
 import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.coordination.skew import SkewedTransport
 from tests.runtime.conftest import settle
 from trioperator._coordination.shards import ShardOwnership, Shards
 from trioperator._kube.api_client import open_client
@@ -65,25 +63,6 @@ class Owners:
             terms = [term for _, number, term in self.written if number == shard]
             changes = [term for before, term in zip([None, *terms], terms, strict=False) if term != before]
             assert len(changes) == len(set(changes)), changes
-
-
-class SkewedTransport(httpx.AsyncBaseTransport):
-    """A transport of a machine whose clock is wrong: what it writes about times is."""
-
-    def __init__(self, inner: httpx.AsyncBaseTransport, skew: float) -> None:
-        self.inner = inner
-        self.skew = datetime.timedelta(seconds=skew)
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        def shift(found: re.Match[str]) -> str:
-            time = datetime.datetime.fromisoformat(found[2]) + self.skew
-            return f'"{found[1]}":"{time:%Y-%m-%dT%H:%M:%S.%f}Z"'
-
-        if request.method in ("POST", "PUT"):
-            body = re.sub(r'"(renewTime|acquireTime)":"([^"]+)"', shift, request.content.decode())
-            headers = {key: value for key, value in request.headers.items() if key.lower() != "content-length"}
-            request = httpx.Request(request.method, request.url, headers=headers, content=body.encode())
-        return await self.inner.handle_async_request(request)
 
 
 class Replica:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 import pytest
 
-from tests.crds.classes import CASES, REGISTRY, Case
+from tests.crds.classes import CASES, REGISTRY
+from tests.crds.judging import assert_judged, make_object
 from trioperator import crds
 from trioperator._handling.declaring.registry import OperatorRegistry
-from trioperator._model.custom_kind import get_kind
 from trioperator.apiserver import Cluster
 from trioperator.cli.crds import dump_definitions
-from trioperator.errors import ApiError, ConfigError, PermanentError
-
-_names = itertools.count()
-
-
-def make_object(cls: type, spec: dict[str, Any]) -> dict[str, Any]:
-    info = get_kind(cls)
-    metadata = {"name": f"x-{next(_names)}"} | ({"namespace": "default"} if info.namespaced else {})
-    return {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata, "spec": spec}
+from trioperator.errors import ConfigError, PermanentError
 
 
 def by_class(values: str) -> Callable[[Any], Any]:
@@ -48,23 +39,6 @@ async def test_the_embedded_server_refuses_what_the_classes_refuse(cluster: Clus
         await cluster.apply(definition)
     for case in CASES:
         await assert_judged(case, cluster.create)
-
-
-async def assert_judged(case: Case, create: Callable[[dict[str, Any]], Any]) -> None:
-    for spec in case.accepted:
-        created = await create(make_object(case.cls, spec))
-        crds.decode(case.cls, created)
-    for spec in (*case.refused, *case.denied):
-        assert await find_status(create(make_object(case.cls, spec))) == 422, spec
-
-
-async def find_status(request: Awaitable[Any]) -> int | None:
-    """Return the status with which the API server refuses a request; None if it does not."""
-    try:
-        await request
-    except ApiError as error:
-        return error.status
-    return None
 
 
 class TestDefinition:

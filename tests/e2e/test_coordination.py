@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 from tests.controlplane import ControlPlane
-from tests.coordination.test_peering import peering, peering_crd
+from tests.coordination.peers import peering, peering_crd
 from tests.e2e.test_life import example, some_name, until
 from tests.program import Program
 

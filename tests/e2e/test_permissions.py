@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.controlplane import ControlPlane
-from tests.coordination.test_peering import peering, peering_crd
+from tests.coordination.peers import peering, peering_crd
 from tests.e2e.test_life import LAST, example, some_name, until
 from tests.program import Program
 

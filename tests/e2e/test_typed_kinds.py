@@ -13,7 +13,7 @@ import trio
 import trioperator
 from tests.controlplane import ControlPlane
 from tests.crds.classes import CASES, REGISTRY
-from tests.crds.test_definitions import assert_judged
+from tests.crds.judging import assert_judged
 from tests.program import Program
 from trioperator import crds
 from trioperator.cli.crds import dump_definitions

@@ -10,8 +10,8 @@ import httpx
 import pytest
 import trio
 
+from tests.endpoints.plain_client import get
 from tests.http.attacks import ATTACKS
-from trioperator._concurrency.threads import run_in_thread
 from trioperator._endpoints.health import Check, HealthReport, describe_checks, serve_health
 from trioperator._http.endpoint import Endpoint, parse_endpoint
 from trioperator.errors import ConfigError
@@ -35,14 +35,6 @@ class Operator:
 
     async def serve(self, *, task_status: trio.TaskStatus[str]) -> None:
         await serve_health(self.endpoint, self.describe, limit=lambda: self.limit, task_status=task_status)
-
-
-async def get(url: str, method: str = "GET") -> tuple[int, str]:
-    """Send a request in a thread, while which a mock clock stands still."""
-    response = await run_in_thread(
-        lambda: httpx.request(method, url, timeout=60, trust_env=False), limiter=trio.CapacityLimiter(1)
-    )
-    return response.status_code, response.text
 
 
 def threads() -> list[str]:

@@ -20,11 +20,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
 import trioperator
-from tests.endpoints.test_health import get
+from tests.endpoints.plain_client import get
 from tests.runtime.conftest import CRD, Bench, widget
 from tests.webhooks.admission import deny, operating
 from tests.webhooks.conversions import definition
-from tests.webhooks.test_server import until, write_pair
+from tests.webhooks.serving import until, write_pair
 from trioperator._coordination.pauses import Pauses
 from trioperator._endpoints.metrics import serve_metrics
 from trioperator._telemetry.inspector import Inspector

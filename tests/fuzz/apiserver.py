@@ -24,7 +24,7 @@ import trio.testing
 import yaml
 
 from tests.apiserver.conftest import SHAPE, definition
-from tests.apiserver.test_robustness import FIELDS, KINDS
+from tests.apiserver.kinds import FIELDS, KINDS
 from tests.fuzz import crafted, crafted_definitions
 from tests.fuzz.crafted import Scenario
 from trioperator.apiserver import Cluster, open_cluster

@@ -10,7 +10,7 @@ import resource
 import pytest
 import trio
 
-from tests.http.test_server import CLOSE, GET, serving, talk
+from tests.http.serving import CLOSE, GET, serving, talk
 from trioperator._concurrency.backoff import Backoff
 from trioperator._http import listener
 from trioperator._http.listener import _Sparing, limit_connections, raise_file_limit

@@ -26,7 +26,7 @@ GOOD = HEAD + b"Content-Length: 3\r\n\r\nabc"
 JSON = [(b"content-type", b"application/json")]
 
 
-class Bench:
+class Exchange:
     """A connection, its client, and an application with the requests so far, which it answers after a while."""
 
     def __init__(self, client: trio.SocketStream, transport: TlsConnection, app: AsgiApp | None) -> None:
@@ -80,12 +80,12 @@ async def respond(send: Send, body: bytes = b"[]", *, status: int = 200, headers
 
 
 @contextlib.asynccontextmanager
-async def connected(app: AsgiApp | None = None) -> AsyncIterator[Bench]:
+async def connected(app: AsgiApp | None = None) -> AsyncIterator[Exchange]:
     one, other = socket.socketpair()
     one.setblocking(False)
     client = trio.SocketStream(trio.socket.from_stdlib_socket(other))
     transport = TlsConnection(one, None)
-    bench = Bench(client, transport, app)
+    bench = Exchange(client, transport, app)
 
     async def serve() -> None:
         try:

@@ -18,9 +18,9 @@ import pytest
 import trio
 import yaml
 
-from tests.coordination.test_peering import peering, peering_crd
+from tests.coordination.peers import peering, peering_crd
 from tests.kopf.examples import Log
-from tests.kopf.test_running import MANIFESTS
+from tests.kopf.programs import MANIFESTS
 from tests.processes.conftest import environment
 from trioperator.apiserver import Cluster
 

@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import sys
 
-from tests.kopf.test_running import MANIFESTS, OPERATOR
+from tests.kopf.programs import MANIFESTS, OPERATOR
 from tests.processes.conftest import environment
 
 TEST = """

@@ -11,39 +11,13 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.reconciling.calls import Calls
 from tests.reconciling.conftest import config_map, names_of, requests_of
 from tests.runtime.conftest import Bench, settle, widget
-from tests.runtime.test_succession import serve
+from tests.runtime.succession import serve
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
-
-
-class Calls:
-    """A reconcile handler that counts its calls. ``fail`` are the errors of the next ones."""
-
-    def __init__(self, bench: Bench, **options: Any) -> None:
-        self.times: list[float] = []
-        self.names: list[str] = []
-        self.fail: list[Exception] = []
-
-        @on.reconcile("widgets", registry=bench.registry, **options)
-        async def reconcile(name: str) -> list[Any]:
-            self.times.append(trio.current_time())
-            self.names.append(name)
-            if self.fail:
-                raise self.fail.pop(0)
-            return []
-
-    @property
-    def delays(self) -> list[float]:
-        return [round(later - earlier, 3) for earlier, later in itertools.pairwise(self.times)]
-
-    def take(self) -> int:
-        """Return the number of calls since the last time."""
-        number = len(self.times)
-        self.times.clear()
-        return number
 
 
 async def test_it_is_called_at_start_and_for_new_objects(bench: Bench, autojump_clock: MockClock) -> None:

@@ -11,8 +11,8 @@ import pytest
 from trio.testing import MockClock
 
 import trioperator
+from tests.reconciling.calls import Calls
 from tests.reconciling.conftest import config_map, names_of
-from tests.reconciling.test_level_reconciler import Calls
 from tests.runtime.conftest import Bench, settle, widget
 from trioperator._reconciling.related import Target
 from trioperator._reconciling.watches import read_targets

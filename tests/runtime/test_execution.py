@@ -25,7 +25,7 @@ from trioperator.apiserver import Cluster
 WIDGETS = Selector.parse("widgets")
 
 
-class Bench:
+class Executing:
     """An executor, with one object in the cluster."""
 
     def __init__(self, parts: Harness, state: ObjectState) -> None:
@@ -73,16 +73,16 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(cluster: Cluster) -> AsyncIterator[Bench]:
+async def bench(cluster: Cluster) -> AsyncIterator[Executing]:
     async with open_harness(cluster) as parts:
-        yield Bench(parts, await parts.make(size=1))
+        yield Executing(parts, await parts.make(size=1))
 
 
 # ------------------------------------------------------------------------------------------- which and when
 
 
 async def test_handlers_are_called_in_order_and_their_success_is_due_to_be_stored(
-    bench: Bench, autojump_clock: MockClock
+    bench: Executing, autojump_clock: MockClock
 ) -> None:
     bench.parts.settings.persistence.write_delay = 3
     began = trio.current_time()
@@ -93,7 +93,9 @@ async def test_handlers_are_called_in_order_and_their_success_is_due_to_be_store
     assert bench.parts.patches == 0
 
 
-async def test_handlers_that_have_ended_or_are_not_due_are_not_called(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_handlers_that_have_ended_or_are_not_due_are_not_called(
+    bench: Executing, autojump_clock: MockClock
+) -> None:
     async def postpone(**_: Any) -> None:
         raise trioperator.TemporaryError("not yet", delay=10)
 
@@ -111,7 +113,7 @@ async def test_handlers_that_have_ended_or_are_not_due_are_not_called(bench: Ben
     assert bench.states()["b"].retries == 2
 
 
-async def test_the_lifecycle_is_called_again_for_the_rest(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_the_lifecycle_is_called_again_for_the_rest(bench: Executing, autojump_clock: MockClock) -> None:
     offered: list[list[str]] = []
 
     def last_first(handlers: Any, **_: Any) -> Any:
@@ -124,7 +126,7 @@ async def test_the_lifecycle_is_called_again_for_the_rest(bench: Bench, autojump
 
 
 async def test_handlers_of_which_the_lifecycle_chooses_none_are_postponed(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    bench: Executing, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.parts.settings.execution.default_backoff = 7
     handlers = [bench.handler("a"), bench.handler("b")]
@@ -139,7 +141,7 @@ async def test_handlers_of_which_the_lifecycle_chooses_none_are_postponed(
     assert bench.calls == ["a", "b"]
 
 
-async def test_no_handler_is_called_once_the_operator_stops(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_no_handler_is_called_once_the_operator_stops(bench: Executing, autojump_clock: MockClock) -> None:
     async def stop(**_: Any) -> None:
         bench.executor.stopping.set()
 
@@ -147,7 +149,9 @@ async def test_no_handler_is_called_once_the_operator_stops(bench: Bench, autoju
     assert bench.calls == ["a"]
 
 
-async def test_after_a_newer_state_only_the_handler_at_work_finishes(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_after_a_newer_state_only_the_handler_at_work_finishes(
+    bench: Executing, autojump_clock: MockClock
+) -> None:
     async def change(**_: Any) -> None:
         newer = await bench.parts.cluster.patch("widgets", "w", {"spec": {"size": 2}})
         observe(bench.state, newer)
@@ -160,7 +164,7 @@ async def test_after_a_newer_state_only_the_handler_at_work_finishes(bench: Benc
     assert bench.calls == ["a", "b"]
 
 
-async def test_a_handler_at_work_cannot_be_executed_beside_itself(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_handler_at_work_cannot_be_executed_beside_itself(bench: Executing, autojump_clock: MockClock) -> None:
     errors: list[str] = []
 
     async def child(**_: Any) -> None:
@@ -187,7 +191,7 @@ async def test_a_handler_at_work_cannot_be_executed_beside_itself(bench: Bench, 
 
 
 async def test_patches_and_results_become_pending_in_the_order_of_calls(
-    bench: Bench, autojump_clock: MockClock
+    bench: Executing, autojump_clock: MockClock
 ) -> None:
     async def first(patch: Any, **_: Any) -> dict[str, int]:
         patch.spec["a"] = patch.spec["b"] = 1
@@ -202,7 +206,7 @@ async def test_patches_and_results_become_pending_in_the_order_of_calls(
     assert [contribution.by for contribution in bench.pending.contributions] == ["Handler 'first'", "Handler 'second'"]
 
 
-async def test_later_handlers_see_what_earlier_ones_want_stored(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_later_handlers_see_what_earlier_ones_want_stored(bench: Executing, autojump_clock: MockClock) -> None:
     seen: list[Any] = []
 
     async def first(patch: Any, **_: Any) -> None:
@@ -216,7 +220,7 @@ async def test_later_handlers_see_what_earlier_ones_want_stored(bench: Bench, au
     assert seen == [{"size": 2, "other": 3}]
 
 
-async def test_the_patch_of_a_failed_attempt_is_stored_too(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_the_patch_of_a_failed_attempt_is_stored_too(bench: Executing, autojump_clock: MockClock) -> None:
     async def fail(patch: Any, **_: Any) -> None:
         patch.status["progress"] = 50
         raise trioperator.TemporaryError("not yet", delay=5)
@@ -226,7 +230,7 @@ async def test_the_patch_of_a_failed_attempt_is_stored_too(bench: Bench, autojum
 
 
 async def test_a_handler_whose_result_is_not_json_serializable_has_failed(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    bench: Executing, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def create(patch: Any, **_: Any) -> Any:
         patch.spec["size"] = 2
@@ -242,7 +246,7 @@ async def test_a_handler_whose_result_is_not_json_serializable_has_failed(
 
 
 async def test_a_handler_whose_patch_is_not_json_serializable_has_failed_and_its_functions_are_kept(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    bench: Executing, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def change(body: Any) -> None:
         body["spec"]["size"] = 2
@@ -260,7 +264,7 @@ async def test_a_handler_whose_patch_is_not_json_serializable_has_failed_and_its
 
 
 async def test_what_a_parent_wants_is_contributed_once_before_its_sub_handlers(
-    bench: Bench, autojump_clock: MockClock
+    bench: Executing, autojump_clock: MockClock
 ) -> None:
     seen: list[Any] = []
     applied: list[str] = []
@@ -289,7 +293,7 @@ async def test_what_a_parent_wants_is_contributed_once_before_its_sub_handlers(
 
 
 async def test_an_interrupted_handler_leaves_no_patch_and_ends_the_execution(
-    bench: Bench, autojump_clock: MockClock
+    bench: Executing, autojump_clock: MockClock
 ) -> None:
     async def create(patch: Any, **_: Any) -> None:
         patch.spec["lost"] = True
@@ -302,7 +306,7 @@ async def test_an_interrupted_handler_leaves_no_patch_and_ends_the_execution(
     assert (bench.states()["a"].retries, bench.states()["a"].finished) == (0, False)
 
 
-async def test_the_fourth_attempt_in_a_row_is_not_interrupted(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_the_fourth_attempt_in_a_row_is_not_interrupted(bench: Executing, autojump_clock: MockClock) -> None:
     ended: list[int] = []
 
     async def create(**_: Any) -> None:
@@ -323,7 +327,7 @@ async def test_the_fourth_attempt_in_a_row_is_not_interrupted(bench: Bench, auto
 
 
 async def test_without_a_saver_all_handlers_are_called_whatever_happens(
-    bench: Bench, autojump_clock: MockClock
+    bench: Executing, autojump_clock: MockClock
 ) -> None:
     handlers = [bench.handler("a"), bench.handler("b")]
     cause = bench.parts.detect(bench.state).cause
@@ -336,7 +340,7 @@ async def test_without_a_saver_all_handlers_are_called_whatever_happens(
 
 
 async def test_an_event_handler_is_called_once_and_its_patch_becomes_pending(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    bench: Executing, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls: list[Any] = []
 

@@ -5,7 +5,6 @@ A kind gets other versions, and what is done for objects goes on.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -13,23 +12,14 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
-from tests.coordination.test_peering import peering, peering_crd
-from tests.runtime.conftest import CRD, Bench, settle, widget
+from tests.coordination.peers import peering, peering_crd
+from tests.runtime.conftest import Bench, settle, widget
+from tests.runtime.succession import serve
 from tests.test_pausing import announce, withdraw
 from trioperator import on
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 Versions = list[dict[str, Any]]
-
-
-async def serve(bench: Bench, *names: str, unserved: str = "") -> None:
-    """Let the API server have these versions of widgets; the first one is that which is stored."""
-    crd = copy.deepcopy(CRD)
-    (version,) = crd["spec"]["versions"]
-    crd["spec"]["versions"] = [
-        {**version, "name": name, "storage": name == names[0], "served": name != unserved} for name in names
-    ]
-    await bench.cluster.apply(crd)
 
 
 class Work:

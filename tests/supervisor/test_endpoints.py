@@ -11,7 +11,7 @@ import pytest
 import trio
 
 import trioperator
-from tests.endpoints.test_health import get
+from tests.endpoints.plain_client import get
 from tests.runtime.conftest import Bench
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError

@@ -13,8 +13,8 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
-from tests.coordination.test_peering import peering, peering_crd
-from tests.endpoints.test_health import get
+from tests.coordination.peers import peering, peering_crd
+from tests.endpoints.plain_client import get
 from tests.runtime.conftest import CRD, Bench, widget
 from tests.webhooks.admission import MANAGED, sleeping_server
 from tests.webhooks.conversions import definition

@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
-from tests.coordination.test_peering import peering, peering_crd
+from tests.coordination.peers import peering, peering_crd
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport

@@ -17,7 +17,7 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
-from tests.coordination.test_peering import peering, peering_crd
+from tests.coordination.peers import peering, peering_crd
 from tests.runtime.conftest import CRD, PLAIN_CRD, settle, widget
 from trioperator._concurrency.clock import wall_now
 from trioperator._handling.handlers.handler import ResourceHandler

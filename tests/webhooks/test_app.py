@@ -11,7 +11,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from tests.http.test_server import CLOSE, GET, serving, talk
+from tests.http.serving import CLOSE, GET, serving, talk
 from tests.webhooks.admission import make_review
 from trioperator._http.asgi import SSL_PEER, Message
 from trioperator._webhooks import app as webhooks

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.webhooks.test_other_versions import ADDRESS, hook
+from tests.webhooks.hooks import ADDRESS, hook
 from trioperator._kube.objects import parse_page
 from trioperator._webhooks.configuration import Configuration, decode_stored
 from trioperator.errors import ConnectionLostError

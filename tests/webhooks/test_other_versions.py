@@ -7,14 +7,8 @@ from typing import Any
 import pytest
 import trio
 
+from tests.webhooks.hooks import ADDRESS, hook
 from trioperator._webhooks.other_versions import OtherVersions
-
-ADDRESS: dict[str, Any] = {"service": {"namespace": "prod", "name": "hooks", "path": "/base"}, "caBundle": "b3du"}
-
-
-def hook(name: str, /, **service: Any) -> dict[str, Any]:
-    where = {"namespace": "prod", "name": "hooks", "port": 443, "path": f"/base/{name}", **service}
-    return {"name": f"{name}.hooks.example.com", "clientConfig": {"service": where}}
 
 
 async def test_those_of_older_versions_are_kept_for_ten_minutes_and_those_of_newer_ones_longer(

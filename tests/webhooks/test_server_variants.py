@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 import trioperator
-from tests.webhooks.test_server import serving
+from tests.webhooks.serving import serving
 from trioperator.errors import ConfigError
 
 

@@ -16,7 +16,7 @@ import trioperator
 from tests.runtime.conftest import CRD
 from tests.webhooks.admission import MANAGED, deny, make_review, operating, sleeping_server, widget
 from tests.webhooks.conversions import definition
-from tests.webhooks.test_server import until, write_pair
+from tests.webhooks.serving import until, write_pair
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError

@@ -87,7 +87,7 @@ PROGRAM = """\
 """
 
 
-class Bench:
+class FakeNgrok:
     """A program in the place of ngrok, and a process with a tunnel by it."""
 
     def __init__(self, tmp_path: pathlib.Path) -> None:
@@ -118,7 +118,7 @@ class Bench:
 async def test_reviews_are_served_behind_the_public_address_until_the_end(tmp_path: pathlib.Path) -> None:
     import httpx
 
-    bench = Bench(tmp_path)
+    bench = FakeNgrok(tmp_path)
     with bench.start(path="hooks", token="my-token", region="eu") as process:
         assert process.stdout is not None
         address = json.loads(await trio.to_thread.run_sync(process.stdout.readline))
@@ -137,7 +137,7 @@ async def test_reviews_are_served_behind_the_public_address_until_the_end(tmp_pa
 
 
 async def test_an_agent_that_does_not_start_is_explained(tmp_path: pathlib.Path) -> None:
-    with Bench(tmp_path).start(token="bad") as process:
+    with FakeNgrok(tmp_path).start(token="bad") as process:
         output, _ = await trio.to_thread.run_sync(process.communicate, "end\n")
     assert "The ngrok tunnel cannot be opened: " in json.loads(output)
     assert "The token is wrong." in json.loads(output)

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
+from tests.apiserver.builtin.certificate_requests import make_request
 from tests.apiserver.conftest import Answer, Target
 
 PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 KIND = "CertificateSigningRequest.certificates.k8s.io"
 APPROVED = {"type": "Approved", "status": "True", "reason": "Ok", "message": "m"}
 DENIED = {**APPROVED, "type": "Denied"}
-
-
-def make_request() -> str:
-    """Return a request for a certificate, in base64."""
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "somebody")])
-    request = x509.CertificateSigningRequestBuilder().subject_name(name)
-    signed = request.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
-    return base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
 
 
 @pytest.fixture

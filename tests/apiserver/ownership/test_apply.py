@@ -7,21 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.apiserver.conftest import GROUP, Answer, Guarded, Target, definition, ensure_definition, rule
-from tests.apiserver.writing.test_field_manager import data, entries, managers
+from tests.apiserver.conftest import GROUP, Guarded, Target, definition, ensure_definition, rule
+from tests.apiserver.managed_fields import data, entries, managers
+from tests.apiserver.ownership.applying import APPLY, VERSION, apply, wanted
 from trioperator.apiserver import Cluster
 
-APPLY = "application/apply-patch+yaml"
-VERSION = f"{GROUP}/v1"
-KINDS = {
-    "configmaps": ("v1", "ConfigMap"),
-    "deployments": ("apps/v1", "Deployment"),
-    "frees": (VERSION, "Free"),
-    "keyeds": (VERSION, "Keyed"),
-    "pods": ("v1", "Pod"),
-    "services": ("v1", "Service"),
-    "shapes": (VERSION, "Shape"),
-}
 ITEM = {
     "type": "object",
     "required": ["name"],
@@ -56,27 +46,6 @@ KEYED = {
         },
     },
 }
-
-
-def wanted(plural: str, name: str = "a", *, meta: dict[str, Any] | None = None, **content: Any) -> dict[str, Any]:
-    """Return a configuration to apply."""
-    api_version, kind = KINDS[plural]
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **(meta or {})}, **content}
-
-
-async def apply(
-    target: Target,
-    plural: str,
-    manager: str,
-    *,
-    meta: dict[str, Any] | None = None,
-    force: bool = False,
-    **content: Any,
-) -> Answer:
-    """Apply the content to the object "a"."""
-    obj = wanted(plural, meta=meta, **content)
-    extra = {"force": "true"} if force else {}
-    return await target.request("PATCH", target.path(plural, "a"), obj, APPLY, fieldManager=manager, **extra)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import trio
 import trustme
 
-from tests.apiserver.admissions import Bench, open_bench
+from tests.apiserver.admissions import WebhookCase, open_bench
 from tests.apiserver.conftest import GROUP, Target
 from tests.apiserver.hooks import BUNDLE, Hooks, Reply, allow, deny, patch, serve_hooks
 
@@ -21,7 +21,7 @@ LABELLED = {"op": "add", "path": "/metadata/labels", "value": {"touched": "yes"}
 
 
 @pytest.fixture
-async def bench(target: Target, nursery: trio.Nursery) -> AsyncIterator[Bench]:
+async def bench(target: Target, nursery: trio.Nursery) -> AsyncIterator[WebhookCase]:
     """Yield a bench with webhooks on loopback: ``/allow`` allows everything."""
     hooks = Hooks()
     hooks.handlers["/allow"] = allow
@@ -43,7 +43,7 @@ def data_of(number: int) -> Callable[[Object], Object]:
 # -- what webhooks are asked --------------------------------------------------------------------------------------
 
 
-async def test_a_creation_is_reviewed(target: Target, bench: Bench) -> None:
+async def test_a_creation_is_reviewed(target: Target, bench: WebhookCase) -> None:
     await bench.configure("Mutating", bench.webhook("/allow"))
     await target.request(
         "POST",
@@ -87,7 +87,7 @@ async def test_a_creation_is_reviewed(target: Target, bench: Bench) -> None:
     assert bench.hooks.asked[0][1]["apiVersion"] == "admission.k8s.io/v1"
 
 
-async def test_validating_webhooks_see_the_finished_object(target: Target, bench: Bench) -> None:
+async def test_validating_webhooks_see_the_finished_object(target: Target, bench: WebhookCase) -> None:
     await bench.configure("Validating", bench.webhook("/allow"))
     created = await target.request("POST", target.path("configmaps"), {"metadata": {"generateName": "a-"}})
     (request,) = bench.asked("/allow")
@@ -96,7 +96,7 @@ async def test_validating_webhooks_see_the_finished_object(target: Target, bench
     assert request["name"] == meta["name"]
 
 
-async def test_mutating_webhooks_see_what_was_sent(target: Target, bench: Bench) -> None:
+async def test_mutating_webhooks_see_what_was_sent(target: Target, bench: WebhookCase) -> None:
     await bench.configure("Mutating", bench.webhook("/allow"))
     await target.request("POST", target.path("configmaps"), {"metadata": {"generateName": "a-"}})
     (request,) = bench.asked("/allow")
@@ -104,7 +104,7 @@ async def test_mutating_webhooks_see_what_was_sent(target: Target, bench: Bench)
     assert "name" not in request
 
 
-async def test_an_update_is_reviewed_with_the_old_object(target: Target, bench: Bench) -> None:
+async def test_an_update_is_reviewed_with_the_old_object(target: Target, bench: WebhookCase) -> None:
     created = await target.create("configmaps", "a", data={"x": "y"})
     await bench.configure("Validating", bench.webhook("/allow"))
     await target.merge(target.path("configmaps", "a"), {"data": {"x": "z"}})
@@ -116,7 +116,7 @@ async def test_an_update_is_reviewed_with_the_old_object(target: Target, bench: 
     assert request["options"] == {"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1"}
 
 
-async def test_a_deletion_is_reviewed_without_a_new_object(target: Target, bench: Bench) -> None:
+async def test_a_deletion_is_reviewed_without_a_new_object(target: Target, bench: WebhookCase) -> None:
     await target.create("configmaps", "a")
     await bench.configure("Validating", bench.webhook("/allow"))
     await target.delete(target.path("configmaps", "a"), {"gracePeriodSeconds": 5, "propagationPolicy": "Background"})
@@ -131,7 +131,7 @@ async def test_a_deletion_is_reviewed_without_a_new_object(target: Target, bench
     }
 
 
-async def test_the_deletion_of_a_collection_is_reviewed_object_by_object(target: Target, bench: Bench) -> None:
+async def test_the_deletion_of_a_collection_is_reviewed_object_by_object(target: Target, bench: WebhookCase) -> None:
     for name in "ab":
         await target.create("configmaps", name, meta={"labels": {"it": "goes"}})
     await bench.configure("Validating", bench.webhook("/allow"))
@@ -141,7 +141,7 @@ async def test_the_deletion_of_a_collection_is_reviewed_object_by_object(target:
     assert not any("name" in request for request in asked)
 
 
-async def test_a_denied_deletion_ends_that_of_a_collection(target: Target, bench: Bench) -> None:
+async def test_a_denied_deletion_ends_that_of_a_collection(target: Target, bench: WebhookCase) -> None:
     for name in "abc":
         await target.create("configmaps", name, meta={"labels": {"it": "goes"}})
     bench.hooks.handlers["/but-b"] = lambda review: (
@@ -154,7 +154,7 @@ async def test_a_denied_deletion_ends_that_of_a_collection(target: Target, bench
     assert [item["metadata"]["name"] for item in left.content["items"]] == ["b", "c"]
 
 
-async def test_a_review_shows_a_dry_run(target: Target, bench: Bench) -> None:
+async def test_a_review_shows_a_dry_run(target: Target, bench: WebhookCase) -> None:
     await bench.configure("Validating", bench.webhook("/allow", sideEffects="NoneOnDryRun"))
     await target.request("POST", target.path("configmaps"), {"metadata": {"name": "a"}}, dryRun="All")
     (request,) = bench.asked("/allow")
@@ -162,7 +162,7 @@ async def test_a_review_shows_a_dry_run(target: Target, bench: Bench) -> None:
     assert request["options"]["dryRun"] == ["All"]
 
 
-async def test_an_apply_is_reviewed_as_a_creation_or_an_update(target: Target, bench: Bench) -> None:
+async def test_an_apply_is_reviewed_as_a_creation_or_an_update(target: Target, bench: WebhookCase) -> None:
     await bench.configure("Validating", bench.webhook("/allow"))
     for value in "yz":
         wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": value}}
@@ -171,14 +171,14 @@ async def test_an_apply_is_reviewed_as_a_creation_or_an_update(target: Target, b
     assert bench.operations("/allow") == ["CREATE", "UPDATE"]
 
 
-async def test_an_update_without_changes_is_reviewed(target: Target, bench: Bench) -> None:
+async def test_an_update_without_changes_is_reviewed(target: Target, bench: WebhookCase) -> None:
     await target.create("configmaps", "a", data={"x": "y"})
     await bench.configure("Validating", bench.webhook("/allow"))
     await target.merge(target.path("configmaps", "a"), {"data": {"x": "y"}})
     assert bench.operations("/allow") == ["UPDATE"]
 
 
-async def test_only_mutating_webhooks_review_a_conflicting_update(target: Target, bench: Bench) -> None:
+async def test_only_mutating_webhooks_review_a_conflicting_update(target: Target, bench: WebhookCase) -> None:
     await target.create("configmaps", "a")
     await bench.configure("Mutating", bench.webhook("/mutating"))
     await bench.configure("Validating", bench.webhook("/validating"))
@@ -190,14 +190,14 @@ async def test_only_mutating_webhooks_review_a_conflicting_update(target: Target
     assert bench.operations("/validating") == []
 
 
-async def test_webhooks_are_called_before_a_name_conflict_is_detected(target: Target, bench: Bench) -> None:
+async def test_webhooks_are_called_before_a_name_conflict_is_detected(target: Target, bench: WebhookCase) -> None:
     await target.create("configmaps", "a")
     await bench.configure("Validating", bench.webhook("/allow"))
     assert (await target.create("configmaps", "a")).reason == "AlreadyExists"
     assert bench.operations("/allow") == ["CREATE"]
 
 
-async def test_the_scale_subresource_is_reviewed_as_a_scale(target: Target, bench: Bench) -> None:
+async def test_the_scale_subresource_is_reviewed_as_a_scale(target: Target, bench: WebhookCase) -> None:
     await target.create("shapes", "a", spec={"replicas": 1})
     await bench.configure("Mutating", bench.webhook("/scale", rules=[bench.rule("shapes/scale", group=GROUP)]))
     bench.hooks.handlers["/scale"] = lambda review: patch(
@@ -212,7 +212,7 @@ async def test_the_scale_subresource_is_reviewed_as_a_scale(target: Target, benc
     assert (request["object"]["spec"], request["oldObject"]["spec"]) == ({"replicas": 3}, {"replicas": 1})
 
 
-async def test_a_namespace_is_selected_by_its_own_labels(target: Target, bench: Bench) -> None:
+async def test_a_namespace_is_selected_by_its_own_labels(target: Target, bench: WebhookCase) -> None:
     selector = {"matchLabels": {"case": bench.unique}}
     hook = bench.webhook("/allow", namespaceSelector=selector, rules=[bench.rule("namespaces")])
     await bench.configure("Validating", hook)
@@ -239,7 +239,7 @@ RESOURCES = {
 
 
 @pytest.mark.parametrize("resource", RESOURCES)
-async def test_rules_distinguish_resources_and_subresources(target: Target, bench: Bench, resource: str) -> None:
+async def test_rules_distinguish_resources_and_subresources(target: Target, bench: WebhookCase, resource: str) -> None:
     await target.create("shapes", "a")
     await bench.configure("Validating", bench.webhook("/allow", rules=[bench.rule(resource, group=GROUP)]))
     await target.merge(target.path("shapes", "a"), {"spec": {"size": 5}})
@@ -253,7 +253,7 @@ async def test_rules_distinguish_resources_and_subresources(target: Target, benc
 @pytest.mark.parametrize(
     ("scope", "asked"), [("*", ["Free", "Global"]), ("Namespaced", ["Free"]), ("Cluster", ["Global"])]
 )
-async def test_rules_distinguish_scopes(target: Target, bench: Bench, scope: str, asked: list[str]) -> None:
+async def test_rules_distinguish_scopes(target: Target, bench: WebhookCase, scope: str, asked: list[str]) -> None:
     selector = {"matchLabels": {"case": bench.unique}}
     rule = bench.rule("frees", "globals", group=GROUP, scope=scope)
     await bench.configure("Validating", bench.webhook("/allow", rules=[rule], objectSelector=selector))
@@ -264,7 +264,7 @@ async def test_rules_distinguish_scopes(target: Target, bench: Bench, scope: str
     await target.delete(target.path("globals", bench.unique))
 
 
-async def test_rules_distinguish_operations_groups_and_versions(target: Target, bench: Bench) -> None:
+async def test_rules_distinguish_operations_groups_and_versions(target: Target, bench: WebhookCase) -> None:
     rules = {
         "/update": bench.rule("configmaps", operations=["UPDATE"]),
         "/other-group": bench.rule("configmaps", group="apps"),
@@ -279,7 +279,7 @@ async def test_rules_distinguish_operations_groups_and_versions(target: Target, 
     assert asked == {"/update": ["UPDATE"], "/other-group": [], "/other-version": [], "/all": ["CREATE", "UPDATE"]}
 
 
-async def test_objects_are_selected_by_their_old_or_new_labels(target: Target, bench: Bench) -> None:
+async def test_objects_are_selected_by_their_old_or_new_labels(target: Target, bench: WebhookCase) -> None:
     await bench.configure("Validating", bench.webhook("/allow", objectSelector={"matchLabels": {"watch": "me"}}))
     await target.create("configmaps", "a")
     assert bench.operations("/allow") == []
@@ -289,7 +289,7 @@ async def test_objects_are_selected_by_their_old_or_new_labels(target: Target, b
     assert bench.operations("/allow") == ["UPDATE", "UPDATE"]
 
 
-async def test_namespaces_are_selected_by_expressions(target: Target, bench: Bench) -> None:
+async def test_namespaces_are_selected_by_expressions(target: Target, bench: WebhookCase) -> None:
     name = "kubernetes.io/metadata.name"
 
     def selecting(operator: str) -> Object:
@@ -309,7 +309,7 @@ async def test_namespaces_are_selected_by_expressions(target: Target, bench: Ben
     assert (bench.operations("/in"), bench.operations("/not-in")) == (["CREATE"], [])
 
 
-async def test_webhook_configurations_are_never_reviewed(target: Target, bench: Bench) -> None:
+async def test_webhook_configurations_are_never_reviewed(target: Target, bench: WebhookCase) -> None:
     bench.hooks.handlers["/deny"] = deny
     rule = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"], "scope": "Cluster"}
     selector = {"matchExpressions": [{"key": "case", "operator": "In", "values": [bench.unique]}]}
@@ -323,7 +323,7 @@ async def test_webhook_configurations_are_never_reviewed(target: Target, bench: 
     assert len(bench.asked("/deny")) == 1
 
 
-async def test_match_conditions_decide_whether_a_webhook_is_called(target: Target, bench: Bench) -> None:
+async def test_match_conditions_decide_whether_a_webhook_is_called(target: Target, bench: WebhookCase) -> None:
     pytest.importorskip("cel_expr_python")
     condition = {"name": "named", "expression": "object.metadata.name.startsWith('a') && request.operation == 'CREATE'"}
     await bench.configure("Validating", bench.webhook("/allow", matchConditions=[condition]))
@@ -334,7 +334,7 @@ async def test_match_conditions_decide_whether_a_webhook_is_called(target: Targe
 
 @pytest.mark.parametrize(("policy", "code"), [("Fail", 403), ("Ignore", 201)])
 async def test_failing_match_conditions_follow_the_failure_policy(
-    target: Target, bench: Bench, policy: str, code: int
+    target: Target, bench: WebhookCase, policy: str, code: int
 ) -> None:
     pytest.importorskip("cel_expr_python")
     condition = {"name": "broken", "expression": "object.data.missing == 'x'"}
@@ -349,7 +349,7 @@ async def test_failing_match_conditions_follow_the_failure_policy(
 # -- what webhooks may do -----------------------------------------------------------------------------------------
 
 
-async def test_a_mutating_webhook_changes_the_stored_object(target: Target, bench: Bench) -> None:
+async def test_a_mutating_webhook_changes_the_stored_object(target: Target, bench: WebhookCase) -> None:
     bench.hooks.handlers["/label"] = lambda review: patch(review, LABELLED)
     await bench.configure("Mutating", bench.webhook("/label"))
     created = await target.create("configmaps", "a")
@@ -357,14 +357,14 @@ async def test_a_mutating_webhook_changes_the_stored_object(target: Target, benc
     assert (await target.get(target.path("configmaps", "a"))).content["metadata"]["labels"] == {"touched": "yes"}
 
 
-async def test_mutating_webhooks_are_called_in_the_order_of_their_names(target: Target, bench: Bench) -> None:
+async def test_mutating_webhooks_are_called_in_the_order_of_their_names(target: Target, bench: WebhookCase) -> None:
     bench.hooks.handlers |= {f"/{number}": data_of(number) for number in (1, 2, 3)}
     await bench.configure("Mutating", bench.webhook("/3"), name="b")
     await bench.configure("Mutating", bench.webhook("/2"), bench.webhook("/1"), name="a")
     assert (await target.create("configmaps", "a")).content["data"] == {"trace": "213"}
 
 
-async def test_a_webhook_is_reinvoked_if_needed(target: Target, bench: Bench) -> None:
+async def test_a_webhook_is_reinvoked_if_needed(target: Target, bench: WebhookCase) -> None:
     bench.hooks.handlers |= {f"/{number}": data_of(number) for number in (1, 2, 3)}
     webhooks = [
         bench.webhook("/1", reinvocationPolicy="IfNeeded"),
@@ -375,7 +375,7 @@ async def test_a_webhook_is_reinvoked_if_needed(target: Target, bench: Bench) ->
     assert (await target.create("configmaps", "a")).content["data"] == {"trace": "12313"}
 
 
-async def test_a_webhook_is_not_reinvoked_without_changes(target: Target, bench: Bench) -> None:
+async def test_a_webhook_is_not_reinvoked_without_changes(target: Target, bench: WebhookCase) -> None:
     bench.hooks.handlers["/1"] = data_of(1)
     await bench.configure("Mutating", bench.webhook("/1", reinvocationPolicy="IfNeeded"), bench.webhook("/allow"))
     assert (await target.create("configmaps", "a")).content["data"] == {"trace": "1"}
@@ -383,7 +383,7 @@ async def test_a_webhook_is_not_reinvoked_without_changes(target: Target, bench:
 
 @pytest.mark.parametrize(("plural", "asked"), [("configmaps", 2), ("frees", 1)])
 async def test_a_patch_that_changes_nothing_is_a_change_of_built_in_kinds_only(
-    target: Target, bench: Bench, plural: str, asked: int
+    target: Target, bench: WebhookCase, plural: str, asked: int
 ) -> None:
     same = {"op": "replace", "path": "/data/x", "value": "y"}
     bench.hooks.handlers["/same"] = lambda review: patch(review, same)
@@ -394,7 +394,7 @@ async def test_a_patch_that_changes_nothing_is_a_change_of_built_in_kinds_only(
     assert bench.operations("/allow") == ["CREATE"] * asked
 
 
-async def test_mutated_objects_are_defaulted_pruned_and_validated(target: Target, bench: Bench) -> None:
+async def test_mutated_objects_are_defaulted_pruned_and_validated(target: Target, bench: WebhookCase) -> None:
     operations: list[Object] = []
     bench.hooks.handlers["/spec"] = lambda review: patch(review, *operations)
     await bench.configure("Mutating", bench.webhook("/spec", rules=[bench.rule("shapes", group=GROUP)]))
@@ -407,7 +407,7 @@ async def test_mutated_objects_are_defaulted_pruned_and_validated(target: Target
     assert "spec.size" in rejected.message
 
 
-async def test_a_webhook_cannot_change_an_identity(target: Target, bench: Bench) -> None:
+async def test_a_webhook_cannot_change_an_identity(target: Target, bench: WebhookCase) -> None:
     bench.hooks.handlers["/namespace"] = lambda review: patch(
         review, {"op": "replace", "path": "/metadata/namespace", "value": "other"}
     )
@@ -439,7 +439,9 @@ PATCHES: dict[str, Object] = {
 
 
 @pytest.mark.parametrize("text", PATCHES)
-async def test_a_patch_that_cannot_be_applied_is_an_internal_error(target: Target, bench: Bench, text: str) -> None:
+async def test_a_patch_that_cannot_be_applied_is_an_internal_error(
+    target: Target, bench: WebhookCase, text: str
+) -> None:
     bench.hooks.handlers["/patch"] = lambda review: patch(review, PATCHES[text])
     await bench.configure("Mutating", bench.webhook("/patch", failurePolicy="Ignore"))
     answer = await target.create("configmaps", "a", data={"a": "b"})
@@ -448,13 +450,13 @@ async def test_a_patch_that_cannot_be_applied_is_an_internal_error(target: Targe
     assert answer.content["details"] == {"causes": [{"message": text}]}
 
 
-async def test_a_patch_may_replace_a_missing_field(target: Target, bench: Bench) -> None:
+async def test_a_patch_may_replace_a_missing_field(target: Target, bench: WebhookCase) -> None:
     bench.hooks.handlers["/patch"] = lambda review: patch(review, {"op": "replace", "path": "/data/z", "value": "1"})
     await bench.configure("Mutating", bench.webhook("/patch"))
     assert (await target.create("configmaps", "a", data={"a": "b"})).content["data"] == {"a": "b", "z": "1"}
 
 
-async def test_a_patch_of_a_deletion_is_rejected(target: Target, bench: Bench) -> None:
+async def test_a_patch_of_a_deletion_is_rejected(target: Target, bench: WebhookCase) -> None:
     bench.hooks.handlers["/patch"] = lambda review: patch(review, LABELLED)
     await target.create("configmaps", "a")
     hook = bench.webhook("/patch", rules=[bench.rule("configmaps", operations=["DELETE"])])
@@ -478,7 +480,7 @@ REFUSALS: dict[str, tuple[Object | None, int, str, str]] = {
 
 @pytest.mark.parametrize("phase", ["Mutating", "Validating"])
 @pytest.mark.parametrize("status", REFUSALS)
-async def test_a_webhook_can_deny_a_request(target: Target, bench: Bench, phase: str, status: str) -> None:
+async def test_a_webhook_can_deny_a_request(target: Target, bench: WebhookCase, phase: str, status: str) -> None:
     told, code, reason, text = REFUSALS[status]
     bench.hooks.handlers["/deny"] = lambda review: deny(review, **({"status": told} if told else {}))
     await bench.configure(phase, bench.webhook("/deny", failurePolicy="Ignore"))
@@ -488,14 +490,14 @@ async def test_a_webhook_can_deny_a_request(target: Target, bench: Bench, phase:
     assert (await target.get(target.path("configmaps", "a"))).code == 404
 
 
-async def test_the_details_of_a_denial_reach_the_client(target: Target, bench: Bench) -> None:
+async def test_the_details_of_a_denial_reach_the_client(target: Target, bench: WebhookCase) -> None:
     details = {"name": "q", "causes": [{"reason": "R", "message": "m", "field": "f"}]}
     bench.hooks.handlers["/deny"] = lambda review: deny(review, status={"message": "no", "details": details})
     await bench.configure("Validating", bench.webhook("/deny"))
     assert (await target.create("configmaps", "a")).content["details"] == details
 
 
-async def test_warnings_of_webhooks_reach_the_client(target: Target, bench: Bench) -> None:
+async def test_warnings_of_webhooks_reach_the_client(target: Target, bench: WebhookCase) -> None:
     bench.hooks.handlers |= {
         "/first": lambda review: allow(review, warnings=['say "it"', "twice"]),
         "/second": lambda review: deny(review, warnings=["twice", "more"]),
@@ -507,7 +509,7 @@ async def test_warnings_of_webhooks_reach_the_client(target: Target, bench: Benc
     assert answer.headers.get_list("warning") == ['299 - "say \\"it\\""', '299 - "twice"', '299 - "more"']
 
 
-async def test_validating_webhooks_are_called_concurrently(target: Target, bench: Bench) -> None:
+async def test_validating_webhooks_are_called_concurrently(target: Target, bench: WebhookCase) -> None:
     both = [trio.Event(), trio.Event()]
 
     def meeting(mine: int) -> Callable[[Object], Any]:
@@ -575,7 +577,7 @@ ANSWERS: dict[str, tuple[Callable[[Object], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-async def test_an_invalid_response_is_a_failure(target: Target, bench: Bench, case: str) -> None:
+async def test_an_invalid_response_is_a_failure(target: Target, bench: WebhookCase, case: str) -> None:
     handler, text = ANSWERS[case]
     bench.hooks.handlers["/hook"] = handler
     await bench.configure("Validating", bench.webhook("/hook"))
@@ -621,7 +623,7 @@ PATCH_ANSWERS: dict[str, tuple[str, Object, str]] = {
 
 
 @pytest.mark.parametrize("case", PATCH_ANSWERS)
-async def test_an_invalid_patch_is_a_failure(target: Target, bench: Bench, case: str) -> None:
+async def test_an_invalid_patch_is_a_failure(target: Target, bench: WebhookCase, case: str) -> None:
     phase, response, text = PATCH_ANSWERS[case]
     bench.hooks.handlers["/hook"] = lambda review: allow(review, **response)
     await bench.configure(phase, bench.webhook("/hook"))
@@ -631,7 +633,7 @@ async def test_an_invalid_patch_is_a_failure(target: Target, bench: Bench, case:
 
 
 @pytest.mark.parametrize("phase", ["Mutating", "Validating"])
-async def test_the_failure_policy_may_ignore_failures(target: Target, bench: Bench, phase: str) -> None:
+async def test_the_failure_policy_may_ignore_failures(target: Target, bench: WebhookCase, phase: str) -> None:
     bench.hooks.handlers["/hook"] = lambda review: Reply(b"boom", 500, "text/plain")
     await bench.configure(phase, bench.webhook("/hook", failurePolicy="Ignore"))
     assert (await target.create("configmaps", "a")).code == 201
@@ -639,7 +641,7 @@ async def test_the_failure_policy_may_ignore_failures(target: Target, bench: Ben
 
 
 @pytest.mark.parametrize(("policy", "code"), [("Fail", 500), ("Ignore", 201)])
-async def test_a_webhook_that_times_out_has_failed(target: Target, bench: Bench, policy: str, code: int) -> None:
+async def test_a_webhook_that_times_out_has_failed(target: Target, bench: WebhookCase, policy: str, code: int) -> None:
     async def sleep(review: Object) -> Object:
         await trio.sleep(3)
         return allow(review)
@@ -654,14 +656,14 @@ async def test_a_webhook_that_times_out_has_failed(target: Target, bench: Bench,
 
 
 @pytest.mark.parametrize("path", ["//allow", "/allow/", "/x/../allow"])
-async def test_the_path_of_a_url_is_cleaned(target: Target, bench: Bench, path: str) -> None:
+async def test_the_path_of_a_url_is_cleaned(target: Target, bench: WebhookCase, path: str) -> None:
     config = {"url": bench.hooks.url + path, "caBundle": BUNDLE}
     await bench.configure("Validating", bench.webhook("/allow", clientConfig=config))
     assert (await target.create("configmaps", "a")).code == 201
     assert bench.operations("/allow") == ["CREATE"]
 
 
-async def test_a_refused_connection_is_a_failure(target: Target, bench: Bench) -> None:
+async def test_a_refused_connection_is_a_failure(target: Target, bench: WebhookCase) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{unheard.getsockname()[1]}"
@@ -673,7 +675,7 @@ async def test_a_refused_connection_is_a_failure(target: Target, bench: Bench) -
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-async def test_an_untrusted_certificate_is_a_failure(target: Target, bench: Bench, policy: str) -> None:
+async def test_an_untrusted_certificate_is_a_failure(target: Target, bench: WebhookCase, policy: str) -> None:
     other = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
     config = {"url": f"{bench.hooks.url}/allow", "caBundle": other}
     await bench.configure("Validating", bench.webhook("/allow", clientConfig=config, failurePolicy=policy))
@@ -688,7 +690,7 @@ async def test_an_untrusted_certificate_is_a_failure(target: Target, bench: Benc
 
 @pytest.mark.parametrize("anchor", ["root", "intermediate", "certificate"])
 async def test_every_certificate_of_the_bundle_is_trusted(
-    target: Target, bench: Bench, nursery: trio.Nursery, anchor: str
+    target: Target, bench: WebhookCase, nursery: trio.Nursery, anchor: str
 ) -> None:
     root = trustme.CA()
     intermediate = root.create_child_ca()
@@ -708,7 +710,7 @@ async def test_every_certificate_of_the_bundle_is_trusted(
     assert len(hooks.requests("/allow")) == 1
 
 
-async def test_an_invalid_ca_bundle_is_a_failure(target: Target, bench: Bench) -> None:
+async def test_an_invalid_ca_bundle_is_a_failure(target: Target, bench: WebhookCase) -> None:
     config = {"url": f"{bench.hooks.url}/allow", "caBundle": base64.b64encode(b"hello").decode()}
     await bench.configure("Validating", bench.webhook("/allow", clientConfig=config))
     answer = await target.create("configmaps", "a")
@@ -717,7 +719,7 @@ async def test_an_invalid_ca_bundle_is_a_failure(target: Target, bench: Bench) -
     )
 
 
-async def test_a_missing_service_is_a_failure(target: Target, bench: Bench) -> None:
+async def test_a_missing_service_is_a_failure(target: Target, bench: WebhookCase) -> None:
     config = {"service": {"namespace": "default", "name": "nobody", "path": "/x"}, "caBundle": BUNDLE}
     await bench.configure("Validating", bench.webhook("/x", clientConfig=config))
     answer = await target.create("configmaps", "a")
@@ -725,7 +727,7 @@ async def test_a_missing_service_is_a_failure(target: Target, bench: Bench) -> N
     assert f'failed to call webhook: Post "{url}": service "nobody" not found' in answer.message
 
 
-async def test_reviews_of_version_v1beta1_are_supported(target: Target, bench: Bench) -> None:
+async def test_reviews_of_version_v1beta1_are_supported(target: Target, bench: WebhookCase) -> None:
     def handle(review: Object) -> Object:
         assert review["apiVersion"] == "admission.k8s.io/v1beta1"
         encoded = base64.b64encode(b'[{"op":"add","path":"/metadata/labels","value":{"old":"one"}}]').decode()
@@ -739,7 +741,7 @@ async def test_reviews_of_version_v1beta1_are_supported(target: Target, bench: B
 # -- deletions by the cluster itself ------------------------------------------------------------------------------
 
 
-async def test_garbage_collection_is_reviewed(target: Target, bench: Bench) -> None:
+async def test_garbage_collection_is_reviewed(target: Target, bench: WebhookCase) -> None:
     owner = await target.create("frees", "owner")
     reference = {"apiVersion": f"{GROUP}/v1", "kind": "Free", "name": "owner", "uid": owner.content["metadata"]["uid"]}
     await target.create("configmaps", "mine", meta={"ownerReferences": [reference]})
@@ -751,7 +753,7 @@ async def test_garbage_collection_is_reviewed(target: Target, bench: Bench) -> N
     assert asked[0]["options"]["preconditions"]["uid"] == asked[0]["oldObject"]["metadata"]["uid"]
 
 
-async def test_a_webhook_can_deny_garbage_collection(target: Target, bench: Bench) -> None:
+async def test_a_webhook_can_deny_garbage_collection(target: Target, bench: WebhookCase) -> None:
     owner = await target.create("frees", "owner")
     reference = {"apiVersion": f"{GROUP}/v1", "kind": "Free", "name": "owner", "uid": owner.content["metadata"]["uid"]}
     await target.create("configmaps", "mine", meta={"ownerReferences": [reference]})
@@ -770,7 +772,7 @@ async def test_a_webhook_can_deny_garbage_collection(target: Target, bench: Benc
     assert (await target.get(target.path("configmaps", "mine"))).code == 200
 
 
-async def test_the_termination_of_a_namespace_is_reviewed_object_by_object(target: Target, bench: Bench) -> None:
+async def test_the_termination_of_a_namespace_is_reviewed_object_by_object(target: Target, bench: WebhookCase) -> None:
     name = f"{target.namespace}-ends"
     await target.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     await target.request("POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": "in"}})

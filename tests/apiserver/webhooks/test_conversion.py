@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.apiserver.admissions import Bench, open_bench
+from tests.apiserver.admissions import WebhookCase, open_bench
 from tests.apiserver.conftest import Answer, Target, ensure_definition
 from tests.apiserver.hooks import BUNDLE, Hooks, Reply, allow, serve_hooks
 
@@ -53,7 +53,7 @@ def changed(**content: Any) -> Callable[[Object], Object]:
     return lambda review: convert(review, change=change)
 
 
-class Place(Bench):
+class Place(WebhookCase):
     """Definition with two versions and a conversion webhook."""
 
     def __init__(self, target: Target, hooks: Hooks) -> None:

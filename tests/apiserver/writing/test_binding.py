@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.conftest import Answer, Target
-
-
-async def make_pod(target: Target, **spec: Any) -> str:
-    """Create a pod that nobody schedules, and return its path."""
-    containers = [{"name": "main", "image": "busybox"}]
-    meta = {"annotations": {"a": "b"}}
-    created = await target.create("pods", "p", meta=meta, spec={"containers": containers, **spec})
-    assert created.code == 201, created.message
-    return target.path("pods", "p")
+from tests.apiserver.writing.pods import make_pod
 
 
 async def bind(target: Target, node: str = "n1", name: str = "p", *, meta: Any = None, kind: str = "Node") -> Answer:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.conftest import Target
-from tests.apiserver.writing.test_binding import make_pod
+from tests.apiserver.writing.pods import make_pod
 
 BINDING = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "n1"}}
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}

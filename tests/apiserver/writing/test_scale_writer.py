@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.apiserver.conftest import GROUP, Target
-from tests.apiserver.ownership.test_apply import APPLY, apply
-from tests.apiserver.writing.test_field_manager import managers
+from tests.apiserver.managed_fields import managers
+from tests.apiserver.ownership.applying import APPLY, apply
 
 VERSION = f"{GROUP}/v1"
 

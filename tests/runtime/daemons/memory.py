@@ -15,7 +15,7 @@ import sys
 import msgspec
 import trio
 
-from tests.runtime.daemons.test_daemon import digest, make_body, make_cause
+from tests.runtime.daemons.making import digest, make_body, make_cause
 from tests.runtime.harness import WIDGETS, Queue
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.objects import parse_object

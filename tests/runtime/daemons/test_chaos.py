@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
-from tests.runtime.test_chaos import Life
+from tests.runtime.life import Life
 from trioperator.testing import deterministic
 
 

@@ -14,27 +14,13 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
+from tests.runtime.daemons.ticks import Ticks
 from trioperator import on
 from trioperator._concurrency.clock import wall_now
 from trioperator.errors import PausedError
 
 RECURSIVE: dict[str, Any] = {}
 RECURSIVE["again"] = RECURSIVE
-
-
-class Ticks:
-    """Times of calls, from the creation of the object on."""
-
-    def __init__(self) -> None:
-        self.began = 0.0
-        self.times: list[float] = []
-
-    def note(self) -> None:
-        self.times.append(round(trio.current_time() - self.began, 6))
-
-    async def create(self, bench: Bench, **spec: Any) -> None:
-        self.began = trio.current_time()
-        await bench.cluster.create(widget(**spec))
 
 
 @pytest.fixture

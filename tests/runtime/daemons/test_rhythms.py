@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from tests.runtime.daemons.test_loops import Ticks
+from tests.runtime.daemons.ticks import Ticks
 from trioperator._concurrency.clock import wall_now
 
 

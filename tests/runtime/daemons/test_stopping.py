@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.runtime.daemons.test_daemon import add, async_fn, make_daemons, sync_fn
+from tests.runtime.daemons.making import add, async_fn, make_daemons, sync_fn
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.handlers.handler import TimerHandler
 from trioperator._model.resource import Selector

@@ -67,7 +67,7 @@ class NoQueue:
     def add(self, item: Any, lane: Lane = Lane.FRESH) -> None: ...
 
 
-class Bench:
+class Viewing:
     """A view of widgets whose index function takes as many seconds as their specs say."""
 
     def __init__(self, *, events: bool) -> None:
@@ -122,11 +122,11 @@ class Both:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench(events=False)
+def bench() -> Viewing:
+    return Viewing(events=False)
 
 
-async def test_an_event_is_passed_on_when_it_is_indexed(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_an_event_is_passed_on_when_it_is_indexed(bench: Viewing, autojump_clock: MockClock) -> None:
     async with bench.viewing() as view:
         view.observe("ADDED", raw("slow", 1, slow=10))
         view.observe("ADDED", raw("fast", 2))
@@ -139,7 +139,7 @@ async def test_an_event_is_passed_on_when_it_is_indexed(bench: Bench, autojump_c
 
 
 async def test_what_an_index_function_has_not_begun_with_is_overtaken_by_newer_states(
-    bench: Bench, autojump_clock: MockClock
+    bench: Viewing, autojump_clock: MockClock
 ) -> None:
     async with bench.viewing() as view:
         view.observe(None, raw("w", 1, slow=10))
@@ -156,7 +156,7 @@ async def test_what_an_index_function_has_not_begun_with_is_overtaken_by_newer_s
 
 
 async def test_event_handlers_get_each_event_up_to_a_limit(autojump_clock: MockClock) -> None:
-    bench = Bench(events=True)
+    bench = Viewing(events=True)
     async with bench.viewing() as view:
         view.observe("ADDED", raw("w", 1, slow=10))
         await settle(1)
@@ -166,7 +166,7 @@ async def test_event_handlers_get_each_event_up_to_a_limit(autojump_clock: MockC
         assert [name for _, name in bench.readings.take()] == ["w1", "w2", "w3", "w8"]
 
 
-async def test_a_list_ends_when_all_is_indexed_that_came_before(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_list_ends_when_all_is_indexed_that_came_before(bench: Viewing, autojump_clock: MockClock) -> None:
     async with bench.viewing() as view:
         assert view.cache is not None
         view.observe(None, raw("slow", 1, slow=10))
@@ -180,7 +180,9 @@ async def test_a_list_ends_when_all_is_indexed_that_came_before(bench: Bench, au
         assert set(bench.index) == {"slow", "fast"}
 
 
-async def test_a_newer_list_takes_the_place_of_one_that_has_not_ended(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_newer_list_takes_the_place_of_one_that_has_not_ended(
+    bench: Viewing, autojump_clock: MockClock
+) -> None:
     async with bench.viewing() as view:
         for name in ("a", "b", "c"):
             view.observe(None, raw(name, 1, slow=10))
@@ -195,7 +197,7 @@ async def test_a_newer_list_takes_the_place_of_one_that_has_not_ended(bench: Ben
 
 
 async def test_what_vanishes_unseen_is_gone_though_an_index_function_hangs(
-    bench: Bench, autojump_clock: MockClock
+    bench: Viewing, autojump_clock: MockClock
 ) -> None:
     async with bench.viewing() as view:
         for name in ("a", "b"):
@@ -209,7 +211,7 @@ async def test_what_vanishes_unseen_is_gone_though_an_index_function_hangs(
         assert bench.readings.lists[1:] == [{"a"}]
 
 
-async def test_a_list_without_changes_calls_no_index_functions(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_list_without_changes_calls_no_index_functions(bench: Viewing, autojump_clock: MockClock) -> None:
     async with bench.viewing() as view:
         for _ in range(2):
             view.observe(None, raw("a", 5))
@@ -221,7 +223,7 @@ async def test_a_list_without_changes_calls_no_index_functions(bench: Bench, aut
         assert bench.index == {"a": ["3"]}, "a list is right, also after a restore"
 
 
-async def test_nothing_is_indexed_or_passed_on_after_the_end(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_nothing_is_indexed_or_passed_on_after_the_end(bench: Viewing, autojump_clock: MockClock) -> None:
     async with bench.viewing() as view:
         view.observe("ADDED", raw("a", 1))
         view.observe("ADDED", raw("b", 1, slow=10))
@@ -236,7 +238,7 @@ async def test_nothing_is_indexed_or_passed_on_after_the_end(bench: Bench, autoj
         assert bench.calls == ["a1", "b1"]
 
 
-async def test_a_new_reader_sees_the_end_of_a_list_after_all_objects(bench: Bench, autojump_clock: MockClock) -> None:
+async def test_a_new_reader_sees_the_end_of_a_list_after_all_objects(bench: Viewing, autojump_clock: MockClock) -> None:
     class Related(Readings):
         resource, labels, needs_bodies = WIDGETS, (), False
 

@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
+from tests.testing.exploring.forgetful import FORGETFUL
 from tests.testing.exploring.operators import GOOD, write_crd
-from tests.testing.exploring.test_explorer import FORGETFUL
 from trioperator.errors import ConfigError
 from trioperator.testing import check_states
 from trioperator.testing.exploring.subjects import State

@@ -18,8 +18,8 @@ from typer.testing import CliRunner, Result
 
 import trioperator
 from tests.cli.conftest import environment, restored_modules, run
+from tests.testing.exploring.forgetful import FORGETFUL
 from tests.testing.exploring.operators import GOOD, make_crd, write_crd
-from tests.testing.exploring.test_explorer import FORGETFUL
 from trioperator.cli.root import app as command
 
 __all__ = ["environment", "restored_modules", "run"]

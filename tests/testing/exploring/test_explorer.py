@@ -7,21 +7,10 @@ import pathlib
 import msgspec
 import pytest
 
+from tests.testing.exploring.forgetful import FORGETFUL
 from tests.testing.exploring.operators import CRD, GOOD, make_crd, make_player
 from trioperator.testing.exploring.explorer import Budget, Explorer, SubjectReport
 from trioperator.testing.exploring.subjects import State
-
-FORGETFUL = """\
-import trioperator
-
-@trioperator.on.create("webapps")
-@trioperator.on.update("webapps")
-async def apply_fn(name, spec, client):
-    meta = {"name": name}
-    if spec.get("greeting"):
-        data = {"greeting": spec["greeting"]}
-        await client.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data})
-"""
 
 
 def explore(folder: pathlib.Path, source: str, *, sequences: int = 8, seed: int = 0) -> SubjectReport:

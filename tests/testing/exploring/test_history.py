@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.testing.exploring.test_snapshots import DEPLOYMENT, write
+from tests.testing.exploring.written import DEPLOYMENT, write
 from trioperator.apiserver import Cluster
 from trioperator.testing.exploring.history import History, find_lies, find_outdated
 

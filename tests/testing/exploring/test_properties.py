@@ -8,8 +8,8 @@ import re
 import subprocess
 import sys
 
+from tests.testing.exploring.forgetful import FORGETFUL
 from tests.testing.exploring.operators import GOOD, write_crd
-from tests.testing.exploring.test_explorer import FORGETFUL
 
 ROOT = pathlib.Path(__file__).parents[3]
 TEST = """\

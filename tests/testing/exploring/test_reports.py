@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
+from tests.testing.exploring.forgetful import FORGETFUL
 from tests.testing.exploring.operators import GOOD, write_crd
-from tests.testing.exploring.test_explorer import FORGETFUL
 from trioperator.testing.exploring.explorer import SubjectReport
 from trioperator.testing.exploring.oracles import Finding
 from trioperator.testing.exploring.reports import Inputs, Report, render_json, render_text, write_tests

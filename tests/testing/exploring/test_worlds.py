@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.testing.exploring.operators import CRD
-from tests.testing.exploring.test_snapshots import DEPLOYMENT
+from tests.testing.exploring.written import DEPLOYMENT
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError
 from trioperator.testing.exploring.worlds import StatusRule, scale_targets, set_statuses
