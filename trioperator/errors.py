@@ -10,7 +10,7 @@
     ├─ UserCodeError                a filter, a storage, or another function of the user's has failed
     ├─ PausedError                  a write of an operator that is paused
     ├─ ForeignChildError            somebody else's object has the name of a child
-    ├─ DecodeError                  objects that were read do not fit the class they were asked for as
+    ├─ DecodeError                  objects cannot be decoded into the requested class
     ├─ DataFileError                the data file of an embedded cluster cannot be written
     ├─ ConnectionLostError          no response from the API server, or an incomplete one
     ├─ ApiError                     the API server returned an error response
@@ -108,9 +108,9 @@ class PausedError(TrioperatorError):
 
 
 class ForeignChildError(TrioperatorError):
-    """Raised when an object of a child's name exists, and is not owned by the owner of the child.
+    """Raised when an object with the name of a child exists, and has another owner or none.
 
-    It is left as it is: whoever may create owners must not get at the objects of others by their names.
+    It is not changed: users who may create owners must not change objects of others by using their names.
     """
 
 
@@ -119,10 +119,9 @@ class DataFileError(TrioperatorError):
 
 
 class DecodeError(TrioperatorError):
-    """Raised when objects that the client has read do not fit the class they were asked for as.
+    """Raised when objects cannot be decoded into the requested class.
 
-    ``objects`` are those that do not, as dicts. What was asked for has been done: a write that returns such an object
-    has succeeded.
+    ``objects`` are the invalid ones, as dicts. The request itself has succeeded, also if it was a write.
     """
 
     def __init__(self, message: str, *, objects: Sequence[dict[str, Any]] = ()) -> None:
@@ -216,9 +215,9 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 
 
 class UserCodeError(TrioperatorError):
-    """Raised when a function of the user's that is not a handler has failed: a filter, a storage, a lifecycle…
+    """Raised when a user's function that is not a handler has failed: a filter, a storage, a lifecycle…
 
-    ``what`` names it; the error that it has raised is ``__cause__``.
+    ``what`` names it; ``__cause__`` is its exception.
     """
 
     def __init__(self, what: str, error: BaseException) -> None:

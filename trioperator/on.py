@@ -246,17 +246,17 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
             return [make_deployment(name, spec), make_service(name, spec)]
 
     It is called when the operator starts, when the object changes, except for its status, when a child or a watched
-    object changes, and at the resync: for one object never twice at once, and not while it is being deleted. It returns
+    object changes, and at the resync: never concurrently for one object, and not while it is being deleted. It returns
     or yields the desired children, each a dict or a ``trioperator.Child``; None is an error if it has ``owns``, and an
     empty list means that there are none. They are applied server-side with the object as their owner; children that are
-    no longer desired are deleted. What is as desired is neither read nor written. ``Requeue(after=...)`` says when
-    to call the function again. See docs/reconcile.md.
+    no longer desired are deleted. Unchanged children cost no requests. Return ``Requeue(after=...)`` to be called
+    again. See docs/reconcile.md.
 
     - ``owns``: kinds of children: ``"deployments"``, ``("apps/v1", "Deployment")``, or a ``trioperator.Owned``
     - ``watches``: dict from kinds to sync functions of the keyword arguments of an object of the kind, which return the
       names, pairs of namespace and name, or bodies of the objects to be reconciled
     - ``resync``: seconds until the function is called again if nothing has changed; default: it is not
-    - ``condition``: type of a condition in the status, such as ``"Applied"``, that says whether the children are
+    - ``condition``: type of a condition in the status, such as ``"Applied"``, that reports whether the children are
       applied, and if not, why; default: none
     - ``kstatus``: whether the status has the conditions ``Ready``, ``Applied``, ``Reconciling`` and ``Stalled``, and
       ``observedGeneration``, as far as the schema of a custom kind has them and nobody else sets them; default: True
@@ -298,7 +298,7 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
 
 @explains(CreateOptions)
 def create(*selector: Any, **options: Unpack[CreateOptions]) -> Decorator:
-    """Call the function when an object is created, or seen for the first time.
+    """Call the function when an object is created, or is seen for the first time.
 
     ::
 
@@ -458,7 +458,7 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
 
 @explains(ValidateOptions)
 def validate(*selector: Any, **options: Unpack[ValidateOptions]) -> Decorator:
-    """Call the function before an object is stored or deleted: it may deny that, and warn the client.
+    """Call the function before an object is stored or deleted, to deny the request or to warn the client.
 
     ::
 
@@ -481,7 +481,7 @@ def validate(*selector: Any, **options: Unpack[ValidateOptions]) -> Decorator:
 
 @explains(MutateOptions)
 def mutate(*selector: Any, **options: Unpack[MutateOptions]) -> Decorator:
-    """Call the function before an object is stored: it may change the object through ``patch``, deny it, or warn.
+    """Call the function before an object is stored, to change it through ``patch``, to deny it, or to warn.
 
     ::
 
@@ -517,9 +517,9 @@ def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
     Positional arguments select a resource kind without a version: ``"widgets"`` or ``"example.com", "widgets"``
     (docs/selectors.md). The function changes the object through ``patch``, or returns the converted object. Of the
     metadata, only labels and annotations may change. An error fails the request that needs the conversion. Other
-    versions are reached by the shortest chain of handlers: with ``v1`` to ``v2`` and ``v2`` to ``v3``, objects are also
-    converted from ``v1`` to ``v3``. Declare both directions. With a class that declares a version of the kind as the
-    selector, the function may take and return objects of the classes of both versions:
+    versions are reached through the shortest chain of handlers: with ``v1`` to ``v2`` and ``v2`` to ``v3``, objects are
+    also converted from ``v1`` to ``v3``. Declare both directions. With a class that declares a version of the kind as
+    the selector, the function may take and return objects of the classes of both versions:
     ``def up(body: OldWidget) -> Widget``. The operator raises ConfigError if ``settings.admission.server`` is not set.
     See docs/conversion.md.
 

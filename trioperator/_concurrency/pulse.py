@@ -1,4 +1,4 @@
-"""An event that can be set and waited for again and again."""
+"""An event that can be set and waited for repeatedly."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Period:
     """A period in which an operator handles objects: from a start or the end of a pause until the next pause.
 
     ``paused`` is set when it is over. ``lost`` is set when others may take over: what is still being handled is to be
-    cancelled then, also if it was a pause in order that has ended the period, or there is no reason for one any more.
+    cancelled then, also if it was a pause in order that has ended the period, or there is no longer a reason for one.
     """
 
     def __init__(self) -> None:

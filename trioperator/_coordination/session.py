@@ -47,7 +47,7 @@ class Session:
     """The membership of one replica, and what it knows of the other members.
 
     It is valid until *deadline* seconds after the last renewal. It has a new identity whenever it is joined again: one
-    that is seen to be dead has lapsed for ever.
+    that is seen to be dead has lapsed forever.
     """
 
     def __init__(self, client: ApiClient, *, namespace: str, name: str, member: Member, deadline: float) -> None:

@@ -133,7 +133,7 @@ class Shards:
         }
 
     async def _keep_session(self) -> None:
-        """Renew the session again and again; give up all shards when that was not possible in time."""
+        """Renew the session repeatedly; give up all shards when that was not possible in time."""
         due = trio.current_time()
         while True:
             with trio.move_on_at(self._session.valid_until):

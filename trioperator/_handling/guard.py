@@ -72,7 +72,7 @@ def trim_error(error: BaseException) -> types.TracebackType | None:
 def forget_frames(error: BaseException | None) -> None:
     """Take the tracebacks off an error that is kept, and off those that have led to it: frames hold all that they used.
 
-    Handlers that get an error as an argument would hold it in their frames, and so each error the one before, for ever.
+    Handlers that get an error as an argument would hold it in their frames, and so each error the one before, forever.
     """
     left, seen = [error], set[int]()
     while left:

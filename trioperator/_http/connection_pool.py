@@ -171,7 +171,7 @@ class ConnectionPool:
         """Wait in the queue until a connection is released, at the head of the queue if *first*.
 
         If the time for a request counted here, a slow server would get requests whose time is nearly over: they would
-        be given up and sent again, and so on for ever.
+        be given up and sent again, and so on forever.
         """
         left = math.inf
         if scope is not None:

@@ -32,7 +32,7 @@ class HttpxTransport:
     def __init__(self, transport: httpx.AsyncBaseTransport, *, origin: str, owned: bool = False) -> None:
         self._transport = transport
         self._origin = httpx.URL(origin)
-        # The same URLs are requested again and again, and parsing one costs as much as sending the request.
+        # The same URLs are requested repeatedly, and parsing one costs as much as sending the request.
         self._url_of = functools.lru_cache(maxsize=1024)(self._make_url)
         self._owned = owned
 

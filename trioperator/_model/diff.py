@@ -1,6 +1,6 @@
 """Differences between two objects. None counts as absent; lists are compared as a whole.
 
-Whoever may create objects decides on how deep and wide they are, so the work is bounded: mappings that are more than
+Users who may create objects control how deep and wide they are, so the work is bounded: mappings that are more than
 :data:`MAX_DEPTH` levels deep, and all others after :data:`MAX_ITEMS` differences, are compared as a whole.
 """
 

@@ -146,7 +146,7 @@ class Applier:
         return written
 
     async def _check_loop(self, manifest: Manifest, record: RelatedRecord | None, schedule: HandlerSchedule) -> None:
-        """Raise LoopError if a child must wait, as others undo again and again what is applied."""
+        """Raise LoopError if a child must wait, as others repeatedly undo what is applied."""
         due = schedule.repairs.next(manifest.key)
         if due <= trio.current_time():
             return

@@ -1,4 +1,4 @@
-"""Detection of loops with other programs: what is done to a child again and again, as others undo it. Pure."""
+"""Detection of loops with other programs: what is done to a child repeatedly, as others undo it. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rolling updates: of several children of a kind, one at a time is changed, when all others are ready.
 
-What is not ready goes first: a child that is broken can be repaired, and does not hold up the others for ever.
+What is not ready goes first: a child that is broken can be repaired, and does not hold up the others forever.
 """
 
 from __future__ import annotations

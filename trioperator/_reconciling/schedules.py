@@ -21,7 +21,7 @@ from trioperator._reconciling.loop_guard import LoopGuard
 _BACKOFF: Final = Backoff(initial=0.1, maximum=600.0)
 
 
-# A child that is changed or deleted by others again and again right after it was applied waits after this many times.
+# A child that is changed or deleted by others repeatedly right after it was applied waits after this many times.
 _FREE_REPAIRS: Final = 5
 _REPAIRS: Final = Backoff(initial=1.0, maximum=600.0)
 # One that comes back after it was deleted is deleted a few times more: an old replica may still be about to stop.
@@ -195,7 +195,7 @@ class HandlerSchedule:
         self.kept = frozenset(key for key in self.kept if key.place not in places)
 
     def has_settled_without(self, place: Place) -> bool:
-        """Check whether an undesired child is not needed any more by what the handler desires."""
+        """Check whether an undesired child is no longer needed by what the handler desires."""
         return self.settled or place in self.released
 
     def get_backoff(self, handler: ReconcileHandler) -> float:

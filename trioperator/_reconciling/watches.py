@@ -97,7 +97,7 @@ class RelatedKind:
         return cache
 
     def close(self, namespace: str | None, reader: Reader) -> None:
-        """Forget a cache that is not filled any more: nobody need wait for it."""
+        """Forget a cache that is no longer filled: nobody needs to wait for it."""
         if self.caches.get(namespace) is reader:
             del self.caches[namespace]
         self.completed()

@@ -1,4 +1,4 @@
-"""Interrupting handlers at work that asked for it, when their object has changed to what they were not shown."""
+"""Interrupting running handlers that asked for it, when their object has changed to what they were not shown."""
 
 from __future__ import annotations
 

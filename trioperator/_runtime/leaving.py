@@ -1,6 +1,6 @@
 """Objects that leave the selector of their watch: they exist, but their watch shows them no more.
 
-Such an object is reconciled once more, in the state that the server has: handlers' filters do not match it any more, so
+Such an object is reconciled once more, in the state that the server has: handlers' filters no longer match it, so
 its daemons are stopped, and its finalizer is removed. Then it is forgotten, but for what is remembered of objects
 during a pause, too: it may come back.
 """

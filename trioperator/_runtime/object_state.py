@@ -22,9 +22,9 @@ a DELETED event is processed                           is ``gone``, and open unt
                                                        forgotten
 =====================================================  ==================================  =========================
 
-Watch events do not change the state when they come: a reconcile may be at work, which has decided by the body that it
+Watch events do not change the state when they come: a reconcile may be running, which has decided by the body that it
 was begun with. They wait in ``events`` until the next reconcile takes them. Only ``update`` and ``restart`` can happen
-beside a reconcile: its handlers may be at work while a saver stores what is due. So each new body has a new
+beside a reconcile: its handlers may be running while a saver stores what is due. So each new body has a new
 ``revision``: who has waited compares it with the revision that it has decided by.
 
 Versions tell which of two states is newer. The newest known state has ``version``, be it from the watch or from a
@@ -315,7 +315,7 @@ class ObjectState:
             self._listeners = tuple(other for other in self._listeners if other is not listener)
 
     def tell(self, event: WatchEvent) -> None:
-        """Pass a state to what listens, if it is newer, and to what may be at work in another version of the kind."""
+        """Pass a state to what listens, if it is newer, and to what may be running in another version of the kind."""
         if self._listeners and (event.type == "DELETED" or event.version > self.version):
             self._tell(event)
         self.cache.predecessors.tell(self.uid, event)

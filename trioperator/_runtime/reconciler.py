@@ -10,7 +10,7 @@ result says what is left, and whether the object is idle or open (see :mod:`trio
 ======================================  =============================================  =========================
 the object                              what is done                                   result, and the object
 ======================================  =============================================  =========================
-is at work in another version of its    nothing: the end of that requeues it           Done, as it was
+is running in another version of its    nothing: the end of that requeues it           Done, as it was
 kind
 is gone                                 daemons are stopped, optional delete handlers  Done, forgotten; RequeueAt,
                                         are called                                     open, for a retry
@@ -103,7 +103,7 @@ class Reconciler:
     """Reconciles objects: one reconcile at a time for each object, many objects at the same time.
 
     ``reconcile`` never raises for what concerns one object only: such errors are logged, and the object is requeued
-    with a backoff. When the executor is stopping, a reconcile ends after the handler at work.
+    with a backoff. When the executor is stopping, a reconcile ends after the running handler.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class Reconciler:
         return bool(self._pending.get(state)) or self._progress.is_due(state)
 
     def report_loop(self, state: ObjectState, *, writes: int, backoff: float) -> None:
-        """Warn that an object is changed again and again by its own reconciles."""
+        """Warn that an object is changed repeatedly by its own reconciles."""
         text = "Possible reconcile loop (%d writes in a row): backing off for %g s."
         state.make_logger().warning(text, writes, backoff)
 

@@ -14,7 +14,7 @@ class Done(msgspec.Struct, frozen=True):
 class Again(msgspec.Struct, frozen=True):
     """The object has a newer state, usually by an own write: reconcile it again now.
 
-    There is *progress* if a handler has ended for good: so that cannot go on for ever.
+    There is *progress* if a handler has ended for good: so that cannot go on forever.
     """
 
     progress: bool = False

@@ -96,7 +96,7 @@ class AtWork:
         self._waiting: dict[str, set[_State]] = {}
 
     def begin(self, state: _State) -> bool:
-        """Begin to reconcile a state. Returns False if another one of its object is at work: then it is requeued."""
+        """Begin to reconcile a state. Returns False if another one of its object is running: then it is requeued."""
         if self._at_work.setdefault(state.uid, state) is state:
             return True
         self._waiting.setdefault(state.uid, set()).add(state)

@@ -29,7 +29,7 @@ _BEATS: Final = 4
 # Seconds between two looks at the setting while the watchdog is switched off.
 _PARKED: Final = 1.0
 
-# The frames that tell what is at work: their local variables have the handler, the object, or the user's function.
+# The frames that tell what is running: their local variables have the handler, the object, or the user's function.
 _INVOKE: Final = Invoker.invoke.__code__
 _GUARD: Final = guard.call.__code__
 _RECONCILE: Final = Reconciler.reconcile.__code__

@@ -77,7 +77,7 @@ class QueueObserver(Protocol[T_contra]):
 
 
 class _Entry(Generic[T]):
-    """An item that is queued, at work, or due later. ``dirty`` is its lane after the reconcile at work."""
+    """An item that is queued, running, or due later. ``dirty`` is its lane after the running reconcile."""
 
     __slots__ = ("alarm", "dirty", "due", "item", "lane", "processing")
 
@@ -146,7 +146,7 @@ class WorkQueue(Generic[T]):
             yield QueuedItem(entry.item, entry.lane, entry.processing, entry.due)
 
     def add(self, item: T, lane: Lane = Lane.FRESH) -> None:
-        """Queue an item, or queue it again after the reconcile at work."""
+        """Queue an item, or queue it again after the running reconcile."""
         entry = self._entries.get(item)
         if entry is None:
             entry = self._entries[item] = _Entry(item)
@@ -321,7 +321,7 @@ class WorkQueue(Generic[T]):
 async def open_workqueue(
     reconciler: Reconciles[T], *, limit: int | None, window: float = 0.0, observer: QueueObserver[T] | None = None
 ) -> AsyncIterator[WorkQueue[T]]:
-    """Open a work queue, and wait at the end of the block for the reconciles at work.
+    """Open a work queue, and wait at the end of the block for the running reconciles.
 
     To limit that wait, close the queue with ``give_up_at``.
     """

@@ -1,6 +1,6 @@
 """Intake, as a ring of the task tree: what watches, and lets objects be handled, until a stop, a pause or an error.
 
-It stops first. Whatever ends it, what is at work is drained afterwards, so an error is kept until all has stopped.
+It stops first. Whatever ends it, what is running is drained afterwards, so an error is kept until all has stopped.
 """
 
 from __future__ import annotations

@@ -158,17 +158,17 @@ class Workers:
     def stop(self) -> None:
         """Drain and release all shards. No further handlers are called."""
         self._owner.stop()
-        self.listed.set()  # nobody need wait for it any more
+        self.listed.set()  # nobody needs to wait for it now
 
     @property
     def grace(self) -> float:
-        """Seconds for what is at work, if it is to be drained now."""
+        """Seconds for what is running, if it is to be drained now."""
         return 0.0 if self.period.lost.is_set() else self._operator.stop.remaining
 
     async def _serve_shard(
         self, term: ShardOwnership, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Handle the objects of a shard until its ownership is ending, and what is at work to its end."""
+        """Handle the objects of a shard until its ownership is ending, and what is running to its end."""
         plan, instruments = self._operator.plan, self._operator.instruments
         client = self._client.fenced(self._make_fence(term))
         invoker = self._invoker.with_clients(self._operator.session.make_clients(self._make_fence(term)))
@@ -207,7 +207,7 @@ class Workers:
         return [cache for cache, _ in self.watches.caches()]
 
     def _drain(self, term: ShardOwnership, shard: Shard) -> None:
-        """Limit for how long the objects of a shard are handled, by why the replica does not handle them any more."""
+        """Limit for how long the objects of a shard are handled, by why the replica no longer handles them."""
         is_exiting = self._operator.stop.requested.is_set()
         reason = DaemonStoppingReason.OPERATOR_EXITING if is_exiting else DaemonStoppingReason.OPERATOR_PAUSING
         drain(shard.queue, shard.daemons, seconds=0.0 if term.lost.is_set() else self.grace, reason=reason)

@@ -140,7 +140,7 @@ def drain(
 
 
 class Busy(Protocol):
-    """A work queue, or several: what is at work there."""
+    """A work queue, or several: what is running there."""
 
     @property
     def at_work(self) -> Collection[ObjectState]: ...
@@ -167,7 +167,7 @@ class InFlight:
         self._limits = Limits()
 
     def limit(self, queue: Busy, limits: Limits) -> None:
-        """Take the limits of what is at work in a queue, and of daemons."""
+        """Take the limits of what is running in a queue, and of daemons."""
         self._draining, self._limits = (queue,), limits
 
     async def report(self) -> None:

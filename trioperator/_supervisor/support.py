@@ -1,6 +1,6 @@
 """Support, as a ring of the task tree: what the handling of objects needs, and what others ask the operator meanwhile.
 
-It stops last. First the elections end, and others take over, as soon as nothing is handled any more: webhooks are
+It stops last. First the elections end, and others take over, as soon as nothing is handled any longer: webhooks are
 still served then.
 """
 
@@ -81,7 +81,7 @@ async def _serve_probes(operator: Operator, *, task_status: trio.TaskStatus[str]
 async def _taking_part(
     elections: Sequence[Leadership | Peerings], operator: Operator, recorder: EventRecorder, *, is_last: bool
 ) -> AsyncIterator[None]:
-    """Take part in elections within the block. At its end, let others take over: nothing is handled any more."""
+    """Take part in elections within the block. At its end, let others take over: nothing is handled any longer."""
     stop = operator.stop
     try:
         async with trio.open_nursery() as nursery:

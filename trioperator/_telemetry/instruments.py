@@ -70,7 +70,7 @@ class Instruments:
         self.handlers = frozenset(handlers)
         self.failed: set[str | None] = (
             set()
-        )  # the uids of objects for which a handler has failed in the reconcile at work
+        )  # the uids of objects for which a handler has failed in the running reconcile
         self.now = trio.lowlevel.current_clock().current_time
         self.reconciles: list[Reconcile] = []  # that are not counted yet
         self._kinds: dict[tuple[str, str], KindStatistics] = {}  # by the plural and the group

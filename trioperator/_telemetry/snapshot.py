@@ -148,7 +148,7 @@ def name_object(ref: ObjectRef) -> str:
 
 
 def describe_queue(parts: Inspector, *, messages: bool = False) -> dict[str, Any]:
-    """Return how many objects are at work, queued and due later, and those that are reconciled next."""
+    """Return how many objects are running, queued and due later, and those that are reconciled next."""
     failures = find_failures(parts)
     items = list(parts.shards.items())
     now = trio.current_time()

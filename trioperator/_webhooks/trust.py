@@ -4,7 +4,7 @@ In a rolling update, the old and the new replica serve behind one address, perha
 its own, or while a Secret with a new one is on its way to the pods. The configuration must trust both, or the reviews
 of one of them fail. So a replica adds its CA to those that are there, and leaves those that others add.
 
-It does so for some minutes only: nobody tells when a CA is not needed any more, and whoever may change the
+It does so for some minutes only: nobody tells when a CA is no longer needed, and whoever may change the
 configuration could add one to stay.
 """
 

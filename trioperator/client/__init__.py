@@ -1,4 +1,4 @@
-"""What handlers and scripts talk to the cluster with: :class:`Client`, and :func:`open_client`."""
+"""The client of handlers and scripts: :class:`Client`, and :func:`open_client`."""
 
 from trioperator._model.conditions import Condition
 from trioperator.client.client import Client, Propagation

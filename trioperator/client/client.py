@@ -68,11 +68,11 @@ class Client(Reader):
     Handlers get one as their argument ``client``; :func:`trioperator.open_client` opens one elsewhere. Sync functions
     get a :class:`SyncClient` with the same methods. Any number of tasks may use a client at the same time.
 
-    Requests that fail are retried with ``settings.networking.error_backoffs``, after the delay that the server asks for
-    (``Retry-After``) if it does: lost connections, HTTP 429 and 5xx, but a create only if the server cannot have
+    Failed requests are retried with ``settings.networking.error_backoffs``, or after the delay that the server asks for
+    (``Retry-After``): lost connections, HTTP 429 and 5xx, but a create only if the server cannot have
     processed it. Conflicts of writes that are not conditional are retried five times. The errors are the package's:
     NotFoundError, ConflictError, ForbiddenError, InvalidError, ..., all of them ApiErrors; ConnectionLostError without
-    a response; PausedError, and nothing is sent, if the operator must not write as others have taken over.
+    a response; PausedError, before anything is sent, if the operator must not write as others have taken over.
 
     See docs/client.md.
     """
@@ -133,8 +133,8 @@ class Client(Reader):
             config["data"]["level"] = "debug"
             await client.replace(config)
 
-        With its ``metadata.resourceVersion``, as it was read, nobody else's changes are lost: if it has changed
-        meanwhile, ConflictError is raised, which is not retried. Most custom resources require it.
+        With the ``metadata.resourceVersion`` that was read, it never overwrites others' changes: if the object has
+        changed meanwhile, ConflictError is raised, and not retried. Most custom resources require it.
         """
         body = to_dict(obj)
         target = await self._prepare(body, namespace, owner=None)
@@ -217,13 +217,13 @@ class Client(Reader):
                 "data": {"level": "debug"},
             })
 
-        Fields that the same field manager applied before, and are no longer in *obj*, are removed. *field_manager*
+        Fields that the same field manager applied before, and that are no longer in *obj*, are removed. *field_manager*
         defaults to ``settings.persistence.field_manager``. A field that another manager has set to another value is a
         ConflictError, which is not retried; *force* takes it over. *owner* is as for :meth:`create`.
 
-        With an owner, the object is read before. If it exists and has another owner or none, it is left as it is, and
-        that is a ForeignChildError: whoever may create owners must not get at the objects of others by their names.
-        *adopt* takes it over, and spares the request.
+        With an owner, the object is first read. If it exists and has another owner or none, ForeignChildError is
+        raised: users who may create owners must not change objects of others by using their names. *adopt* takes it
+        over, without that request.
 
         Raises ValueError without ``metadata.name``.
         """
@@ -259,8 +259,8 @@ class Client(Reader):
 
             await client.delete("jobs", "backup", propagation="Background")
 
-        *propagation* says what becomes of its children: they are deleted afterwards ("Background", the default of most
-        kinds) or before ("Foreground"), or stay ("Orphan"). *grace_period* is in seconds.
+        *propagation* determines what happens to its children: they are deleted afterwards ("Background", the default of
+        most kinds) or before ("Foreground"), or stay ("Orphan"). *grace_period* is in seconds.
 
         An object that is passed as it is, with its uid, is deleted itself, and no other one of its name. Raises
         NotFoundError if it is gone, unless *missing_ok*. With another *uid*, an object that does not have it is a

@@ -1,4 +1,4 @@
-"""What the client reads: objects, lists, watches, conditions and logs."""
+"""Reading by the client: objects, lists, watches, conditions and logs."""
 
 # Classes that declare kinds are objects, too: what comes first decides.
 # mypy: disable-error-code="overload-overlap"
@@ -118,7 +118,7 @@ class Reader(Locator):
         pages, if the server forgets it meanwhile. *namespace* is as for :meth:`get`. Use :meth:`iterate` for
         many objects.
 
-        Raises DecodeError, with all objects that do not fit, if *kind* is a class that declares one.
+        Raises DecodeError, with all invalid objects, if *kind* is a class that declares one.
         """
         listed = self.iterate(*kind, namespace=namespace, all_namespaces=all_namespaces, labels=labels, fields=fields)
         pages = listed.as_dicts()
@@ -151,7 +151,7 @@ class Reader(Locator):
                 ...
 
         Raises ExpiredError if the iteration takes so long that the server forgets the list: five minutes, by default.
-        Raises DecodeError for each object that does not fit: ``anext()`` goes on with those that follow.
+        Raises DecodeError for each invalid object: ``anext()`` continues with the next one.
         """
         parsed, params = parse_kind(kind), make_selectors(labels, fields)
 
@@ -185,10 +185,10 @@ class Reader(Locator):
                 async for event in events:
                     print(event.type, event.object["metadata"]["name"])
 
-        The events are ``ADDED``, ``MODIFIED`` and ``DELETED``. The watch goes on after breaks and expired resource
-        versions; states in between may be missed, the newest ones are not. It ends with an error after as many failures
-        in a row as ``settings.networking.error_backoffs`` has delays. Selectors and namespaces are as for list().
-        An object that does not fit its class is a DecodeError: ``anext()`` goes on with the events that follow.
+        The events are ``ADDED``, ``MODIFIED`` and ``DELETED``. The watch continues after disconnects and expired
+        resource versions; intermediate states may be missed, the newest ones are not. It ends with an error after as
+        many failures in a row as ``settings.networking.error_backoffs`` has delays. Selectors and namespaces are as for
+        list(). An object that cannot be decoded raises a DecodeError: ``anext()`` continues with the next event.
         """
         parsed, params = parse_kind(kind), make_selectors(labels, fields, name=name)
         kube, resource = await self._find(parsed)

@@ -1,4 +1,4 @@
-"""Waiting for what becomes of one object."""
+"""Waiting for a state of one object."""
 
 from __future__ import annotations
 

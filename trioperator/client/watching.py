@@ -1,4 +1,4 @@
-"""Watches that go on: events of objects, after breaks and expired resource versions too."""
+"""Watches of the client, which continue after disconnects and expired resource versions."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class ObjectWatch(Generic[T]):
 
     async def advance(self) -> None:
         """List some objects, or receive some events: no more than one of what an iteration may have to do."""
-        if self._due_at:  # a time, so that nobody who cancels this again and again gets around the backoff
+        if self._due_at:  # a time, so that nobody who cancels this repeatedly gets around the backoff
             await trio.sleep_until(self._due_at)
             self._due_at = 0.0
         try:
@@ -138,7 +138,7 @@ class ObjectWatch(Generic[T]):
         except ExpiredError:
             if not self._token:
                 raise
-            # The pages take longer than the server keeps its history, so they would expire again and again.
+            # The pages take longer than the server keeps its history, so they would expire repeatedly.
             page = await self._request_page(limit=None, token=None)
             self._listed.clear()
         self._listed.update((raw.key, raw) for raw in page.items)

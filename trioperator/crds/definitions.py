@@ -35,7 +35,7 @@ _METADATA: Final[Schema] = {
 def collect_definitions(registry: OperatorRegistry) -> list[dict[str, Any]]:
     """Return the CustomResourceDefinitions of the kinds that classes declare, sorted by name.
 
-    They depend on the classes only: the same classes make the same definitions, to the byte. Raises ConfigError for
+    They are deterministic. Raises ConfigError for
     classes that make no valid definition, with the path of the field, or what contradicts.
     """
     kinds: dict[tuple[str, str], list[type]] = {}

@@ -53,7 +53,7 @@ _REASON: Final = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 
 
 class Condition(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_defaults=True):
-    """Whether something is so for an object, and since when."""
+    """A condition of an object: whether it holds, and since when."""
 
     type: Annotated[str, Meta(max_length=316, pattern=_TYPE)]
     """What may be so, in CamelCase, such as Ready."""

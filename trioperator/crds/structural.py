@@ -1,4 +1,4 @@
-"""What structural schemas consist of: the pieces that classes of all kinds are converted to."""
+"""Parts of structural schemas, which classes of all kinds are converted to."""
 
 from __future__ import annotations
 

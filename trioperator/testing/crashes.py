@@ -33,7 +33,7 @@ _UNCOMPARED: Final = frozenset({"Event", "Lease", "KopfPeering", "ClusterKopfPee
 
 
 async def crash_at_every_write(scenario: Scenario, *, ignore: Collection[str] = ()) -> int:
-    """Play a scenario again and again, with a crash of the operator at another write each time.
+    """Play a scenario repeatedly, with a crash of the operator at another write each time.
 
     ::
 

@@ -25,7 +25,7 @@ from trioperator.testing.rights import UsedRight, handler_at_work
 OnWrite: TypeAlias = Callable[[Callable[[], Awaitable[httpx.Response]]], Awaitable[httpx.Response]]
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-# Written again and again, whatever an operator does for its objects.
+# Written repeatedly, whatever an operator does for its objects.
 _ROUTINE: Final = re.compile(r"/(events|leases|clusterkopfpeerings|kopfpeerings)(/|$)")
 
 

@@ -22,7 +22,7 @@ _VERSIONS: Final = 3
 
 
 class StaleError(Exception):
-    """Raised when the object is not in the expected version any more; ``body`` is what it is now.
+    """Raised when the object is no longer in the expected version; ``body`` is what it is now.
 
     It ``may_be_ours``: what has changed it may be an earlier attempt of the same request, whose response was lost.
     """
@@ -134,7 +134,7 @@ def is_about_uid(error: ApiError) -> bool:
     """Check whether an error says that the object is another one than the request was bound to."""
     causes = error.details.get("causes")
     fields = [cause.get("field") for cause in causes if isinstance(cause, Mapping)] if isinstance(causes, list) else []
-    texts = ("UID in precondition", "uid mismatch")  # of older servers, and of an apply where there is none any more
+    texts = ("UID in precondition", "uid mismatch")  # of older servers, and of an apply where there is no longer one
     return "metadata.uid" in fields or any(text in error.message for text in texts)
 
 

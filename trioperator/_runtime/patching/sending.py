@@ -43,7 +43,7 @@ applied to another. A merge patch means the same for every state, and needs no t
 what goes wrong                   what is done
 ================================  =======================================================================
 contributions are rejected        Each is sent alone. Those that are rejected are reported and dropped, as
-                                  they would be rejected for ever. Records are sent without them.
+                                  they would be rejected forever. Records are sent without them.
 they are forbidden                The same if a patch that changes nothing is allowed. Else it is not about
                                   them: nothing is dropped, and the error is raised.
 functions are rejected, with      What is to be merged is sent without functions, then the functions alone,

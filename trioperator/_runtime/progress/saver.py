@@ -1,4 +1,4 @@
-"""Saving beside handlers at work: how those before them have ended, and what daemons want stored, when it is due."""
+"""Saving beside running handlers: how those before them have ended, and what daemons want stored, when it is due."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
 from trioperator.errors import NotFoundError
 
-# Between attempts to store the progress beside a handler at work, while the API fails.
+# Between attempts to store the progress beside a running handler, while the API fails.
 _BACKOFF: Final = Backoff(initial=5.0, maximum=5.0)
 
 

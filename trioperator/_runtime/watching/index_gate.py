@@ -76,7 +76,7 @@ class IndexGate:
         self._release()
 
     def _release(self) -> None:
-        """Let those objects be handled that need not wait for an index any more."""
+        """Let those objects be handled that no longer need to wait for an index."""
         if self._incomplete - self._unlistable:
             return
         self.opened.set()

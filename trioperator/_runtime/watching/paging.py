@@ -1,6 +1,6 @@
 """Pages of a list: as many objects at a time as the settings say, and fewer where these are big.
 
-Objects may have 1.5 MB, and whoever may create objects decides on their size. So pages are limited in bytes, too: one
+Objects may have 1.5 MB, and users who may create objects control their size. So pages are limited in bytes, too: one
 that is larger is requested again, with fewer objects.
 """
 
@@ -22,7 +22,7 @@ _FACTOR: Final = 8
 
 
 class Pager:
-    """Requests of the pages of one list, again and again. It remembers how many objects make a good page."""
+    """Requests of the pages of one list, repeatedly. It remembers how many objects make a good page."""
 
     def __init__(self, client: ApiClient, path: str, *, settings: OperatorSettings) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""The reflector: lists, then watches, for ever; what it sees goes to an observer without delay.
+"""The reflector: lists, then watches, forever; what it sees goes to an observer without delay.
 
 It ends only by cancellation. Whatever else happens (a dropped stream, half a line, an error of any code) is logged, and
 the watch is restarted after a backoff. A stream that lasts for a while and then ends, breaks or is silent is no
@@ -382,5 +382,5 @@ class Reflector:
 
 
 def _needs_list(error: TrioperatorError) -> bool:
-    """Return whether the resource version of the watch is of no use any more."""
+    """Return whether the resource version of the watch is no longer of use."""
     return isinstance(error, ExpiredError) or (isinstance(error, ApiError) and is_version_too_large(error))

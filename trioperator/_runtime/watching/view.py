@@ -72,7 +72,7 @@ class Unindexed:
         self._events.append(listed)
 
     def drop(self) -> None:
-        """Drop the events: the server knows nothing of them any more."""
+        """Drop the events: the server no longer knows them."""
         self._events = collections.deque(event for event in self._events if isinstance(event, _List))
 
     def take(self) -> Iterator[tuple[str | None, RawObject] | _List]:
@@ -261,7 +261,7 @@ class View:
 
 
 def open_indexing() -> contextlib.AbstractAsyncContextManager[WorkQueue[Unindexed]]:
-    """Open a work queue of objects that are to be indexed, and wait at the end of the block for those at work."""
+    """Open a work queue of objects to be indexed, and wait at the end of the block for those that are running."""
     return open_workqueue(_Indexer(), limit=_AT_ONCE)
 
 

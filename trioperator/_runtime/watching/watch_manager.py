@@ -116,7 +116,7 @@ class WatchManager:
         yield from self._namespaces.unmatched()
 
     async def _observe(self, intake: trio.Nursery) -> None:
-        """Observe CRDs, and namespaces where they matter; wait for the first lists, but not for ever."""
+        """Observe CRDs, and namespaces where they matter; wait for the first lists, but not forever."""
         hint = "If that is intended, set settings.scanning.disabled."
         missed = f"New resource kinds are not noticed until then. {hint}"
         await self.watches.observe(intake, CRDS, self._catalog.crds, consequence=missed)
@@ -125,7 +125,7 @@ class WatchManager:
             await self.watches.observe(intake, NAMESPACES, self._namespaces.items, consequence=f"{missed} {hint}")
 
     async def _prepare_webhooks(self) -> None:
-        """Wait until webhooks are configured, but not for ever: the API server may need conversions to list objects."""
+        """Wait until webhooks are configured, but not forever: the API server may need conversions to list objects."""
         if self._webhooks is not None:
             self._webhooks.update_resources(self._catalog.resources())
             with trio.move_on_after(PATIENCE):

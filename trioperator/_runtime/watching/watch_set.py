@@ -147,7 +147,7 @@ class WatchSet:
     # -- starting and stopping
 
     async def observe(self, intake: trio.Nursery, path: str, observer: Observer, *, consequence: str) -> None:
-        """Start to watch what decides on other watches, and wait for its first list, but not for ever."""
+        """Start to watch what decides on other watches, and wait for its first list, but not forever."""
         reflector = Reflector(
             self._client,
             path,
@@ -162,7 +162,7 @@ class WatchSet:
             await reflector.status.tried.wait()
 
     async def wait_tried(self) -> None:
-        """Wait until each watch has tried to list, but not for ever: a kind that hangs does not hold up the others."""
+        """Wait until each watch has tried to list, but not forever: a kind that hangs does not hold up the others."""
         with trio.move_on_after(PATIENCE):
             for _, reflector in list(self.reflectors()):
                 await reflector.status.tried.wait()
@@ -188,7 +188,7 @@ class WatchSet:
     ) -> None:
         """Stop the watches that are no targets any more, and start those that are missing.
 
-        *served* are the kinds of the cluster; *exists* whether there may be objects that are not watched any more.
+        *served* are the kinds of the cluster; *exists* whether there may be objects that are no longer watched.
         """
         for key in set(self._watches) - set(targets):
             self._stop(key, gone=not exists(key))
@@ -244,11 +244,11 @@ class WatchSet:
             return
         if watch.gone:  # the kind or the namespace is gone, and all its objects with it
             cache.replace(())
-        else:  # they may be there still, in another version perhaps, and are not ours any more
+        else:  # they may be there still, in another version perhaps, and are no longer ours
             cache.retire()
             for state in cache:
                 self._shards.daemons.stop(state, DaemonStoppingReason.FILTERS_MISMATCH)
-        cache.listed.set()  # nobody need wait for it any more
+        cache.listed.set()  # nobody needs to wait for it now
 
     def _distrust(self, path: str) -> None:
         """List all kinds again, as one was restored: the versions of others may have grown since beyond those known."""

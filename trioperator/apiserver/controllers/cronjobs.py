@@ -28,7 +28,7 @@ _MACROS: Final = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Schedule:
-    """A cron expression: times that come again and again, to the minute, in the time zone of the times asked about."""
+    """A cron expression: times that come repeatedly, to the minute, in the time zone of the times asked about."""
 
     expression: str
 
