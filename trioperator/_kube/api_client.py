@@ -61,6 +61,18 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
 
+class Request(msgspec.Struct, frozen=True):
+    """A request, as each attempt sends it. *timeout* is in seconds, *max_size* of its response in bytes."""
+
+    method: str
+    target: str
+    headers: Headers
+    body: bytes | None
+    timeout: float | None
+    max_size: int | None
+    repeatable: bool
+
+
 class ApiClient:
     """A client of one API server, shared by any number of tasks. Created by :func:`open_client`."""
 
@@ -189,17 +201,8 @@ class ApiClient:
         headers = _build_headers(accept, content_type or (_JSON if body is not None else None))
         headers = (*headers, (b"Accept-Encoding", b"gzip")) if self._is_compressed else headers
         repeatable = is_repeatable(method, content_type, body)
-        attempt = functools.partial(
-            self._attempt,
-            method=method,
-            target=target,
-            headers=headers,
-            body=body,
-            timeout=timeout,
-            max_size=max_size,
-            repeatable=repeatable,
-        )
-        return await self._retry(attempt, method, path, backoffs, repeatable=repeatable)
+        sent = Request(method, target, headers, body, timeout, max_size, repeatable)
+        return await self._retry(functools.partial(self._attempt, sent), method, path, backoffs, repeatable=repeatable)
 
     async def get(
         self, path: str, params: Params | None = None, *, backoffs: Iterable[float] | float | None = None
@@ -330,38 +333,28 @@ class ApiClient:
             return
         self.find_logger().warning("%s %s failed; retrying in %g s: %s", method, path, delay, error)
 
-    async def _attempt(
-        self,
-        credentials: Credentials,
-        *,
-        method: str,
-        target: str,
-        headers: Headers,
-        body: bytes | None,
-        timeout: float | None,
-        max_size: int | None,
-        repeatable: bool,
-    ) -> bytes:
+    async def _attempt(self, request: Request, credentials: Credentials) -> bytes:
         """Send a request once and read its whole response."""
+        method, target = request.method, request.target
         fence = None if method == "GET" else self._fence
         if fence is not None:
             fence()  # what must not be sent does not wait for a connection
-        seconds = self._get_timeout(timeout)
+        seconds = self._get_timeout(request.timeout)
         with trio.move_on_after(seconds) as scope:
             transport = credentials.transport.reserved if self._is_reserved else credentials.transport
             response = await transport.send(
                 method,
                 credentials.base + target,
-                headers=(*credentials.headers, *headers),
-                body=body,
+                headers=(*credentials.headers, *request.headers),
+                body=request.body,
                 connect_timeout=self._settings.networking.connect_timeout,
                 scope=scope,
                 check=fence,
-                repeatable=repeatable,
+                repeatable=request.repeatable,
             )
             if self._note_headers is not None:
                 self._note_headers(response.headers)
-            limit = self._settings.networking.response_limit if max_size is None else max_size
+            limit = self._settings.networking.response_limit if request.max_size is None else request.max_size
             try:
                 data = _decompress(response.headers, await response.read(limit), limit)
             except BodyTooLargeError as exc:

@@ -59,7 +59,7 @@ class BundleArguments(DeploymentCommand, frozen=True, kw_only=True):
 def bundle(context: typer.Context, options: BundleArguments) -> None:
     """Write a bundle for the Operator Lifecycle Manager.
 
-    It is what OLM installs an operator from.
+    OLM installs operators from bundles.
     """
     from trioperator.cli.failures import report_failure
 

@@ -53,7 +53,7 @@ Kopf: TypeAlias = Annotated[
     _option(
         "--kopf",
         env="KOPF",
-        help="Say by line what differs from Kopf for an operator that was written for it. Nothing is imported.",
+        help="List the lines that differ for an operator that was written for Kopf. Nothing is imported.",
     ),
 ]
 Format: TypeAlias = Annotated[OutputFormat, _option("--format", env="FORMAT", help="Format of the output.")]

@@ -30,7 +30,7 @@ Check: TypeAlias = Annotated[
         "--check",
         env="CHECK",
         metavar="OLD",
-        help="Print what breaks stored objects or clients since these definitions: a file, a directory or '-'.",
+        help="Print breaking changes since these definitions: a file, a directory or '-'.",
     ),
 ]
 
@@ -57,8 +57,8 @@ def crds(
 ) -> None:
     """Print the definitions of the kinds that classes declare.
 
-    They are CustomResourceDefinitions in YAML, for the classes in files and modules. With --migrate, write the objects
-    of these definitions in the cluster again, so that old versions can be removed.
+    They are CustomResourceDefinitions in YAML, for the classes in files and modules. With --migrate, rewrite the
+    objects of these kinds in the cluster, so that old versions can be removed.
     """
     from trioperator.cli.failures import FAILURE, report_failure
 

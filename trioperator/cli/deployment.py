@@ -58,7 +58,7 @@ class DeploymentCommand(msgspec.Struct, frozen=True, kw_only=True):
     ] = []
     other_crds: Annotated[
         list[str],
-        option("--other-crds", env="OTHER_CRDS", metavar="FILE", help="CRDs of kinds by others; repeatable."),
+        option("--other-crds", env="OTHER_CRDS", metavar="FILE", help="CRDs that others install; repeatable."),
     ] = []
     peering: Annotated[
         str | None,

@@ -31,7 +31,7 @@ Namespaced: TypeAlias = Annotated[
 
 
 def new(name: Name, kind: Kind = None, group: Group = "example.com", namespaced: Namespaced = True) -> None:
-    """Make a project for an operator, in a new folder.
+    """Create a project for an operator, in a new folder.
 
     It has handlers, a kind, tests, an image and a deployment.
     """

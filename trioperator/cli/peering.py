@@ -110,7 +110,7 @@ def resume(
     prefix: Prefix = None,
     refkey: RefKey = None,
 ) -> None:
-    """Let operators go on that were paused by freeze."""
+    """Resume operators that freeze has paused."""
     configure(verbose=verbose, debug=debug, quiet=quiet, log_format=LogFormat[format.name])
 
     async def act(client: ApiClient, resource: Resource, namespace: str | None) -> None:

@@ -123,7 +123,7 @@ Rules: TypeAlias = Annotated[
         "--rule",
         env="RULES",
         metavar="VERBS:KINDS",
-        help="Add what handlers do with their clients, such as get,list:pods,deployments.apps; repeatable.",
+        help="Add rights for requests of handlers, such as get,list:pods,deployments.apps; repeatable.",
     ),
 ]
 Embedded: TypeAlias = Annotated[

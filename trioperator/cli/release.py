@@ -49,9 +49,7 @@ Finalizers: TypeAlias = Annotated[
         "--finalizer", env="FINALIZERS", metavar="NAME", help="A finalizer of the operator by its name; repeatable."
     ),
 ]
-State: TypeAlias = Annotated[
-    bool, _option("--state", env="STATE", help="Remove what operators remember on objects, too.")
-]
+State: TypeAlias = Annotated[bool, _option("--state", env="STATE", help="Remove the state stored on objects, too.")]
 DryRun: TypeAlias = Annotated[bool, _option("--dry-run", env="DRY_RUN", help="Print what would be removed only.")]
 
 Files: TypeAlias = Annotated[
@@ -98,9 +96,9 @@ def release(
     state: State = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Remove the finalizers of an operator that is gone from objects.
+    """Remove the finalizers of an uninstalled operator from objects.
 
-    Objects that are being deleted go then. Stop the operator first: it adds its finalizers again.
+    This completes pending deletions. Stop the operator first: it adds its finalizers again.
     """
     if clusterwide and (namespace or names):
         other = "namespace" if namespace else "names"
@@ -152,7 +150,7 @@ def uninstall(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Remove from a cluster what an operator has left in it, in order.
+    """Remove everything that an operator has left in a cluster.
 
     Webhook configurations, conversions that no longer respond, finalizers of all kinds with handlers, Leases.
     Stop the operator first, or pass --stop. Objects, their children and CRDs stay.

@@ -79,7 +79,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             "--lease",
             env="LEASE",
             metavar="[NAMESPACE/]NAME",
-            help="With --leader-elect: use this Lease; with --shards: Leases whose names begin so.",
+            help="With --leader-elect: use this Lease; with --shards: Leases with this prefix.",
         ),
     ] = "trioperator"
     shards: Annotated[
@@ -121,7 +121,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     tracing: Annotated[
-        bool, _option("--tracing", env="TRACING", help="Make spans for OpenTelemetry; set up its SDK in your program.")
+        bool, _option("--tracing", env="TRACING", help="Create spans for OpenTelemetry; your program sets up its SDK.")
     ] = False
     live_view: Annotated[
         str | None,

@@ -8,7 +8,7 @@ and is deleted. The *oracles* compare plays, and look at single ones; what they 
 - :mod:`.plays`, :mod:`.stages`, :mod:`.steps`, :mod:`.snapshots`, :mod:`.outside`: one play, and what is kept of it
 - :mod:`.oracles`: what must hold
 - :mod:`.explorer`, :mod:`.shrinking`, :mod:`.reports`: the search, and its results
-- :mod:`.perturbations`, :mod:`.troubles`: what may happen besides
+- :mod:`.perturbations`, :mod:`.troubles`: faults that are injected
 - :mod:`.checks`, :mod:`.properties`, :mod:`.scenarios`, :mod:`.command`: the ways in, for tests and for
   ``trioperator explore``
 """

@@ -91,7 +91,7 @@ def check_states(
     The operator is that of the *files* and *modules*. *kind* may be left out if it handles only one kind with a
     definition. *crds* and *examples* are paths of manifests; objects of other kinds are created before. *statuses* are
     conditions by kind, such as ``certificates=Ready``, for kinds that nobody takes care of. *oracles* are names; all by
-    default. *faults* are names of what may happen besides, such as ``crash``, or ``all``. It has virtual time of its
+    default. *faults* are names of faults to inject, such as ``crash``, or ``all``. It has virtual time of its
     own: call it in a test that is not async.
     """
     chosen = check_names("oracle", oracles, {**ORACLES, **FAULTS})

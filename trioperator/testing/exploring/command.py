@@ -51,7 +51,7 @@ Examples: TypeAlias = Annotated[
         "--from",
         env="FROM",
         metavar="FILE",
-        help="Objects to vary, which kinds without a schema need, and objects that exist before; repeatable.",
+        help="Objects to vary (needed for kinds without a schema), and existing objects; repeatable.",
     ),
 ]
 Setup: TypeAlias = Annotated[
@@ -64,7 +64,7 @@ Statuses: TypeAlias = Annotated[
         "--status",
         env="STATUS",
         metavar="KIND=CONDITION",
-        help="Set a condition on all objects of a kind that nobody else takes care of; repeatable.",
+        help="Set a condition on all objects of a kind that no controller handles; repeatable.",
     ),
 ]
 Kinds: TypeAlias = Annotated[
@@ -77,7 +77,7 @@ Sequences: TypeAlias = Annotated[
     int, _option("--sequences", env="SEQUENCES", min=1, help="Sequences of states for each kind.")
 ]
 Steps: TypeAlias = Annotated[int, _option("--steps", env="STEPS", min=1, help="States in a sequence.")]
-Seed: TypeAlias = Annotated[int, _option("--seed", env="SEED", min=0, help="Which sequences are played.")]
+Seed: TypeAlias = Annotated[int, _option("--seed", env="SEED", min=0, help="Seed of the sequences.")]
 Oracles: TypeAlias = Annotated[
     str, _option("--oracles", env="ORACLES", metavar="NAMES", help="Names of oracles, with commas. Default: all.")
 ]
@@ -87,7 +87,7 @@ Faults: TypeAlias = Annotated[
         "--faults",
         env="FAULTS",
         metavar="NAMES",
-        help="Also play what may happen besides: crash, blind, late, order, edit, drift, with commas; or all.",
+        help="Also inject faults: crash, blind, late, order, edit, drift, separated by commas; or all.",
     ),
 ]
 Played: TypeAlias = Annotated[
@@ -120,9 +120,9 @@ def explore(
 ) -> None:
     """Find bugs by playing states of custom objects, without a cluster.
 
-    Objects are created, changed and deleted in virtual time, on an embedded API server. What is found is shown with
-    the shortest sequence of states that shows it. The exit code is 1 if anything is found, and 2 if the operator cannot
-    be explored.
+    Objects are created, changed and deleted in virtual time, on an embedded API server. Each finding is shown with the
+    shortest sequence of states that reproduces it. The exit code is 1 if anything is found, and 2 if the operator
+    cannot be explored.
     """
     if not files and not modules:
         raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
