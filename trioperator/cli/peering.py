@@ -6,10 +6,11 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
+import msgspec
 import typer
 
 from trioperator._logs import LogFormat, configure, get_logger
-from trioperator.cli.options import declare_option
+from trioperator.cli.options import declare_option, taking
 from trioperator.cli.run_options import LogFormatName
 
 if TYPE_CHECKING:
@@ -65,60 +66,59 @@ RefKey: TypeAlias = Annotated[
 _Action: TypeAlias = "Callable[[ApiClient, Resource, str | None], Awaitable[None]]"
 
 
-def freeze(
-    lifetime: Lifetime,
-    name: Name = "default",
-    identity: Identity = None,
-    priority: Priority = 100,
-    dev: Dev = False,
-    clusterwide: Clusterwide = False,
-    namespaces: Namespaces = None,
-    message: Message = None,
-    verbose: Verbose = False,
-    debug: Debug = False,
-    quiet: Quiet = False,
-    format: Format = LogFormatName.FULL,
-    prefix: Prefix = None,
-    refkey: RefKey = None,
-) -> None:
+class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``trioperator resume``, which ``trioperator freeze`` has, too."""
+
+    name: Name = "default"
+    identity: Identity = None
+    clusterwide: Clusterwide = False
+    namespaces: Namespaces = None
+    verbose: Verbose = False
+    debug: Debug = False
+    quiet: Quiet = False
+    format: Format = LogFormatName.FULL
+    prefix: Prefix = None
+    refkey: RefKey = None
+
+
+class FreezeOptions(ResumeOptions, frozen=True, kw_only=True):
+    """Options of ``trioperator freeze``."""
+
+    lifetime: Lifetime
+    priority: Priority = 100
+    dev: Dev = False
+    message: Message = None
+
+
+@taking(FreezeOptions)
+def freeze(context: typer.Context, options: FreezeOptions) -> None:
     """Pause operators of a lower priority for a while.
 
     They have the same peering object.
     """
-    configure(verbose=verbose, debug=debug, quiet=quiet, log_format=LogFormat[format.name])
 
     async def act(client: ApiClient, resource: Resource, namespace: str | None) -> None:
         from trioperator._concurrency.clock import wall_now
         from trioperator._coordination.peering import write_record
         from trioperator._coordination.peers import Peer
 
-        peer = Peer(_identify(identity), _DEV_PRIORITY if dev else priority, lifetime, wall_now())
-        await write_record(client, resource, namespace, name, peer)
+        priority = _DEV_PRIORITY if options.dev else options.priority
+        peer = Peer(_identify(options.identity), priority, options.lifetime, wall_now())
+        await write_record(client, resource, namespace, options.name, peer)
 
-    _run(act, clusterwide=clusterwide, namespaces=namespaces)
+    _run(act, options)
 
 
-def resume(
-    name: Name = "default",
-    identity: Identity = None,
-    clusterwide: Clusterwide = False,
-    namespaces: Namespaces = None,
-    verbose: Verbose = False,
-    debug: Debug = False,
-    quiet: Quiet = False,
-    format: Format = LogFormatName.FULL,
-    prefix: Prefix = None,
-    refkey: RefKey = None,
-) -> None:
+@taking(ResumeOptions)
+def resume(context: typer.Context, options: ResumeOptions) -> None:
     """Resume operators that freeze has paused."""
-    configure(verbose=verbose, debug=debug, quiet=quiet, log_format=LogFormat[format.name])
 
     async def act(client: ApiClient, resource: Resource, namespace: str | None) -> None:
         from trioperator._coordination.peering import remove_record
 
-        await remove_record(client, resource, namespace, name, [_identify(identity)])
+        await remove_record(client, resource, namespace, options.name, [_identify(options.identity)])
 
-    _run(act, clusterwide=clusterwide, namespaces=namespaces)
+    _run(act, options)
 
 
 def _identify(identity: str | None) -> str:
@@ -127,16 +127,18 @@ def _identify(identity: str | None) -> str:
     return identity or make_identity(manual=True)
 
 
-def _run(act: _Action, *, clusterwide: bool, namespaces: list[str] | None) -> None:
+def _run(act: _Action, options: ResumeOptions) -> None:
     """Do something in the cluster, or in each of the namespaces. Failures are logged, and lead to an exit code."""
     import trio
 
     from trioperator.cli.failures import report_failure
 
-    if clusterwide and namespaces:
+    log_format = LogFormat[options.format.name]
+    configure(verbose=options.verbose, debug=options.debug, quiet=options.quiet, log_format=log_format)
+    if options.clusterwide and options.namespaces:
         raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
     try:
-        trio.run(functools.partial(_act, act, namespaces or [None]))
+        trio.run(functools.partial(_act, act, options.namespaces or [None]))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
 

@@ -10,13 +10,14 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
+import msgspec
 import typer
 
 from trioperator._logs import configure, get_logger
-from trioperator.cli.options import declare_option, split_names
+from trioperator.cli.options import declare_option, split_names, taking
 from trioperator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -100,41 +101,43 @@ WriteTests: TypeAlias = Annotated[
 ]
 
 
-def explore(
-    files: Files = None,
-    modules: Modules = None,
-    crds: Crds = None,
-    examples: Examples = None,
-    setup: Setup = None,
-    statuses: Statuses = None,
-    kinds: Kinds = None,
-    seconds: Seconds = 60,
-    sequences: Sequences = 100,
-    steps: Steps = 5,
-    seed: Seed = 0,
-    oracles: Oracles = "",
-    faults: Faults = "",
-    play: Played = None,
-    format: Format = OutputFormat.TEXT,
-    write_tests: WriteTests = None,
-) -> None:
+class ExploreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``trioperator explore``."""
+
+    files: Files = None
+    modules: Modules = None
+    crds: Crds = None
+    examples: Examples = None
+    setup: Setup = None
+    statuses: Statuses = None
+    kinds: Kinds = None
+    seconds: Seconds = 60
+    sequences: Sequences = 100
+    steps: Steps = 5
+    seed: Seed = 0
+    oracles: Oracles = ""
+    faults: Faults = ""
+    play: Played = None
+    format: Format = OutputFormat.TEXT
+    write_tests: WriteTests = None
+
+
+@taking(ExploreOptions)
+def explore(context: typer.Context, options: ExploreOptions) -> None:
     """Find bugs by playing states of custom objects, without a cluster.
 
     Objects are created, changed and deleted in virtual time, on an embedded API server. Each finding is shown with the
     shortest sequence of states that reproduces it. The exit code is 1 if anything is found, and 2 if the operator
     cannot be explored.
     """
-    if not files and not modules:
+    if not options.files and not options.modules:
         raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
-    given = (files, modules, crds, examples, setup, statuses)
-    names = {"oracles": split_names(oracles), "faults": split_names(faults)}
-    search = functools.partial(_Search, seconds=seconds, sequences=sequences, steps=steps, names=names)
-    report = _explore(lambda inputs: search(inputs).run(kinds or (), play), given, seed)
-    _publish(report, format, write_tests)
+    report = _explore(options)
+    _publish(report, options.format, options.write_tests)
     raise typer.Exit(1 if any(report.iterate_alarms()) else 0)
 
 
-def _explore(search: Callable[[Inputs], Report], given: Sequence[Sequence[str] | None], seed: int) -> Report:
+def _explore(options: ExploreOptions) -> Report:
     """Return the report of a search. Errors are reported, and end the command."""
     from trioperator.cli.failures import report_failure
 
@@ -144,9 +147,9 @@ def _explore(search: Callable[[Inputs], Report], given: Sequence[Sequence[str] |
         from trioperator.testing.exploring.reports import Inputs
 
         names = ("files", "modules", "crds", "examples", "setup", "statuses")
-        inputs = Inputs(seed=seed, **{name: each or () for name, each in zip(names, given, strict=True)})
+        inputs = Inputs(seed=options.seed, **{name: getattr(options, name) or () for name in names})
         with _silenced():
-            return search(inputs)
+            return _Search(inputs, options).run()
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
 
@@ -172,57 +175,56 @@ def _check_installed() -> None:
 class _Search:
     """The exploration of all kinds, one after another."""
 
-    def __init__(
-        self, inputs: Inputs, *, seconds: float, sequences: int, steps: int, names: Mapping[str, Sequence[str]]
-    ) -> None:
+    def __init__(self, inputs: Inputs, options: ExploreOptions) -> None:
         self._inputs = inputs
-        self._seconds, self._sequences, self._steps = seconds, sequences, steps
-        self._names = names
-        self._progress = _Progress(seconds)
+        self._options = options
+        self._progress = _Progress(options.seconds)
         self._reports: list[SubjectReport] = []
 
-    def run(self, kinds: Sequence[str], play: str | None) -> Report:
+    def run(self) -> Report:
         """Explore the kinds, or only play one sequence. Raises ConfigError."""
         from trioperator.testing.exploring.app import FilesApp
         from trioperator.testing.exploring.checks import make_players
         from trioperator.testing.exploring.reports import Report
 
-        inputs, start = self._inputs, time.monotonic()
+        inputs, start, play = self._inputs, time.monotonic(), self._options.play
         app = FilesApp([*inputs.setup, *inputs.files], inputs.modules)
         manifests = {"crds": inputs.crds, "examples": inputs.examples, "statuses": inputs.statuses}
+        kinds = self._options.kinds or ()
         players = make_players(app, **manifests, kinds=kinds, on_blocked=self._end_blocked)
         if play is not None and len(players) > 1:
             raise ConfigError("Several kinds are handled: say with --kind which one is to be played.")
         for number, player in enumerate(players):
-            left = self._seconds - (time.monotonic() - start)
-            report = self._explore(player, left / (len(players) - number), play)
+            left = self._options.seconds - (time.monotonic() - start)
+            report = self._explore(player, left / (len(players) - number))
             self._reports.append(report)
             if report.is_interrupted:
                 break
         self._progress.clear()
         return Report(inputs=inputs, subjects=self._reports, seconds=time.monotonic() - start)
 
-    def _explore(self, player: Player, seconds: float, play: str | None) -> SubjectReport:
+    def _explore(self, player: Player, seconds: float) -> SubjectReport:
         from trioperator.testing.exploring.checks import check_names
         from trioperator.testing.exploring.explorer import Budget, Explorer
         from trioperator.testing.exploring.oracles import ORACLES
         from trioperator.testing.exploring.perturbations import FAULTS
 
+        options = self._options
         explorer = Explorer(
             player,
             seed=self._inputs.seed,
-            steps=self._steps,
-            oracles=check_names("oracle", self._names["oracles"], ORACLES),
+            steps=options.steps,
+            oracles=check_names("oracle", split_names(options.oracles), ORACLES),
             on_progress=self._progress.show,
         )
-        faults = check_names("fault", self._names["faults"], FAULTS)
-        if play is not None:
-            states = _parse_states(play)
+        faults = check_names("fault", split_names(options.faults), FAULTS)
+        if options.play is not None:
+            states = _parse_states(options.play)
             report = explorer.play(states)
             explorer.perturb([states], faults, Budget(sequences=1, seconds=seconds))
             return report
-        explorer.run(Budget(sequences=self._sequences, seconds=seconds / 2 if faults else seconds))
-        explorer.perturb(explorer.draw_short()[: self._sequences], faults, Budget(sequences=1, seconds=seconds / 2))
+        explorer.run(Budget(sequences=options.sequences, seconds=seconds / 2 if faults else seconds))
+        explorer.perturb(explorer.draw_short()[: options.sequences], faults, Budget(sequences=1, seconds=seconds / 2))
         return explorer.report
 
     def _end_blocked(self, place: str) -> None:
@@ -235,8 +237,6 @@ class _Search:
 
 def _parse_states(text: str) -> list[Any]:
     """Return the states of a sequence. Raises ConfigError."""
-    import msgspec
-
     try:
         return msgspec.json.decode(text, type=list[dict[str, Any]])
     except msgspec.DecodeError as error:
