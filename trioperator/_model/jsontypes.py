@@ -11,7 +11,6 @@ import msgspec
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
 
-Json: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, Any]
 RawBody: TypeAlias = Mapping[str, Any]
 RawEventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"] | None

@@ -29,8 +29,8 @@ _MAX_PENDING: Final = 10_000
 class Tracing:
     """Spans of one operator."""
 
-    def __init__(self, tracer: trace.Tracer | None = None) -> None:
-        self._tracer = tracer or trace.get_tracer("trioperator", __version__)
+    def __init__(self) -> None:
+        self._tracer = trace.get_tracer("trioperator", __version__)
         self._events: dict[str, Context] = {}  # of watch events that are to be handled, by the keys of objects
 
     def observe(self, cache: ObjectCache) -> TracedCache:
