@@ -1,4 +1,4 @@
-"""Core tasks of an operator: those that end only by cancellation. If one ends otherwise, nobody does its work then.
+"""Core tasks of an operator, which end only by cancellation. If one ends otherwise, its work is no longer done.
 
 An error in a core task ends the operator, as in any other task. Only a task that returns would go unnoticed.
 """

@@ -1,4 +1,4 @@
-"""Members: the replicas of an operator that divide its objects into shards, and which of these each is to own. Pure.
+"""Members: the replicas of an operator that divide its objects into shards, and the share of each. Pure.
 
 A member shows that it is alive by an annotation of a Lease, which it renews repeatedly. As with leases, a member
 is dead when its record has not changed for its duration by the clock of who looks, so that clocks are never compared.

@@ -1,4 +1,4 @@
-"""Listening and accepting connections, for all servers of an operator: errors end neither."""
+"""Listening and accepting connections, for all servers of an operator. Both survive errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of one API server: requests, their retries, and the exceptions that they end with.
+"""The client of one API server: requests, their retries and their exceptions.
 
 Network errors, 5xx and 429 are retried by ``settings.networking``, unless that could apply a request twice that must
 not be. After a 401 the credentials are reloaded while all requests wait for that. All else is raised at once, as an

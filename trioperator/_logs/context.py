@@ -1,4 +1,4 @@
-"""What is being handled in the current task or thread, for records of loggers that are bound to no object."""
+"""The object that is being handled in the current task or thread, for loggers that are not bound to one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The machinery of tasks: from watch events to the turns of objects, and back as patches."""
+"""The tasks of an operator: watch events become reconciles of objects, and reconciles become patches."""

@@ -1,4 +1,4 @@
-"""What the operator may do in the cluster, where it can do without: asked for, rather than tried."""
+"""Optional permissions of the operator, checked by access reviews rather than by trying."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MISSING: Final = "Namespaces are not watched, which is not needed for exact nam
 
 
 async def may_list_namespaces(client: ApiClient, *, patience: float) -> bool:
-    """Check whether namespaces can be listed. Without a response within the timeout, they are said to be.
+    """Return whether namespaces may be listed; True if there is no response within the timeout.
 
     The rights are asked for first: forbidden requests set off alarms about the audit logs of clusters.
     """

@@ -229,7 +229,7 @@ class ObjectCache:
         self.kind = kind
 
     def retire(self) -> None:
-        """Handle the objects no more, though they still exist. Each is reconciled once more, to be cleaned up."""
+        """Stop handling the objects, though they still exist. Each is reconciled once more, to be cleaned up."""
         self.retired = True
         self.kind = msgspec.structs.replace(self.kind, handlers=KindHandlers())
         for state in self.objects.values():

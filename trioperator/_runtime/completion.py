@@ -1,4 +1,4 @@
-"""Completion of causes: what is recorded when all handlers have ended, or none is interested.
+"""Completion of causes: what is recorded when all handlers have ended, or there are none.
 
 What is recorded as handled decides what the next change is compared with: see :class:`LastHandled`. It is usually the
 current configuration. If it is not, the difference is on purpose: the object is reconciled again at once, and finds it.

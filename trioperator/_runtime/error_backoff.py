@@ -1,4 +1,4 @@
-"""Errors of reconciles: what the log says of them, and how long their objects wait for the next attempt."""
+"""Errors of reconciles: how they are logged, and how long their objects wait for the next attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the handling of one object, for people to read."""
+"""The state of the handling of one object, for people to read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trioperator._runtime.progress.progress import Progress
 
 
 class Handling(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the handling of one object: its unfinished cause, if there is one, with the states of handlers.
+    """State of the handling of one object: its unfinished cause, if there is one, with the states of handlers.
 
     ``daemons`` are its daemons and timers, with when they are called next, on Trio's clock; None if they are at work.
     ``errors`` are failed reconciles in a row; ``unsaved`` is
@@ -34,7 +34,7 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
 def inspect_handling(
     state: ObjectState, progress: Progress, daemons: DaemonManager, *, errors: int, unsaved: bool
 ) -> Handling:
-    """Return what is known of the handling of an object. That includes a body, even if it is idle."""
+    """Return the state of the handling of an object. That includes a body, even if it is idle."""
     unfinished = progress.get(state)
     body = state.body or state.decode_newer() or daemons.body_of(state)
     if body is None and state.last_object is not None:

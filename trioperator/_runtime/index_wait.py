@@ -1,4 +1,4 @@
-"""The wait for indices of own writes: handlers that look up their own kind find there what others have patched.
+"""Waiting until own writes are indexed: handlers that look up their own kind see the patches of others.
 
 The response to a patch is the newest state of an object, and the watch brings it a little later, and with it the index.
 """

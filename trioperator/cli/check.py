@@ -1,4 +1,4 @@
-"""The command ``trioperator check``: all that can be found to be wrong with an operator before it runs."""
+"""The command ``trioperator check``: finds mistakes in an operator before it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands ``trioperator release`` and ``trioperator uninstall``: what is left to do when an operator goes."""
+"""The commands ``trioperator release`` and ``trioperator uninstall``: cleanup after an operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declaring kinds: the decorators of classes, and what fields are annotated with."""
+"""Declaring kinds: the decorators of classes, and the annotations of fields."""
 
 from __future__ import annotations
 

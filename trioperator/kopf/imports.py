@@ -1,4 +1,4 @@
-"""``import kopf`` as long as an installation lasts: a finder, in front of all others, of modules that we have made.
+"""``import kopf`` during an installation: a finder of our modules, in front of all others.
 
 A Kopf that is installed is hidden by it, and is found again afterwards.
 """

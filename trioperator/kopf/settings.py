@@ -1,4 +1,4 @@
-"""Settings with Kopf's defaults for what others see, that also accept Kopf's settings that have no meaning here."""
+"""Settings with Kopf's defaults, which also accept Kopf's settings that have no meaning here."""
 
 # ruff: noqa: RUF009 -- the calls in the defaults make dataclass fields
 

@@ -1,4 +1,4 @@
-"""Crashes at every write: an operator that is killed at any moment must get to the same end."""
+"""Crashes at every write: an operator that is killed at any moment must reach the same final state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fault injection: which requests fail, selected by their attributes, their number, the time or at random."""
+"""Fault injection: selection of the requests that fail, by attributes, number, time or at random."""
 
 from __future__ import annotations
 

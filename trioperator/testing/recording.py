@@ -1,4 +1,4 @@
-"""Recording of what an operator does: its calls of handlers, its log, and the requests that it writes by."""
+"""Recording of an operator: its calls of handlers, its log, and its write requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of what an operator has done: calls of handlers, log lines, and writes."""
+"""Records of an operator: calls of handlers, log lines, and writes."""
 
 from __future__ import annotations
 

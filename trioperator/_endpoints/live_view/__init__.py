@@ -1,1 +1,1 @@
-"""The live view of an operator: a web application of pages, for people. Quart-Trio is loaded by what serves it only."""
+"""The live view of an operator: a web application for people. Quart-Trio is loaded only if it is served."""

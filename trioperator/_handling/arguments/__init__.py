@@ -1,1 +1,1 @@
-"""What handlers are called with."""
+"""Arguments of handlers."""

@@ -1,4 +1,4 @@
-"""Scenarios: what a test does with an operator, played repeatedly with something that happens besides."""
+"""Scenarios: what a test does with an operator, played repeatedly, with another fault each time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_DIFFERENCES: Final = 6
 
 
 def explore(scenario: Scenario, *, faults: Iterable[str] = _FAULTS) -> int:
-    """Play a scenario repeatedly, each time with something else that happens besides.
+    """Play a scenario repeatedly, each time with another fault.
 
     ::
 
