@@ -1,6 +1,6 @@
 """One connection at the level of bytes: a non-blocking socket, with TLS or without.
 
-TLS runs on memory buffers beside the socket, so that one request costs one TLS record, one ``send()`` and one pass of
+TLS runs on memory buffers next to the socket, so that one request costs one TLS record, one ``send()`` and one pass of
 Trio's scheduler: a fifth less CPU per request than :class:`trio.SSLStream`. A connection is used by one task at a time;
 without TLS, one task may receive while another one sends. Timeouts are the caller's cancel scopes.
 """

@@ -275,7 +275,7 @@ class Execution:
         self._finish(handler, cause, own, outcome)
 
     def _begin(self, handler: ChangeHandler) -> IoMark:
-        """Begin an attempt: beside it, what is due of those before it is stored."""
+        """Begin an attempt: while it runs, due progress of earlier ones is stored."""
         if handler.id in self._at_work:
             raise RuntimeError(f"{handler} is executed while it is at work already.")
         self._at_work[handler.id] = mark = IoMark()

@@ -134,7 +134,7 @@ class ObjectPauses:
             logger.warning("The condition %s cannot be set: %s", self._settings.condition, error)
 
     async def _tell(self, state: ObjectState, held: _Held, pause: Pause) -> None:
-        """Tell that an object is paused: in the log, by an Event, and in its conditions, to be stored.
+        """Report that an object is paused: in the log, by an Event, and in its conditions, to be stored.
 
         The Event is left out where a condition shows that it is told already: by an earlier process.
         """

@@ -34,7 +34,7 @@ _ATTRIBUTE: Final = "__trioperator_on_asyncio__"
 
 
 class Loop(Protocol):
-    """An asyncio loop beside Trio."""
+    """An asyncio loop next to Trio."""
 
     async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Await an asyncio function in a Trio task: in an asyncio task, which is cancelled with it."""

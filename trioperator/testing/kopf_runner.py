@@ -1,4 +1,4 @@
-"""The command in a thread beside blocking tests, as Kopf's tests run it."""
+"""The command in a thread during blocking tests, as Kopf's tests run it."""
 
 from __future__ import annotations
 

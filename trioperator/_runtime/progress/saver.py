@@ -1,4 +1,4 @@
-"""Saving beside running handlers: how those before them have ended, and what daemons want stored, when it is due."""
+"""Saving while handlers run: the progress of earlier handlers, and patches of daemons, when they are due."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
 from trioperator.errors import NotFoundError
 
-# Between attempts to store the progress beside a running handler, while the API fails.
+# Between attempts to store the progress during a handler, while the API server fails.
 _BACKOFF: Final = Backoff(initial=5.0, maximum=5.0)
 
 
 class Saver:
-    """Storing of what is due of one object, beside its handlers, which are called in its ``with`` block.
+    """Storing of what is due of one object while its handlers run: they are called in its ``with`` block.
 
     What has begun to be stored after that is stored when :meth:`wait` returns. No task is started for an object that
     never has anything to store, and no nursery is opened for it, which takes an eighth of the time of a reconcile: the

@@ -1,7 +1,8 @@
 """Custom objects in other versions than that which they are stored in: relabelled, or converted by a webhook.
 
-What a webhook has converted is kept beside what is stored, so that it is asked once for each object and version however
-often it is read or watched. Metadata is the server's: of what a webhook returns, only labels and annotations count.
+What a webhook has converted is cached next to the stored object, so that the webhook is called once for each object and
+version however often it is read or watched. Metadata is the server's: of what a webhook returns, only labels and
+annotations count.
 """
 
 from __future__ import annotations

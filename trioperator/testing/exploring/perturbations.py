@@ -67,7 +67,7 @@ def iterate_perturbations(
     watched: Sequence[str],
     children: Sequence[str],
 ) -> Iterator[Perturbation]:
-    """Yield the perturbations of a play that has had so many writes, calls to the outside and steps.
+    """Yield the perturbations of a play with these numbers of writes, calls to the outside and steps.
 
     The deletion at the end is one more step. *watched* are the resources that are watched, *children* those that the
     operator keeps as they are.
