@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,9 +10,9 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.announcing import Change, announce, withdraw
 from tests.coordination.peers import peering, peering_crd
 from tests.runtime.conftest import CRD, PLAIN_CRD, Bench, settle, widget
-from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -24,8 +23,6 @@ NOTICE = 5.0
 #: Seconds after the begin of a start: in the middle of each of its requests, and in the first seconds after them.
 MOMENTS = [0.1, 0.6, 1.1, 1.6, 2.1, 2.6, 3.1, 3.6, 4.1, 5.1, 6.1, 7.1]
 
-Change = Callable[[Cluster], Awaitable[object]]
-
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
@@ -35,18 +32,6 @@ class Cause:
     end: Change
     settings: dict[str, Any]
     notice: float = 0.0
-
-
-def announce(priority: int) -> Change:
-    async def announce(cluster: Cluster) -> None:
-        record = {"priority": priority, "lifetime": 3600, "lastseen": wall_now().isoformat()}
-        await cluster.patch("clusterkopfpeerings", "default", {"status": {"other": record}})
-
-    return announce
-
-
-async def withdraw(cluster: Cluster) -> None:
-    await cluster.patch("clusterkopfpeerings", "default", {"status": {"other": None}})
 
 
 def hold(identity: str, seconds: int) -> Change:

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.docs.pages import ROOT
-from tests.runtime.test_incoming import CRD, database
+from tests.runtime.databases import CRD, database
 from trioperator.apiserver import Cluster
 from trioperator.testing import OperatorRunner
 

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD
-from tests.runtime.test_pauses import crd_with_conditions
+from tests.runtime.pausing import crd_with_conditions
 from trioperator._kube.api_client import open_client
 from trioperator._kube.status_schemas import StatusSchemas, is_custom
 from trioperator._model.resource import Resource

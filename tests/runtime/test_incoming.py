@@ -6,34 +6,10 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.runtime.databases import CRD, database
 from trioperator._telemetry.why import Occurrence
 from trioperator.apiserver import Cluster
 from trioperator.testing import OperatorRunner
-
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "databases.example.com"},
-    "spec": {
-        "group": "example.com",
-        "scope": "Namespaced",
-        "names": {"kind": "Database", "plural": "databases", "singular": "database"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
-
-
-def database(**spec: Any) -> dict[str, Any]:
-    metadata = {"name": "orders", "namespace": "default"}
-    return {"apiVersion": "example.com/v1", "kind": "Database", "metadata": metadata, "spec": spec}
 
 
 def causes(operator: OperatorRunner) -> list[str]:

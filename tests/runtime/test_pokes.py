@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
-from tests.runtime.test_pauses import POKED, World, crd_with_conditions, make_settled
+from tests.runtime.pausing import POKED, World, crd_with_conditions, make_settled
 from trioperator import on
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault

@@ -12,10 +12,10 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.announcing import announce, withdraw
 from tests.coordination.peers import peering, peering_crd
 from tests.runtime.conftest import Bench, settle, widget
 from tests.runtime.succession import serve
-from tests.test_pausing import announce, withdraw
 from trioperator import on
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
