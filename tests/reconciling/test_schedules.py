@@ -105,18 +105,18 @@ A, B = ChildKey(PODS, "default", "a"), ChildKey(PODS, "default", "b")
 def test_what_was_desired_is_kept_until_what_replaces_it_is_there() -> None:
     schedule = ObjectSchedule()
     one, two = schedule.match([make_handler(), make_handler()]).values()
-    one.desire(frozenset({A}))
-    two.desire(frozenset())
-    one.settle()
-    one.desire(frozenset({B}))
+    one.children.desire(frozenset({A}))
+    two.children.desire(frozenset())
+    one.children.settle()
+    one.children.desire(frozenset({B}))
     assert schedule.find_kept() == {A, B}
-    one.settle()
+    one.children.settle()
     assert schedule.find_kept() == {B}
 
 
 def test_what_a_handler_desired_is_kept_when_it_does_not_match_any_more() -> None:
     handler, schedule = make_handler(), ObjectSchedule()
-    schedule.match([handler])[handler].desire(frozenset({A}))
+    schedule.match([handler])[handler].children.desire(frozenset({A}))
     schedule.match([])
     schedule.match([])
     assert schedule.find_kept() == {A}
@@ -128,7 +128,7 @@ def test_a_handler_is_unblocked_by_the_name_that_was_in_the_way() -> None:
     schedule = ObjectSchedule()
     (own,) = schedule.match([make_handler()]).values()
     own.triggered = False
-    own.blocked.add(("default", "a"))
+    own.children.blocked.add(("default", "a"))
     assert not schedule.unblock("default", "b")
     assert schedule.unblock("default", "a")
     assert own.triggered

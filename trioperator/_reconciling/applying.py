@@ -89,25 +89,26 @@ class Applier:
                     problems.append((f"{manifest.key} cannot be applied", error))
         missing = [manifest for child, manifest in manifests.items() if child not in present]
         self._settle(missing, schedule, handled)
-        schedule.unready = tuple(manifests[child].key for child in manifests if child in present - ready)
+        schedule.children.unready = tuple(manifests[child].key for child in manifests if child in present - ready)
         if problems:
             if len(problems) == len(missing):  # none waits
-                schedule.release(await self.pruner.find_independent(handler, missing, cause, schedule))
+                schedule.children.release(await self.pruner.find_independent(handler, missing, cause, schedule))
             raise ChildrenError(problems)
 
     def _desire(
         self, keys: Sequence[ChildKey], handler: ReconcileHandler, cause: ReconcileCause, schedule: HandlerSchedule
     ) -> frozenset[str]:
         """Note what is desired; return the namespaces among it that should be served soon."""
-        if schedule.unclaimed is None:
-            schedule.unclaimed = self.pruner.find_unclaimed(handler, cause)
-        expected = frozenset(key.name for key in keys if key.resource.plural == "namespaces") - schedule.unserved
-        schedule.desire(frozenset(keys))
+        if schedule.children.unclaimed is None:
+            schedule.children.unclaimed = self.pruner.find_unclaimed(handler, cause)
+        namespaces = frozenset(key.name for key in keys if key.resource.plural == "namespaces")
+        expected = namespaces - schedule.children.unserved
+        schedule.children.desire(frozenset(keys))
         return expected
 
     def _settle(self, missing: Sequence[Manifest], schedule: HandlerSchedule, handled: Container[str]) -> None:
         moving = [manifest.key for manifest in missing if self._is_moving(manifest, handled)]
-        schedule.settle(tuple(manifest.key for manifest in missing), moving=moving)
+        schedule.children.settle(tuple(manifest.key for manifest in missing), moving=moving)
 
     def _is_moving(self, manifest: Manifest, handled: Container[str]) -> bool:
         """Check whether a child belongs to another object of the same handler, which is going to delete it there."""
@@ -120,7 +121,7 @@ class Applier:
         self, manifest: Manifest, cause: ReconcileCause, schedule: HandlerSchedule
     ) -> RelatedRecord | None:
         """Apply a child, if it is not as it was applied. Returns None while it is deleted first."""
-        key, record, applied = manifest.key, manifest.find(), schedule.applied.get(manifest.key)
+        key, record, applied = manifest.key, manifest.find(), schedule.children.applied.get(manifest.key)
         if record is not None:
             _check_owner(record, manifest, cause, applied)
             if record.deleting:
@@ -139,18 +140,18 @@ class Applier:
             if manifest.strategy == "on_delete":
                 return None if unseen.deleting else unseen
             written = await self._send(manifest, unseen)
-        schedule.applied[key] = Applied(written.uid, hash(manifest.body), written.fields)
+        schedule.children.applied[key] = Applied(written.uid, hash(manifest.body), written.fields)
         if is_repair:
-            schedule.repairs.done(key, trio.current_time())
+            schedule.children.repairs.done(key, trio.current_time())
         cause.logger.info("%s is applied.", key)
         return written
 
     async def _check_loop(self, manifest: Manifest, record: RelatedRecord | None, schedule: HandlerSchedule) -> None:
         """Raise LoopError if a child must wait, as others repeatedly undo what is applied."""
-        due = schedule.repairs.next(manifest.key)
+        due = schedule.children.repairs.next(manifest.key)
         if due <= trio.current_time():
             return
-        count = schedule.repairs.count(manifest.key) + 1
+        count = schedule.children.repairs.count(manifest.key) + 1
         what, who = ("deleted", "") if record is None else ("changed", await self._describe_others(manifest))
         raise LoopError(
             f"others have {what} it {count} times, each time soon after it was applied.{who} Two programs want it to be"
@@ -227,9 +228,9 @@ class Applier:
 def _note_obstacle(error: TrioperatorError, manifest: Manifest, schedule: HandlerSchedule) -> None:
     """Note what calls the handler again as soon as an error is over."""
     if isinstance(error, ForeignChildError):
-        schedule.blocked.add((manifest.key.namespace, manifest.key.name))
+        schedule.children.blocked.add((manifest.key.namespace, manifest.key.name))
     elif isinstance(error, UnservedNamespaceError):
-        schedule.unserved |= {manifest.key.namespace}
+        schedule.children.unserved |= {manifest.key.namespace}
 
 
 def _check_owner(record: RelatedRecord, manifest: Manifest, cause: ReconcileCause, applied: Applied | None) -> None:

@@ -179,9 +179,9 @@ class LevelReconciler:
 
     def _follow(self, state: ObjectState, schedule: ObjectSchedule) -> None:
         """Note which events elsewhere call the handlers of an object again."""
-        if any(own.blocked for own in schedule):
+        if any(own.children.blocked for own in schedule):
             self._blocked.add(state)
-        if any(own.unserved for own in schedule):
+        if any(own.children.unserved for own in schedule):
             self._waiting.add(state)
 
     # One call.
@@ -278,7 +278,8 @@ class LevelReconciler:
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{handler} has returned what cannot be sent: {describe(error)}") from error
         except ChildrenError:
-            if schedule.settled or schedule.released:  # children may move here, perhaps in exchange for others
+            children = schedule.children
+            if children.settled or children.released:  # others may move here, perhaps in exchange for these
                 await prune()
             raise
         await prune()

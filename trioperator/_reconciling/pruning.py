@@ -88,7 +88,7 @@ class Pruner:
         There are none if one of the failed is not there yet: others may have to stay in its place.
         """
         owner = cause.raw["metadata"]
-        desired = {key.place for key in schedule.desired or ()}
+        desired = {key.place for key in schedule.children.desired or ()}
         kinds = self._watches.kinds_of(handler)
         keys = [_key_of(kind, record) for kind in kinds for record in kind.owned_by(owner)]
         undesired = [key for key in keys if key.place not in desired]
@@ -157,7 +157,7 @@ class Pruner:
     ) -> bool:
         """Check whether a child that no handler desires was applied by one that has settled without it."""
         owners = [own for handler in kind.owners if (own := schedule.get(handler)) is not None]
-        if any(own.desired is None for own in owners):
+        if any(own.children.desired is None for own in owners):
             return False  # they may desire it, too
         matching = schedule.handlers
         same = {(handler.fn, handler.id) for handler in matching}  # a handler that is declared twice is one
@@ -167,11 +167,11 @@ class Pruner:
         place = _key_of(kind, record).place
         claimants = [schedule.get(handler) for handler in matching if self._claim_of(handler) == record.claim]
         if claimants:
-            return all(own is not None and own.has_settled_without(place) for own in claimants)
-        if absent or not all(own.has_settled_without(place) for own in owners):
+            return all(own is not None and own.children.has_settled_without(place) for own in claimants)
+        if absent or not all(own.children.has_settled_without(place) for own in owners):
             return False
         if record.claim is None:
-            return any(record.uid in (own.unclaimed or ()) for own in owners)
+            return any(record.uid in (own.children.unclaimed or ()) for own in owners)
         return self._is_of_former_handler(record.claim, kind)
 
     def _is_of_former_handler(self, claim: str, kind: RelatedKind) -> bool:

@@ -67,10 +67,10 @@ def make_report(outcome: Outcome, schedule: HandlerSchedule) -> Report | None:
         return Report(outlook, reason_of(outcome.error), describe_with_type(outcome.error)[:_MAX_MESSAGE])
     if not isinstance(desired, Desired) or desired.keep:
         return None
-    if schedule.missing:
-        return Report("progressing", "Progressing", f"Not there yet: {_name_some(schedule.missing)}")
-    if schedule.unready:
-        return Report("progressing", "Applied", f"Not ready yet: {_name_some(schedule.unready)}")
+    if schedule.children.missing:
+        return Report("progressing", "Progressing", f"Not there yet: {_name_some(schedule.children.missing)}")
+    if schedule.children.unready:
+        return Report("progressing", "Applied", f"Not ready yet: {_name_some(schedule.children.unready)}")
     return Report("done", "Applied")
 
 

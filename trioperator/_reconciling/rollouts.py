@@ -46,7 +46,7 @@ class Rollout:
     def _is_current(self, manifest: Manifest) -> bool:
         """Check whether a child is as it is desired; one that is missing is about to be."""
         record = manifest.find()
-        return record is None or is_as_desired(record, manifest, self._schedule.applied.get(manifest.key))
+        return record is None or is_as_desired(record, manifest, self._schedule.children.applied.get(manifest.key))
 
 
 def _is_available(manifest: Manifest) -> bool:

@@ -74,52 +74,32 @@ class Report(msgspec.Struct, frozen=True):
         return self.outlook == "done" or self.reason == "Applied"
 
 
-class HandlerSchedule:
-    """When a handler is to be called for an object. Times are on Trio's clock.
+class DesiredChildren:
+    """Children of an object by one handler: those that it desires, and how far they are there.
 
     ``applied`` are the children as they were applied, by this process; ``desired`` all those that the handler has
     returned last, None if it has not returned yet. Until these are all there, ``kept`` has those before, too, and
-    ``settled`` is false. ``unclaimed`` are the uids of children that an earlier release has applied. ``blocked`` are
-    namespaces and names that others' objects have, ``unserved`` namespaces that the operator does not serve.
-    ``recheck`` is when children are to be looked at again. ``early`` is by how many seconds a call is earlier than its
-    errors alone would have it, as something has triggered it; 0 if it is not. ``released`` are the places of undesired
-    children that need not wait until those that fail are there. ``error`` is the error of the last call, ``missing``
-    are children that are not there yet, ``unready`` those that are, and are not ready as their ``ready=`` says.
-    ``report`` is what has become of the last call; None if that is not known, as it was interrupted, or has said
-    nothing of children. ``logged`` is the last error in the log with its time.
+    ``settled`` is false. ``missing`` are children that are not there yet, ``unready`` those that are, and are not ready
+    as their ``ready=`` says. ``released`` are the places of undesired children that need not wait until those that fail
+    are there. ``unclaimed`` are the uids of children that an earlier release has applied. ``blocked`` are namespaces
+    and names that others' objects have, ``unserved`` namespaces that the operator does not serve.
     """
 
     __slots__ = (
         "applied",
         "blocked",
         "desired",
-        "digest",
-        "due",
-        "early",
-        "error",
-        "failures",
         "kept",
-        "logged",
         "missing",
-        "recheck",
         "released",
         "repairs",
-        "report",
         "settled",
-        "started",
-        "triggered",
         "unclaimed",
         "unready",
         "unserved",
     )
 
     def __init__(self) -> None:
-        self.digest: int | None = None
-        self.due: float | None = None
-        self.early = 0.0
-        self.triggered = True
-        self.failures = 0
-        self.started: datetime.datetime | None = None
         self.applied: dict[ChildKey, Applied] = {}
         self.desired: frozenset[ChildKey] | None = None
         self.kept: frozenset[ChildKey] = frozenset()
@@ -127,45 +107,10 @@ class HandlerSchedule:
         self.settled = False
         self.missing: tuple[ChildKey, ...] = ()
         self.unready: tuple[ChildKey, ...] = ()
-        self.report: Report | None = None
-        self.error: BaseException | None = None
-        self.logged: tuple[str, float] = ("", 0.0)
         self.unclaimed: frozenset[str] | None = None
         self.blocked: set[tuple[str, str]] = set()
         self.unserved: frozenset[str] = frozenset()
-        self.recheck: float | None = None
         self.repairs = LoopGuard(free=_FREE_REPAIRS, backoff=_REPAIRS)
-
-    def is_due(self, digest: int, now: float) -> bool:
-        """Check whether to call the handler now, for a state of the object with this digest."""
-        return self.triggered or self.digest != digest or (self.due is not None and self.due <= now)
-
-    def wait(self) -> None:
-        """Note that the handler cannot be called yet: it is due as soon as it can be."""
-        self.triggered, self.due = True, None
-
-    def begin(self, digest: int, now: datetime.datetime, *, at: float = math.inf) -> None:
-        """Note that the handler is called: what changes from now on is for the next call. *at* is on Trio's clock."""
-        if self.digest != digest:
-            self.failures, self.started = 0, None  # errors after a change are counted from zero
-        self.early = max(0.0, self.due - at) if self.failures and self.due is not None else 0.0
-        self.digest = digest
-        self.triggered = False
-        self.due = self.recheck = None
-        if self.started is None:
-            self.started = now
-
-    def succeed(self, due: float | None) -> None:
-        """Note that a call has succeeded, and when the next one is due if nothing changes."""
-        self.failures, self.started, self.due = 0, None, due
-
-    def fail(self, due: float | None) -> None:
-        """Note that a call has failed, and when the next one is due; None if only after a change."""
-        self.due = due
-        if due is None:
-            self.failures, self.started = 0, None
-        elif not self.early:  # events elsewhere, which may be many at once, are no reason to wait longer
-            self.failures += 1
 
     def desire(self, children: frozenset[ChildKey]) -> None:
         """Note what the handler has returned: what it returned before is kept until these are there."""
@@ -198,6 +143,74 @@ class HandlerSchedule:
         """Check whether an undesired child is no longer needed by what the handler desires."""
         return self.settled or place in self.released
 
+
+class HandlerSchedule:
+    """When a handler is to be called for an object, and its ``children``. Times are on Trio's clock.
+
+    ``early`` is by how many seconds a call is earlier than its errors alone would have it, as something has triggered
+    it; 0 if it is not. ``recheck`` is when children are to be looked at again. ``error`` is the error of the last call.
+    ``report`` is what has become of that call; None if that is not known, as it was interrupted, or has said nothing of
+    children. ``logged`` is the last error in the log with its time.
+    """
+
+    __slots__ = (
+        "children",
+        "digest",
+        "due",
+        "early",
+        "error",
+        "failures",
+        "logged",
+        "recheck",
+        "report",
+        "started",
+        "triggered",
+    )
+
+    def __init__(self) -> None:
+        self.children = DesiredChildren()
+        self.digest: int | None = None
+        self.due: float | None = None
+        self.early = 0.0
+        self.triggered = True
+        self.failures = 0
+        self.started: datetime.datetime | None = None
+        self.report: Report | None = None
+        self.error: BaseException | None = None
+        self.logged: tuple[str, float] = ("", 0.0)
+        self.recheck: float | None = None
+
+    def is_due(self, digest: int, now: float) -> bool:
+        """Check whether to call the handler now, for a state of the object with this digest."""
+        return self.triggered or self.digest != digest or (self.due is not None and self.due <= now)
+
+    def wait(self) -> None:
+        """Note that the handler cannot be called yet: it is due as soon as it can be."""
+        self.triggered, self.due = True, None
+
+    def begin(self, digest: int, now: datetime.datetime, *, at: float = math.inf) -> None:
+        """Note that the handler is called: what changes from now on is for the next call. *at* is on Trio's clock."""
+        if self.digest != digest:
+            self.failures, self.started = 0, None  # errors after a change are counted from zero
+        self.early = max(0.0, self.due - at) if self.failures and self.due is not None else 0.0
+        self.digest = digest
+        self.triggered = False
+        self.due = self.recheck = None
+        if self.started is None:
+            self.started = now
+
+    def succeed(self, due: float | None) -> None:
+        """Note that a call has succeeded, and when the next one is due if nothing changes."""
+        self.failures, self.started, self.due = 0, None, due
+
+    def fail(self, due: float | None) -> None:
+        """Note that a call has failed, and when the next one is due; None if only after a change."""
+        self.due = due
+        if due is None:
+            self.failures, self.started = 0, None
+        elif not self.early:  # events elsewhere, which may be many at once, are no reason to wait longer
+            self.failures += 1
+
     def get_backoff(self, handler: ReconcileHandler) -> float:
         """Return the delay in seconds after a failure of the call that has begun.
 
@@ -223,7 +236,8 @@ class ObjectSchedule:
         """Return the schedules of the handlers that match now, in their order; forget the schedules of all others."""
         before = self._handlers
         self._handlers = {handler: before.get(handler) or HandlerSchedule() for handler in handlers}
-        self._former.update({handler: own.kept for handler, own in before.items() if handler not in self._handlers})
+        left = {handler: own for handler, own in before.items() if handler not in self._handlers}
+        self._former.update({handler: own.children.kept for handler, own in left.items()})
         self._former = {handler: kept for handler, kept in self._former.items() if handler not in self._handlers}
         return self._handlers
 
@@ -245,11 +259,11 @@ class ObjectSchedule:
 
     def unblock(self, namespace: str, name: str) -> bool:
         """Let the handlers be due for which another's object of this name was in the way. Returns whether any is."""
-        return _trigger([schedule for schedule in self if (namespace, name) in schedule.blocked])
+        return _trigger([schedule for schedule in self if (namespace, name) in schedule.children.blocked])
 
     def retry_unserved(self) -> bool:
         """Let the handlers be due that have children in namespaces that were not served. Returns whether any is."""
-        return _trigger([schedule for schedule in self if schedule.unserved])
+        return _trigger([schedule for schedule in self if schedule.children.unserved])
 
     def expedite(self) -> None:
         """Let be due now what is due later."""
@@ -268,7 +282,7 @@ class ObjectSchedule:
 
     def find_kept(self) -> frozenset[ChildKey]:
         """Return the children that any handler desires, or has desired when it matched."""
-        return frozenset().union(*(schedule.kept for schedule in self), *self._former.values())
+        return frozenset().union(*(schedule.children.kept for schedule in self), *self._former.values())
 
 
 def _trigger(schedules: Collection[HandlerSchedule]) -> bool:
