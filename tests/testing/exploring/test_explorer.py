@@ -107,6 +107,25 @@ def test_orders_that_are_known_end_the_search_for_others(tmp_path: pathlib.Path)
     assert explorer.report.perturbed == 3
 
 
+def test_a_difference_in_all_states_hides_no_other(tmp_path: pathlib.Path) -> None:
+    source = """\
+import trioperator
+
+@trioperator.on.create("webapps")
+async def create_fn(name, spec, client, patch):
+    patch.status["phase"] = "Created"
+    data = {"size": str(spec.get("size", 1))}
+    await client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+
+@trioperator.on.update("webapps")
+async def update_fn(patch):
+    patch.status["phase"] = "Updated"
+"""
+    found = explore(tmp_path, source).findings
+    assert {line.partition(" ")[0] for finding in found for line in finding.details} == {"WebApp", "ConfigMap"}
+    assert all(len(finding.states) == 2 for finding in found)
+
+
 def test_the_time_ends_the_search(tmp_path: pathlib.Path) -> None:
     report = Explorer(make_player(tmp_path, GOOD)).run(Budget(sequences=100, seconds=0.01))
     assert (report.sequences, report.stopped) == (1, "after 0.01 s")

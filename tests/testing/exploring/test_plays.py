@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.testing.exploring.operators import GOOD, make_crd, make_player
 from trioperator.errors import ActivityError, ConfigError
 from trioperator.testing.exploring.outside import OutsideCallError
+from trioperator.testing.exploring.plays import _kept_logs
 
 ONE, TWO = {"spec": {"size": 1}}, {"spec": {"size": 2}}
 
@@ -74,6 +76,16 @@ async def delete_fn():
         "ConfigMap default/kept is left behind",
         "WebApp example itself is not deleted: it is kept by the finalizers trioperator.dev/finalizer",
     ]
+
+
+def test_what_is_logged_in_a_play_is_not_printed(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    source = GOOD + '\nimport logging\nlogging.getLogger("trioperator.apiserver").warning("seen")\n'
+    player = make_player(tmp_path, source)
+    capfd.readouterr()
+    with _kept_logs():
+        logging.getLogger("trioperator.apiserver").warning("before the operator is there")
+    player.play([ONE])
+    assert capfd.readouterr().err == ""
 
 
 def test_outside_calls_end_a_play(tmp_path: pathlib.Path) -> None:

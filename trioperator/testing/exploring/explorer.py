@@ -188,9 +188,7 @@ class Explorer:
                 continue
             self._cache.find_masks(states)
             for finding in self._iterate_perturbed(states, self._cache.play(states), faults, budget):
-                if (known := self._find_known(finding)) is not None:
-                    known.count += 1
-                else:
+                if not self._count_known(finding):
                     self.report.findings.append(self._shrink_perturbed(finding, budget))
             self.report.transitions = self._cache.player.transitions
             self._on_progress(self.report)
@@ -248,7 +246,7 @@ class Explorer:
         self.report.sequences, self.report.rejected = 1, len(play.rejected)
         self.report.states, self.report.transitions = len(play.steps), self._cache.player.transitions
         for finding in found:
-            if self._find_known(finding) is None:
+            if not self._count_known(finding):
                 self.report.findings.append(finding)
         return self.report
 
@@ -268,10 +266,10 @@ class Explorer:
         report.transitions = self._cache.player.transitions
 
     def _add(self, finding: Finding, budget: Budget) -> None:
-        """Add a finding to the report, confirmed and shrunk, unless it is known."""
-        if (known := self._find_known(finding)) is not None:
-            known.count += 1
+        """Add a finding to the report, confirmed and shrunk, unless all of it is known."""
+        if self._count_known(finding):
             return
+        finding.causes -= self._list_known_causes(finding)  # what else differs in all states must not hide it
         if sum(each.oracle == finding.oracle for each in self.report.findings) >= _MAX_FINDINGS:
             return
         again = self._find_again(finding, finding.states)
@@ -287,13 +285,22 @@ class Explorer:
         shrunk = self._find_again(finding, states)
         if shrunk is None:  # it cannot be; what was found counts
             shrunk = again
-        if (known := self._find_known(shrunk)) is not None:
-            known.count += 1
-        else:
+        if not self._count_known(shrunk):
             self.report.findings.append(shrunk)
 
-    def _find_known(self, finding: Finding) -> Finding | None:
-        return next((known for known in self.report.findings if known.is_like(finding)), None)
+    def _count_known(self, finding: Finding) -> bool:
+        """Count the finding where its causes are known; return whether all of them are."""
+        if not finding.causes <= self._list_known_causes(finding):
+            return False
+        known = next((known for known in self.report.findings if known.is_like(finding)), None)
+        if known is not None:
+            known.count += 1
+        return known is not None
+
+    def _list_known_causes(self, finding: Finding) -> frozenset[str]:
+        """Return the causes of the findings of the same kind."""
+        alike = (known.causes for known in self.report.findings if known.family == finding.family)
+        return frozenset().union(*alike)
 
     def _find_again(self, finding: Finding, states: Sequence[State]) -> Finding | None:
         """Return the finding for other states, if they show it, too."""

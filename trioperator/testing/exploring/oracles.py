@@ -68,12 +68,12 @@ class Finding(msgspec.Struct, kw_only=True):
 
     def is_like(self, other: Finding) -> bool:
         """Return whether the other finding may have the same cause."""
-        return (self.family, self.fault) == (other.family, other.fault) and bool(self.causes & other.causes)
+        return self.family == other.family and bool(self.causes & other.causes)
 
     @property
-    def family(self) -> str:
-        """The name that this oracle shares with those that find the same in other sequences."""
-        return "path" if self.oracle in ("path", "revert", "wedge") else self.oracle
+    def family(self) -> tuple[str, str]:
+        """What this finding shares with those that find the same in other sequences."""
+        return "path" if self.oracle in ("path", "revert", "wedge") else self.oracle, self.fault
 
 
 def judge_step(play: Play, index: int, fresh: Play, *, masks: Collection[Mask] = ()) -> Iterator[Finding]:

@@ -88,12 +88,14 @@ class Player:
 
 @contextlib.contextmanager
 def _kept_logs() -> Iterator[None]:
-    """Keep the log of operators in the context to their runners, which record it."""
-    logger = logging.getLogger("trioperator")
+    """Keep the log of operators in the context to their runners, which record it; nobody sees it besides."""
+    logger, nobody = logging.getLogger("trioperator"), logging.NullHandler()
     before, logger.propagate = logger.propagate, False
+    logger.addHandler(nobody)  # without any handler, warnings would be printed
     try:
         yield
     finally:
+        logger.removeHandler(nobody)
         logger.propagate = before
 
 
