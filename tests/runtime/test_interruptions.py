@@ -11,6 +11,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
 
@@ -158,6 +159,57 @@ async def test_an_object_that_is_gone_needs_no_handler(bench: Bench, autojump_cl
         await bench.cluster.delete("widgets", "w")  # no finalizer: it is gone at once
         await settle(1)
         assert ended.is_set()
+
+
+@pytest.mark.parametrize("finalized", [False, True])
+async def test_a_deletion_before_the_next_call_has_begun_cancels_it(
+    finalized: bool, bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[Any] = []
+
+    @on.create("widgets", id="create", on_change="cancel", registry=bench.registry)
+    async def create(spec: Any, **_: Any) -> None:
+        calls.append(("begin", spec["size"]))
+        try:
+            await trio.sleep_forever()
+        finally:
+            calls.append("end")
+
+    @on.delete("widgets", id="delete", optional=not finalized, registry=bench.registry)
+    async def delete(**_: Any) -> None:
+        calls.append("delete")
+
+    plan = FaultPlan()
+    plan.add(Fault.delay(after=2), verb="get", resource="widgets")
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget(size=1))
+        await settle(5)
+        await patch(bench, size=2)  # the object is read again before the next call, which takes two seconds
+        await bench.cluster.delete("widgets", "w")
+        await settle(10)
+        assert calls[0] == ("begin", 1)
+        assert calls.count("end") == len([call for call in calls if call[0] == "begin"])
+        assert calls[-1] == "delete"
+        assert await bench.cluster.list("widgets") == []
+
+
+async def test_a_change_before_the_next_call_has_begun_cancels_it(bench: Bench, autojump_clock: MockClock) -> None:
+    calls: list[Any] = []
+
+    @on.create("widgets", id="create", on_change="cancel", registry=bench.registry)
+    def create(spec: Any, client: Any, **_: Any) -> None:
+        calls.append(spec["wait"])
+        if spec["wait"]:
+            client.wait_for("configmaps", spec["wait"], condition=lambda _: True)
+
+    plan = FaultPlan()
+    plan.add(Fault.delay(after=2), verb="get", resource="widgets")
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget(wait="never"))
+        await settle(5)
+        await patch(bench, wait="nor-this")
+        await patch(bench, 10, wait="")
+        assert calls[-1] == ""
 
 
 async def test_what_changes_no_generation_does_not_cancel(bench: Bench, autojump_clock: MockClock) -> None:

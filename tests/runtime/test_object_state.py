@@ -99,6 +99,20 @@ def test_listeners_get_newer_states_only_while_they_listen() -> None:
     assert heard == [("MODIFIED", 6), ("MODIFIED", 9), ("DELETED", 9)]
 
 
+def test_who_begins_to_listen_is_told_what_is_pending() -> None:
+    cache, _, state = cached()
+    heard: list[tuple[str | None, int]] = []
+    cache.observe("MODIFIED", raw(6))
+    state.update(body(6))
+    cache.observe("MODIFIED", raw(7))
+    with state.listening(lambda event: heard.append((event.type, event.version))):
+        assert heard == [("MODIFIED", 7)]
+        cache.observe("DELETED", raw(8))
+    assert heard == [("MODIFIED", 7), ("DELETED", 8)]
+    with state.listening(lambda event: heard.append((event.type, event.version))):
+        assert heard[-1] == ("DELETED", 8)
+
+
 def test_an_object_is_requeued_without_a_watch_event_unless_it_is_gone() -> None:
     _, queue, state = cached()
     state.requeue()

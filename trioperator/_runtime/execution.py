@@ -211,7 +211,8 @@ class Execution:
         """
         if self._saver is None:
             return False
-        is_left = self._interrupted or self._executor.stopping.is_set() or (called and self._state.has_newer())
+        is_outdated = self._state.has_newer() if called else self._state.has_vanished()
+        is_left = is_outdated or self._interrupted or self._executor.stopping.is_set()
         return is_left or is_coming(self._state, self._executor.settings.pausing)
 
     async def _has_changed(self, cause: ChangeCause, called: bool) -> bool:

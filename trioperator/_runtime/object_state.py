@@ -290,7 +290,10 @@ class ObjectState:
 
     def has_newer(self) -> bool:
         """Check whether a watch event with a newer state is pending."""
-        return any(event.type == "DELETED" or event.version > self.version for event in self.events or ())
+        return any(map(self._is_newer, self.events or ()))
+
+    def _is_newer(self, event: WatchEvent) -> bool:
+        return event.type == "DELETED" or event.version > self.version
 
     def decode_newer(self) -> Mapping[str, Any] | None:
         """Return the newest state that is known, if that is a pending watch event which can be decoded."""
@@ -307,16 +310,22 @@ class ObjectState:
 
     @contextlib.contextmanager
     def listening(self, listener: Callable[[WatchEvent], None]) -> Iterator[None]:
-        """Pass newer states to *listener* as soon as they are known, within the block. It must not wait or raise."""
+        """Pass newer states to *listener* as soon as they are known, within the block. It must not wait or raise.
+
+        Those that are pending already are passed first: they came after the state that is being handled was taken.
+        """
         self._listeners = (*self._listeners, listener)
         try:
+            for event in self.events or ():
+                if self._is_newer(event):
+                    listener(event)
             yield
         finally:
             self._listeners = tuple(other for other in self._listeners if other is not listener)
 
     def tell(self, event: WatchEvent) -> None:
         """Pass a state to what listens, if it is newer, and to what may be running in another version of the kind."""
-        if self._listeners and (event.type == "DELETED" or event.version > self.version):
+        if self._listeners and self._is_newer(event):
             self._tell(event)
         self.cache.predecessors.tell(self.uid, event)
 
