@@ -49,7 +49,7 @@ def _check_promises(life: Life) -> None:
         said = [text for time, _, text in life.journal.messages if promise.made < time <= end]
         if any(text.startswith(f"{promise.name}: ") for text in said):
             continue
-        if calls and not began and not busy and promise.name not in life.journal.gone:
+        if calls and not began and not busy and promise.name not in life.journal.gone | life.stolen:
             life.journal.find("broken promise", f"{promise.name}: {promise.text}; and nobody was called by {end:.3f}")
 
 

@@ -30,6 +30,32 @@ async def test_it_is_called_at_start_and_for_new_objects(bench: Bench, autojump_
     assert calls.names == ["old", "new"]
 
 
+async def test_an_object_that_goes_while_it_is_read_again_has_no_more_handlers_called(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    called: list[str] = []
+
+    @on.reconcile("widgets", id="first", registry=bench.registry)
+    async def first(**_: Any) -> list[Any]:
+        called.append("first")
+        await trio.sleep(1)  # so the object is read again before the second one
+        return []
+
+    @on.reconcile("widgets", id="second", registry=bench.registry)
+    async def second(**_: Any) -> list[Any]:
+        called.append("second")
+        raise ValueError("it is tried again, for nothing")
+
+    plan = FaultPlan()
+    plan.add(Fault.delay(after=2), verb="get", resource="widgets")
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget())
+        await settle(2)
+        await bench.cluster.delete("widgets", "w")
+        await settle(60)
+    assert called == ["first"]
+
+
 @pytest.mark.parametrize(
     ("patch", "called"),
     [

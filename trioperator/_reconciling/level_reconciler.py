@@ -151,7 +151,7 @@ class LevelReconciler:
                 own.wait()
                 continue
             await self._patcher.look(state)
-            if state.revision != revision or self._must_end(state):
+            if state.revision != revision or state.has_vanished() or self._must_end(state):
                 break  # what others before it have written may matter to this handler
             own.begin(digest, steady_now(), at=trio.current_time())
             await self._call(state, cause, handler, schedule=own)
