@@ -235,3 +235,13 @@ def test_a_private_body_keeps_nothing_decoded_of_a_large_object_at_rest() -> Non
         found.rest()
         assert not found.is_decoded
     assert body == RAW
+
+
+def test_who_looks_at_a_private_body_of_a_large_object_decodes_nothing_but_a_copy() -> None:
+    large = make_large()
+    large.rest()
+    body = Body(large, private=True)
+    assert body.spec["items"] == [1]
+    assert (body.get("other"), body.meta.name, "spec" in body, len(body)) == (None, "w", True, len(list(body)))
+    assert body == dict(body.items())
+    assert not large.is_decoded

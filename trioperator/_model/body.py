@@ -32,7 +32,7 @@ class MappingView(Mapping[str, V]):
     def _target(self) -> Mapping[str, V]:
         """Return the section: only to be looked at."""
         own = self._body._own
-        target: Any = own if own and self._path[0] in own else self._body._raw
+        target: Any = own if own and (type(own) is LazyObject or self._path[0] in own) else self._body._raw
         for key in self._path:
             target = target.get(key)
             if type(target) is not dict and not isinstance(target, Mapping):
@@ -163,7 +163,10 @@ class Meta(MappingView[Any]):
 
 
 def _begin_copies(raw: Mapping[str, Any]) -> dict[str, Any] | LazyObject:
-    """Return the copies of what is handed out of an object: made one by one, or for a large one all at once."""
+    """Return the copies of what is handed out of an object: made one by one, or for a large one all at once.
+
+    Then the object itself is not looked at any more: it would be decoded, too.
+    """
     return raw.copy() if type(raw) is LazyObject else {}
 
 
@@ -184,13 +187,17 @@ class Body(Mapping[str, Any]):
         if self._own is not None:
             self._own = _begin_copies(raw)
 
+    def _whole(self) -> Mapping[str, Any]:
+        """Return what has all keys of the object."""
+        return self._own if type(self._own) is LazyObject else self._raw
+
     def _shown(self) -> Mapping[str, Any]:
         """Return the whole object: only to be looked at."""
-        return {**self._raw, **self._own} if self._own else self._raw
+        return {**self._raw, **self._own} if self._own and type(self._own) is dict else self._whole()
 
     def _private(self) -> Mapping[str, Any]:
         """Return the whole object: to be handed out."""
-        return self._raw if self._own is None else {key: self[key] for key in self._raw}
+        return {key: self[key] for key in self._raw} if type(self._own) is dict else self._whole()
 
     @property
     def meta(self) -> Meta:
@@ -213,7 +220,10 @@ class Body(Mapping[str, Any]):
         return Status(self, ("status",))
 
     def __getitem__(self, key: str) -> Any:
-        value, own = self._raw[key], self._own
+        own = self._own
+        if type(own) is LazyObject:
+            return own[key]
+        value = self._raw[key]
         if own is None or type(value) not in _CONTAINERS:
             return value
         if type(own) is dict and key not in own:
@@ -221,13 +231,13 @@ class Body(Mapping[str, Any]):
         return own[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._raw)
+        return iter(self._whole())
 
     def __len__(self) -> int:
-        return len(self._raw)
+        return len(self._whole())
 
     def __contains__(self, key: object) -> bool:
-        return key in self._raw
+        return key in self._whole()
 
     @overload
     def get(self, key: str, /) -> Any | None: ...
@@ -235,11 +245,11 @@ class Body(Mapping[str, Any]):
     def get(self, key: str, /, default: Any) -> Any: ...
     def get(self, key: str, /, default: Any = None) -> Any:
         """Return the value of a key, or *default* if it is missing."""
-        return self[key] if key in self._raw else default
+        return self[key] if key in self._whole() else default
 
     def keys(self) -> KeysView[str]:
         """Return the keys."""
-        return self._raw.keys()
+        return self._whole().keys()
 
     def values(self) -> ValuesView[Any]:
         """Return the values."""

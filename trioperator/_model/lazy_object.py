@@ -71,12 +71,18 @@ class LazyObject(Mapping[str, Any]):
         if self._cost <= _BUDGET:
             self._decoded = decoded
             _recent.add(self, self._cost)
-        elif self._soon is not None:
+        elif self.call_soon(self.rest):
             self._decoded = decoded
-            try:
-                self._soon(self.rest)
-            except RuntimeError:  # the event loop has ended before the thread that asks
-                self._decoded = None
+
+    def call_soon(self, fn: Callable[[], None]) -> bool:
+        """Let a function be called when whoever uses the object waits. Returns whether it will be."""
+        if self._soon is None:
+            return False
+        try:
+            self._soon(fn)
+        except RuntimeError:  # the event loop has ended before the thread that asks
+            return False
+        return True
 
     def rest(self) -> None:
         """Keep the JSON only."""
@@ -132,9 +138,9 @@ class _Recent:
 _recent: Final = _Recent()
 
 
-def conserve(body: dict[str, Any], like: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an object that was made of another one, *like*: lazy if that is, else as it is."""
-    if type(like) is not LazyObject:
+def conserve(body: Mapping[str, Any], like: Mapping[str, Any], *, raw: bytes | None = None) -> Mapping[str, Any]:
+    """Return an object that was made of another one, *like*: lazy if that is, else as it is. *raw* is its JSON."""
+    if type(like) is not LazyObject or type(body) is not dict:
         return body
-    raw = msgspec.json.encode(body)
+    raw = msgspec.json.encode(body) if raw is None else raw
     return LazyObject.of(raw, lambda: msgspec.json.decode(raw), body, soon=like._soon)

@@ -23,6 +23,7 @@ from trioperator._handling.handlers.lifecycles import Lifecycle, apply_lifecycle
 from trioperator._handling.handlers.outcome import Outcome
 from trioperator._model.body import Body
 from trioperator._model.jsontypes import copy_json
+from trioperator._model.lazy_object import conserve
 from trioperator._model.patch import Patch, find_unmet, merge_patches, preview
 from trioperator._runtime.causes import Essences
 from trioperator._runtime.interrupter import Interrupter
@@ -377,7 +378,8 @@ class Execution:
     def _show_pending(self, cause: ChangeCause) -> None:
         """Show the later handlers what the earlier ones want stored."""
         if pending := self._executor.pending.get(self._state):
-            cause.body._replace_raw(preview(self._state.body or cause.raw, pending))
+            body = self._state.body or cause.raw
+            cause.body._replace_raw(conserve(preview(body, pending), like=body))
 
 
 def find_nursery() -> trio.Nursery:

@@ -18,6 +18,7 @@ from trioperator._model.body import Annotations, Body, Labels, Meta, Spec, Statu
 from trioperator._model.diff import Diff, diff, reduce_diff
 from trioperator._model.fields import FieldPath, resolve
 from trioperator._model.jsontypes import copy_json
+from trioperator._model.lazy_object import LazyObject
 from trioperator._model.patch import Patch
 from trioperator._model.resource import Resource
 
@@ -140,7 +141,10 @@ class EventCause(ObjectCause, kw_only=True, eq=False):
 
 
 class ChangeCause(ObjectCause, kw_only=True, eq=False):
-    """Detected change of an object. ``old`` and ``new`` are its essences; ``old`` is None at creation."""
+    """Detected change of an object. ``old`` and ``new`` are its essences; ``old`` is None at creation.
+
+    Where these are large, what is made of them is forgotten, and made again, when whoever uses it waits.
+    """
 
     reason: Reason
     initial: bool
@@ -152,9 +156,11 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
     @property
     def diff(self) -> Diff:
         """Differences from ``old`` to ``new``."""
-        if self._diff is None:
-            self._diff = diff(self.old, self.new)
-        return self._diff
+        found = self._diff
+        if found is None:
+            found = self._diff = diff(self.old, self.new)
+            self._forget_soon()
+        return found
 
     def _make_kwargs(self) -> dict[str, Any]:
         kwargs = super()._make_kwargs()
@@ -164,10 +170,19 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
 
     def _given(self) -> tuple[Any, Any, Diff]:
         """Return what handlers get of the change: copies."""
-        if self._copies is None:
+        found = self._copies
+        if found is None:
             old, new = copy_json(self.old), copy_json(self.new)
-            self._copies = old, new, diff(old, new)
-        return self._copies
+            found = self._copies = old, new, diff(old, new)
+            self._forget_soon()
+        return found
+
+    def _forget_soon(self) -> None:
+        if type(self.new) is LazyObject:
+            self.new.call_soon(self._forget)
+
+    def _forget(self) -> None:
+        self._kwargs = self._diff = self._copies = None
 
     def narrowed_to(self, field: FieldPath | None) -> ChangeCause:
         """Return the cause with ``old``, ``new`` and ``diff`` reduced to a field; ``body`` stays the same."""

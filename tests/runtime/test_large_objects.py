@@ -1,0 +1,83 @@
+"""Large objects in a whole operator: nothing of them is decoded while it waits, whatever handlers have looked at."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.conftest import Bench, settle, widget
+from trioperator._model import lazy_object
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
+
+on = trioperator.on
+OBJECTS, ITEMS = 3, 20_000
+
+
+def count_decoded() -> int:
+    """Return how many lists of items there are in this process, but for those of the embedded server."""
+    gc.collect()
+    lists = [found for found in gc.get_objects() if type(found) is list and len(found) == ITEMS]
+    return sum(not any(map(_is_of_server, _parents(spec))) for found in lists for spec in _parents(found))
+
+
+def _is_of_server(body: object) -> bool:
+    return any(type(owner).__module__.startswith("trioperator.apiserver") for owner in gc.get_referrers(body))
+
+
+def _parents(value: object) -> list[object]:
+    return [found for found in gc.get_referrers(value) if type(found) is dict]
+
+
+def declare(bench: Bench) -> None:
+    """Declare handlers of all kinds that look at their objects."""
+
+    @on.create("widgets", id="change", registry=bench.registry)
+    @on.update("widgets", id="change", registry=bench.registry)
+    async def change(spec: Any, new: Any, diff: Any, patch: Any, **_: Any) -> None:
+        assert len(spec["items"]) == len(new["spec"]["items"]) == ITEMS
+        assert len(diff) == 1
+        patch.status["items"] = len(spec["items"])
+
+    @on.field("widgets", id="field", field="spec.number", registry=bench.registry)
+    async def field(new: Any, **_: Any) -> None:
+        pass
+
+    @trioperator.daemon("widgets", id="watch", registry=bench.registry)
+    async def watch(spec: Any, stopped: Any, **_: Any) -> None:
+        assert len(spec["items"]) == ITEMS
+        await stopped.wait()
+
+    @trioperator.timer("widgets", id="tick", interval=60, registry=bench.registry)
+    async def tick(spec: Any, status: Any, patch: Any, **_: Any) -> None:
+        if status.get("number") != spec["number"]:
+            patch.status["number"] = spec["number"]
+
+
+async def test_nothing_of_large_objects_is_decoded_while_an_operator_waits(
+    bench: Bench, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lazy_object, "_BUDGET", 0)
+    monkeypatch.setattr(lazy_object, "_recent", lazy_object._Recent())
+    declare(bench)
+    names = [f"w{number}" for number in range(OBJECTS)]
+    for name in names:
+        await bench.cluster.create(widget(name, number=0, items=[[]] * ITEMS))
+    plan = FaultPlan()
+    plan.add(Fault.delay(before=10), verb="patch")
+    counts = []
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        for number in range(1, 3):
+            for _ in range(20):
+                await trio.sleep(3)  # there are requests for some of the time
+                counts.append(count_decoded())
+            for name in names:
+                await bench.cluster.patch("widgets", name, {"spec": {"number": number}})
+        await settle(120)
+        for each in await bench.cluster.list("widgets"):
+            assert each["status"] == {"items": ITEMS, "number": 2}
+    assert set(counts) == {0}
