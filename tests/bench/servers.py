@@ -183,11 +183,13 @@ class _AuditLog:
 
 
 @contextlib.contextmanager
-def open_embedded(*, folder: pathlib.Path, timeout: float = 30.0) -> Iterator[ApiServer]:
-    """Start trioperator's own API server in another process."""
+def open_embedded(
+    *, folder: pathlib.Path, timeout: float = 30.0, module: str = "tests.bench.embedded"
+) -> Iterator[ApiServer]:
+    """Start trioperator's own API server in another process: a *module* that takes the same arguments."""
     folder.mkdir(parents=True)
     kubeconfig, requests = folder / "kubeconfig", folder / "requests"
-    command = [sys.executable, "-m", "tests.bench.embedded", str(kubeconfig), str(requests)]
+    command = [sys.executable, "-m", module, str(kubeconfig), str(requests)]
     with _running(command, folder / "apiserver.log") as process:
         _wait_for(kubeconfig.exists, process, folder / "apiserver.log", timeout=timeout)
 

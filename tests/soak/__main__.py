@@ -3,7 +3,8 @@
 ``python -m tests.soak ports`` attacks the ports of an operator instead: see :mod:`tests.soak.ports`;
 ``python -m tests.soak kinds`` makes an operator watch hundreds of kinds: see :mod:`tests.soak.kinds`;
 ``python -m tests.soak attack`` attacks it as tenants and pods without rights can: see :mod:`tests.soak.attack`;
-``python -m tests.soak migration`` kills the migration of thousands of objects: see :mod:`tests.soak.migration`.
+``python -m tests.soak migration`` kills the migration of thousands of objects: see :mod:`tests.soak.migration`;
+``python -m tests.soak hostile`` measures what it keeps of large objects: see :mod:`tests.soak.hostile`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import trustme
 
 from tests.bench.objects import prepare
 from tests.bench.servers import ApiServer, find_assets, open_embedded, open_real
-from tests.soak import attack, kinds, migration, ports
+from tests.soak import attack, hostile, kinds, migration, ports
 from tests.soak.lives import Lives
 from tests.soak.load import Load
 from tests.soak.pooled_transport import PooledTransport
@@ -209,6 +210,8 @@ def main(arguments: list[str]) -> int:
         return attack.main(arguments[1:])
     if arguments[:1] == ["migration"]:
         return migration.main(arguments[1:])
+    if arguments[:1] == ["hostile"]:
+        return hostile.main(arguments[1:])
     if arguments[:1] == ["kinds"]:
         return kinds.main(arguments[1:])
     options = parse_options(arguments)
