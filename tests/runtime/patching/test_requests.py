@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from tests.client.conftest import deployment
 from tests.runtime.conftest import widget
@@ -70,6 +72,24 @@ async def test_the_status_of_an_object_that_others_have_changed_is_patched_all_t
     written = await requests.patch(KIND, body, {"status": {"a": 1}}, "status")
     assert written == await parts.get()
     assert (written["spec"], written["status"]) == ({"size": 2}, {"a": 1})
+
+
+async def test_the_successor_of_an_object_that_others_change_all_the_time_is_not_patched(
+    parts: Harness, requests: PatchRequests, autojump_clock: MockClock
+) -> None:
+    body = await parts.cluster.create(widget(size=1))
+    parts.plan.add(Fault.status(409), method="PATCH", times=3)
+    parts.plan.add(Fault.delay(after=1), method="GET", times=3)
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def _replace_later() -> None:
+            await trio.sleep(2.5)  # it was read for the last time, and the response is on its way
+            await replace(parts, body)
+
+        with pytest.raises(NotFoundError, match="w is gone"):
+            await requests.patch(KIND, body, {"status": {"a": 1}}, "status")
+    assert "status" not in await parts.get()
 
 
 @pytest.mark.parametrize(

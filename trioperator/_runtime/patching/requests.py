@@ -11,7 +11,7 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator._kube.objects import find_soon
 from trioperator._model.lazy_object import LARGE, LazyObject
-from trioperator._model.patch import with_version_test
+from trioperator._model.patch import merge_as_json_patch, with_version_test
 from trioperator._model.resource import Resource
 from trioperator._runtime.kind import Kind
 from trioperator.errors import ApiError, ConflictError, ConnectionLostError, ForbiddenError, InvalidError
@@ -67,6 +67,7 @@ class PatchRequests:
         """Send a merge patch of a status for which any uid is accepted: only a known version is surely not another's.
 
         Others may have changed the object meanwhile, which is no reason not to patch it: it is read, and patched again.
+        If they change it all the time, the last patch is one that tests the uid, but depends on what the object has.
         """
         known = body
         for _ in range(_VERSIONS):
@@ -75,7 +76,9 @@ class PatchRequests:
                 return await self._merge(kind, body, wanted, "status", resourceVersion=version)
             except ConflictError:
                 known = await self.get(kind, body)
-        return await self._merge(kind, body, wanted, "status")
+        test = {"op": "test", "path": "/metadata/uid", "value": body["metadata"]["uid"]}
+        ops = merge_as_json_patch(known, {"status": wanted["status"]})
+        return await self._send(kind, known, [test, *ops], "status")
 
     async def get(self, kind: Kind, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Read the object; by a patch that changes nothing where the operator has no right to read single objects."""
@@ -90,9 +93,14 @@ class PatchRequests:
         self, kind: Kind, body: Mapping[str, Any], ops: Sequence[Mapping[str, Any]], subresource: str | None = None
     ) -> Mapping[str, Any]:
         """Send a JSON patch that is applied only in the known version. Raises StaleError if there is another by now."""
-        path = _path(kind, body, subresource)
+        return await self._send(kind, body, with_version_test(ops, body), subresource)
+
+    async def _send(
+        self, kind: Kind, body: Mapping[str, Any], ops: list[dict[str, Any]], subresource: str | None
+    ) -> Mapping[str, Any]:
+        """Send a JSON patch that has a test. Raises StaleError if it fails and there is another version by now."""
         try:
-            response = await self._client.patch(path, with_version_test(ops, body), content_type=_JSON_PATCH)
+            response = await self._client.patch(_path(kind, body, subresource), ops, content_type=_JSON_PATCH)
         except (ConflictError, InvalidError) as error:
             # A failed version test has no reason of its own: check whether there is a newer version.
             newest = _decode(await self._client.request("GET", _path(kind, body)), body)
