@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import httpx
 import pytest
 import trio
 from trio.testing import MockClock
@@ -57,6 +58,32 @@ async def test_children_are_requested_once_each(maps: Bench, autojump_clock: Moc
         await maps.cluster.create(widget(maps={"one": {}, "two": {}, "three": {}}))
         await settle(60)
         assert requests_of(maps) == ["patch one", "patch two", "patch three"]
+
+
+async def test_an_apply_that_arrives_late_is_undone(maps: Bench, autojump_clock: MockClock) -> None:
+    sent: list[httpx.Request] = []
+
+    class Recorder(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if request.method == "PATCH":
+                sent.append(request)
+            return await inner.handle_async_request(request)
+
+    inner = maps.cluster.transport()
+    async with maps.running(transport=Recorder()):
+        await maps.cluster.create(widget(maps={"one": {"size": "1"}}))
+        for size in "23":
+            await settle(5)
+            await maps.cluster.patch("widgets", "w", {"spec": {"maps": {"one": {"size": size}}}})
+        await settle(5)
+        late = sent[1]  # as if another replica had sent it before it lost its lease
+        response = await inner.handle_async_request(
+            httpx.Request("PATCH", late.url, headers=late.headers, content=late.content)
+        )
+        assert b'"size":"2"' in await response.aread()
+        await settle(5)
+        assert (await maps.cluster.get("configmaps", "one"))["data"] == {"size": "3"}
+        assert len(sent) == 4
 
 
 async def test_only_what_has_changed_is_applied(maps: Bench, autojump_clock: MockClock) -> None:

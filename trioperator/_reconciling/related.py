@@ -28,6 +28,7 @@ class _Managed(msgspec.Struct, gc=False):
     manager: str = ""
     operation: str = ""
     subresource: str = ""
+    time: str = ""
     fields: msgspec.Raw = msgspec.field(name="fieldsV1", default_factory=msgspec.Raw)
 
 
@@ -93,9 +94,9 @@ class _Unseen(NamedTuple):
 class RelatedRecord:
     """What is kept of one related object.
 
-    ``fields`` is a digest of the fields that the operator has applied, None if it has applied none. ``claim`` is what
-    the object says of who applies it. ``whole`` is the object itself, for kinds that are kept as a whole. ``targets``
-    are what the mappers have made of it.
+    ``fields`` is a digest of which fields the operator has applied and when, None if it has applied none. ``claim`` is
+    what the object says of who applies it. ``whole`` is the object itself, for kinds that are kept as a whole.
+    ``targets`` are what the mappers have made of it.
     """
 
     __slots__ = (
@@ -144,12 +145,12 @@ def read_record(obj: RawObject, *, manager: str, whole: bool) -> RelatedRecord:
     """Return the record of an object. *manager* is the operator's name as a manager of fields."""
     metadata = _decode_head(obj.raw).metadata
     ours = [
-        bytes(each.fields)
+        (each.time, bytes(each.fields))  # the same fields at another time may have other values: of a late apply
         for each in metadata.managed or ()
         if each.manager == manager and each.operation == "Apply" and not each.subresource
     ]
     owners = tuple(owner.uid for owner in metadata.owners or ())
-    fields = hash(b"".join(ours)) if ours else None
+    fields = hash(tuple(ours)) if ours else None
     record = RelatedRecord(obj, owners=owners, fields=fields, whole=whole)
     claim = None if metadata.annotations is None else metadata.annotations.claim
     record.claim = None if claim is None else sys.intern(claim)  # there are few of them
