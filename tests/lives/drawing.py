@@ -24,13 +24,13 @@ _WAYS = [
     _Way(
         12,
         "alone",
-        ["changes", "changes", "background", "children", "children", "children", "waiting", "scripts", "places"],
+        [*["changes", "children"] * 2, *["selection"] * 3, "children", "background", "waiting", "scripts", "places"],
         ["writes", "reads", "watches", "restart", "thieves", "clock", "versions", "restore", "upgrades", "rights"],
     ),
     _Way(
         4,
         "leader",
-        ["changes", "changes", "background"],
+        ["changes", "changes", "background", "selection"],
         ["lease", "lease", "slow leases", "slow leases", "late start", "watches", "restart", "retire", "retire"],
     ),
     _Way(3, "leader", ["tasks"], ["lease", "freeze", "slow", "restart"]),

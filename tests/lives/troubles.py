@@ -17,7 +17,7 @@ _LOST: list[_Fault] = [("lose_answer", 0)]
 _LATE: list[_Fault] = [("after", 0.05), ("after", 0.3), ("before", 0.05), ("before", 2)]
 _BROKEN: list[_Fault] = [("refuse", 0), ("reset", 0), ("half_body", 0)]
 _REJECTED: list[_Fault] = [("status", code) for code in _CODES]
-_STREAMS = ["close", "break_off", "half_line", "error_event", "lag", "duplicate", "garbage", "status"]
+_STREAMS = ["close", "break_off", "half_line", "error_event", "lag", "duplicate", "garbage", "silence", "status"]
 
 
 class Troubles:

@@ -18,6 +18,7 @@ KINDS = {
     "Wait": ("waits", "Namespaced"),
     "Task": ("tasks", "Namespaced"),
     "Note": ("notes", "Namespaced"),
+    "Member": ("members", "Namespaced"),
 }
 _ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -80,7 +81,7 @@ def make_fault(name: str, number: float) -> Fault:
             return Fault.lag(number)
         case "error_event":
             return Fault.error_event(410, lines=int(number))
-        case "close" | "break_off" | "half_line":
+        case "close" | "break_off" | "half_line" | "silence":
             made: Fault = getattr(Fault, name)(lines=int(number))
             return made
         case _:

@@ -8,11 +8,12 @@ from tests.lives.parts.changes import Changes
 from tests.lives.parts.children import Children
 from tests.lives.parts.places import Places
 from tests.lives.parts.scripts import Scripts
+from tests.lives.parts.selection import Selection
 from tests.lives.parts.tasks import Tasks
 from tests.lives.parts.waiting import Waiting
 
 __all__ = ["PARTS", "Deeds", "Part"]
 
 PARTS: dict[str, type[Part]] = {
-    part.__name__.lower(): part for part in (Background, Changes, Children, Places, Scripts, Tasks, Waiting)
+    part.__name__.lower(): part for part in (Background, Changes, Children, Places, Scripts, Selection, Tasks, Waiting)
 }
