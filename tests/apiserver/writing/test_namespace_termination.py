@@ -125,6 +125,19 @@ async def test_a_namespace_is_deleted_with_its_objects(target: Target, unique: s
     await target.until(path, 404)
 
 
+async def test_pods_are_deleted_before_anything_else(target: Target, unique: str) -> None:
+    path = await make(target, unique)
+    await target.request("POST", f"{path}/configmaps", {"metadata": {"name": "needed"}})
+    spec = {"containers": [{"name": "main", "image": "x"}]}
+    pod = {"metadata": {"name": "first", "finalizers": ["a.b/c"]}, "spec": spec}
+    assert (await target.request("POST", f"{path}/pods", pod)).code == 201
+    await target.delete(path)
+    await target.marked(f"{path}/pods/first")
+    assert (await target.get(f"{path}/configmaps/needed")).code == 200
+    await target.merge(f"{path}/pods/first", {"metadata": {"finalizers": None}})
+    await target.until(path, 404)
+
+
 async def test_a_finalizer_of_the_namespace_itself_is_waited_for(target: Target, unique: str) -> None:
     path = await make(target, unique)
     await target.merge(path, {"metadata": {"finalizers": ["a.b/c"]}})

@@ -58,6 +58,8 @@ def with_conditions(
 
 
 _NAMESPACES: Final = ("", "namespaces")
+_PODS: Final = ("", "pods")
+_PODS_NAME: Final = "pods."  # in conditions
 _USER: Final = system_account("namespace-controller")
 
 
@@ -94,7 +96,9 @@ class NamespaceTermination:
             return
         resources: Counter[str] = Counter()
         finalizers: Counter[str] = Counter()
-        for kind in self._namespaced_kinds():
+        for kind in sorted(self._namespaced_kinds(), key=lambda kind: kind.resource != _PODS):
+            if resources[_PODS_NAME]:
+                break  # what Pods may still need waits until they are gone
             table = self._state.table(kind)
             for key in tuple(table.keys(f"{name}/")):
                 found = table.objects[key]
