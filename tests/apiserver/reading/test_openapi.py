@@ -112,3 +112,11 @@ async def test_custom_kinds_have_their_schemas_and_metadata(target: Target) -> N
     path = document["paths"][f"/apis/{GROUP}/v1/namespaces/{{namespace}}/shapes"]
     names = {parameter["name"] for parameter in path["post"]["parameters"]}
     assert {"dryRun", "fieldValidation"} <= names
+
+
+async def test_the_fields_that_all_custom_objects_have_are_described(target: Target) -> None:
+    document = (await target.get(f"/openapi/v3/apis/{GROUP}/v1")).content
+    properties = document["components"]["schemas"]["dev.conformance.v1.Shape"]["properties"]
+    assert properties["apiVersion"]["description"].startswith("APIVersion defines the ")
+    assert properties["kind"]["description"].startswith("Kind is ")
+    assert "etadata" in properties["metadata"]["description"]

@@ -23,7 +23,10 @@ Node = Mapping[str, Any]
 DATA: Final = pathlib.Path(__file__).with_name("data") / "schemas.json.gz"
 OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 REFERENCE: Final = "#/components/schemas/"
-_HEAD: Final[Node] = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}}
+_HEAD: Final[Node] = {
+    "apiVersion": {"type": "string", "description": "APIVersion defines the group and version of the object's schema."},
+    "kind": {"type": "string", "description": "Kind is the type of the object."},
+}
 
 
 class _Data(msgspec.Struct):
@@ -94,6 +97,6 @@ def _data() -> _Data:
 
 
 def _with_metadata(schema: Node) -> Node:
-    metadata = {"allOf": [{"$ref": f"{REFERENCE}{OBJECT_META}"}]}
+    metadata = {"allOf": [{"$ref": f"{REFERENCE}{OBJECT_META}"}], "description": "Metadata that all objects have."}
     properties = {**_HEAD, **(schema.get("properties") or {}), "metadata": metadata}
     return {**schema, "properties": properties}
