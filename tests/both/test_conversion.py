@@ -11,7 +11,7 @@ import trioperator
 from tests.both.conftest import Server
 from tests.both.kinds import CRDS, OPEN
 from trioperator._model.resource import Resource
-from trioperator._tooling.storage_migration import migrate_stored
+from trioperator._supervisor.storage_migration import migrate_stored
 from trioperator.client import open_client
 from trioperator.errors import ApiError, InvalidError
 

@@ -24,6 +24,7 @@ from tests.both.conftest import Server
 from tests.both.kinds import CONFIGMAPS, CRDS, GADGETS, NAMESPACES, OPEN, PLANETS, WIDGETS, config_map, define, manifest
 from tests.controlplane import ControlPlane
 from tests.coordination.peers import peering, peering_crd
+from trioperator import crds
 from trioperator._handling.handlers.children import Strategy
 from trioperator._kube.api_client import ApiClient, open_client
 from trioperator._kube.connection import load_connection
@@ -78,7 +79,7 @@ class Robot(Server):
         settings = {"name": self.namespace, "account": (self.namespace, "robot"), "namespaces": patterns}
         resources = (await discover(self.admin)).resources
         requirements, problems = make_requirements(
-            RbacOptions(**{"standalone": True, **settings, **options}), resources
+            RbacOptions(**{"standalone": True, **settings, **options}), resources, self.registry.declared_kinds()
         )
         permissions = list_permissions(tuple(self.registry), resources, requirements)
         assert (*problems, *permissions.problems) == ()
@@ -461,4 +462,32 @@ async def test_webhooks_with_a_secret_for_their_ca(robot: Robot, scope: str) -> 
         with pytest.raises(ApiError, match="not this one"):
             await outside.create(boxes["v1"], manifest(boxes["v1"], "two", size=13))
         await robot.delete(boxes["v1"], "one")
+    await robot.delete(CRDS, f"boxes.{group}")
+
+
+# Migrations.
+
+
+async def test_migrations_of_stored_objects(robot: Robot) -> None:
+    group = f"m{robot.mark}.example.com"
+    old, new = (Resource(group, version, "boxes", kind="Box") for version in ("v1", "v2"))
+    await robot.define(define(old, older=("v2",)))
+    await robot.create(old, manifest(old))
+    versions = define(new, older=("v1",))["spec"]["versions"]
+    await robot.patch(CRDS, f"boxes.{group}", {"spec": {"versions": versions}})
+    robot.settings.crds.migrate = True
+
+    @crds.kind(f"{group}/v2")
+    class Box:
+        pass
+
+    @on.event(Box, registry=robot.registry)
+    async def see() -> None: ...
+
+    async with running(robot, "exact", migrate=True):
+        with trio.fail_after(60):
+            while True:
+                if (await robot.get(CRDS, f"boxes.{group}"))["status"]["storedVersions"] == ["v2"]:
+                    break
+                await trio.sleep(0.1)
     await robot.delete(CRDS, f"boxes.{group}")

@@ -118,6 +118,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "condition": "Paused",
         "holds_deletion": False,
     },
+    "crds": {
+        "migrate": False,
+        "migration_rate": 100,
+    },
 }
 
 

@@ -182,6 +182,8 @@ class Workers:
                     await companions.start(parts.daemons.serve)
                     shard = Shard(queue, parts.daemons, parts.reconciler)
                     self._open(term, shard, limits)
+                    if term.shard == 0 and plan.settings.crds.migrate:  # one replica owns this one
+                        limits.start_soon(self._migrate, term, name="migrate stored objects")
                     task_status.started()
                     await term.ending.wait()
                     self.router.withdraw(term.shard)
@@ -193,6 +195,22 @@ class Workers:
             self.router.close(term.shard, self._caches())
             self.watches.select_shards()
             self._reads.related.triggers.remove(parts.level)
+
+    async def _migrate(self, term: ShardOwnership) -> None:
+        """Write what is stored in other versions in the storage versions of declared kinds, while the shard is owned.
+
+        It begins when all kinds are listed: by then, the operator converts their objects, if it does.
+        """
+        from trioperator._supervisor.storage_migration import migrate_declared  # few operators need it
+
+        plan = self._operator.plan
+        names = sorted({f"{plural}.{group}" for group, plural in plan.registry.declared_kinds()})
+        client = self._operator.session.make_client(self._make_fence(term))
+        await self.listed.wait()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_when, term.ending, nursery.cancel_scope)
+            await migrate_declared(client, names, rate=plan.settings.crds.migration_rate)
+            nursery.cancel_scope.cancel(reason="all is migrated")
 
     def _open(self, term: ShardOwnership, shard: Shard, nursery: trio.Nursery) -> None:
         if term.ending.is_set():  # it has been released while it was being opened
@@ -225,6 +243,11 @@ class Workers:
             check_pauses()
 
         return check_write
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel(reason="the shard is released")
 
 
 class _OnlyShard:

@@ -49,7 +49,8 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     and the name of the peering object, ``lease`` the namespace and the name of the Lease, if there are any: with
     several ``shards``, the prefix of the names of Leases. ``managed`` is the name of the managed webhook
     configurations, ``conversions`` is for managed conversions of CRDs, ``ca_secret`` is the namespace and the name
-    of the Secret with the CA of webhooks. ``rules`` are for what handlers do with their clients, which is not known
+    of the Secret with the CA of webhooks. ``migrated`` are the groups and plurals of the kinds whose objects the
+    operator writes in their storage version. ``rules`` are for what handlers do with their clients, which is not known
     here.
     """
 
@@ -62,6 +63,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     managed: str | None = None
     conversions: bool = False
     ca_secret: tuple[str, str] | None = None
+    migrated: tuple[tuple[str, str], ...] = ()
     rules: tuple[Rule, ...] = ()
 
     @property
@@ -109,6 +111,7 @@ def list_permissions(
     problems |= dict.fromkeys(_add_rules(collected, requirements.rules, resources))
     if any(isinstance(handler, ResourceHandler) for handler in handlers):
         _add_operator(collected, requirements, handlers=handlers, has_cluster_kinds=has_cluster_kinds)
+    collected.add(_rules_of_migrations(requirements.migrated), namespaced=False)
     if requirements.lease is not None:
         namespace, name = requirements.lease
         collected.places.setdefault(namespace, []).extend(_rules_of_leases(name, shards=requirements.shards))
@@ -153,6 +156,20 @@ def _rules_of_leases(name: str, *, shards: int) -> list[Rule]:
     names = frozenset(f"{name}-{shard}" for shard in range(shards))
     members = Rule(group, resource, frozenset({"patch"}), frozenset({f"{name}-members"}))
     return [creating, Rule(group, resource, verbs, names), members]
+
+
+def _rules_of_migrations(kinds: Collection[tuple[str, str]]) -> list[Rule]:
+    """Return what writing stored objects again needs: of all namespaces, as a CRD is for all of them."""
+    if not kinds:
+        return []
+    group, plural = _CRDS
+    names = frozenset(f"{each}.{of}" for of, each in kinds)
+    return [
+        *(Rule(of, each, frozenset({"list", "update"})) for of, each in kinds),
+        Rule(group, plural, frozenset({"get", "patch"}), names),
+        Rule(group, f"{plural}/status", frozenset({"patch"}), names),
+        Rule("storagemigration.k8s.io", "storageversionmigrations", _WATCHED | {"get", "create"}),
+    ]
 
 
 class _Collected:

@@ -107,7 +107,7 @@ def _migrate(names: Sequence[str], rate: float) -> bool:
     """Migrate the objects of CRDs, one after the other; return whether all are in their storage versions."""
     import trio
 
-    from trioperator._tooling.storage_migration import migrate_stored
+    from trioperator._supervisor.storage_migration import migrate_stored
     from trioperator.client import open_client
 
     async def run() -> bool:

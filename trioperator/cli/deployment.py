@@ -153,6 +153,7 @@ class ManifestsOptions(DeploymentCommand, frozen=True, kw_only=True):
             help="As for rbac: settings.admission.managed_conversions.",
         ),
     ] = False
+    migrate: Annotated[bool, option("--migrate", env="MIGRATE", help="As for rbac: settings.crds.migrate.")] = False
     ca_secret: Annotated[
         str | None,
         option(
@@ -247,6 +248,7 @@ def _make_rbac_options(options: ManifestsOptions) -> RbacOptions:
         managed=options.managed,
         conversions=options.conversions,
         ca_secret=parse_pair(options.ca_secret, "--ca-secret"),
+        migrate=options.migrate,
         name=options.name,
         account=account,
         rules=parse_rules(options.rules),
@@ -288,7 +290,7 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
     own, others = (_select_definitions(load_manifests(paths)) for paths in (request.crds, request.other_crds))
     own += find_declared([*own, *others])
     resources = trio.run(discover_kinds, [*own, *others])
-    requirements, problems = make_requirements(request.rbac, resources)
+    requirements, problems = make_requirements(request.rbac, resources, registry.declared_kinds())
     permissions = list_permissions(tuple(registry), resources, requirements)
     if request.rbac.managed is not None:
         problems += _find_removals(registry, has_replicas=request.deployment.has_lease)

@@ -41,6 +41,7 @@ class RbacOptions:
     managed: str | None = None
     conversions: bool = False
     ca_secret: tuple[str, str] | None = None
+    migrate: bool = False
     name: str = "trioperator"
     account: tuple[str, str] | None = None
     manifests: tuple[str, ...] | None = None
@@ -107,6 +108,9 @@ CaSecret: TypeAlias = Annotated[
     str | None,
     _option("--ca-secret", env="CA_SECRET", metavar="NAMESPACE/NAME", help="With a Secret for the CA of webhooks."),
 ]
+Migrate: TypeAlias = Annotated[
+    bool, _option("--migrate", env="MIGRATE", help="With migrations of stored objects: settings.crds.migrate.")
+]
 Name: TypeAlias = Annotated[str, _option("--name", env="NAME", metavar="NAME", help="Name of the roles.")]
 ServiceAccount: TypeAlias = Annotated[
     str | None,
@@ -150,6 +154,7 @@ def rbac(
     managed: Managed = None,
     conversions: Conversions = False,
     ca_secret: CaSecret = None,
+    migrate: Migrate = False,
     name: Name = "trioperator",
     service_account: ServiceAccount = None,
     rules: Rules = None,
@@ -180,6 +185,7 @@ def rbac(
         managed=managed,
         conversions=conversions,
         ca_secret=parse_pair(ca_secret, "--ca-secret"),
+        migrate=migrate,
         name=name,
         account=account,
         manifests=tuple(manifests or ()) if embedded else None,
@@ -240,7 +246,7 @@ def _print_roles(options: RbacOptions) -> None:
         if manifests is not None:
             manifests += find_declared(manifests)
         resources = trio.run(discover_kinds, manifests)
-        requirements, problems = make_requirements(options, resources)
+        requirements, problems = make_requirements(options, resources, registry.declared_kinds())
         permissions = list_permissions(tuple(registry), resources, requirements)
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, logger)) from None
@@ -252,8 +258,13 @@ def _print_roles(options: RbacOptions) -> None:
     typer.echo(yaml.safe_dump_all(roles, sort_keys=False, default_flow_style=None, width=120), nl=False)
 
 
-def make_requirements(options: RbacOptions, resources: Collection[Resource]) -> tuple[Requirements, list[str]]:
-    """Return what the permissions depend on, and what is unclear, in sentences."""
+def make_requirements(
+    options: RbacOptions, resources: Collection[Resource], declared: Collection[tuple[str, str]] = ()
+) -> tuple[Requirements, list[str]]:
+    """Return what the permissions depend on, and what is unclear, in sentences.
+
+    *declared* are the groups and the plurals of the kinds that classes declare.
+    """
     from trioperator._runtime.watching.scope import Scope
     from trioperator._tooling.permissions import Requirements
 
@@ -272,6 +283,7 @@ def make_requirements(options: RbacOptions, resources: Collection[Resource]) -> 
         managed=options.managed,
         conversions=options.conversions,
         ca_secret=options.ca_secret,
+        migrated=tuple(sorted(declared)) if options.migrate else (),
         rules=options.rules,
     )
     return requirements, problems

@@ -57,6 +57,11 @@ class Session:
 
     def make_clients(self, fence: Callable[[], None]) -> Clients:
         """Return clients of handlers whose writes call *fence* before."""
+        client = self.make_client(fence)
+        return Clients(for_async=client, for_sync=SyncClient(client))
+
+    def make_client(self, fence: Callable[[], None]) -> Client:
+        """Return a client whose writes call *fence* before."""
         fenced: ApiClient | None = None
 
         async def connect() -> ApiClient:
@@ -67,8 +72,7 @@ class Session:
                 fenced = (await self.open()).fenced(fence).logging_to(_find_logger)
             return fenced
 
-        client = Client(connect, transport=self._transport)
-        return Clients(for_async=client, for_sync=SyncClient(client))
+        return Client(connect, transport=self._transport)
 
     async def open(self) -> ApiClient:
         """Return the connected client, which is not fenced; log in if that has not been done.

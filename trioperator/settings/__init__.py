@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trioperator.settings.admission import AdmissionSettings
 from trioperator.settings.coordination import LeadershipSettings, PeeringSettings
+from trioperator.settings.crds import CrdsSettings
 from trioperator.settings.pausing import PausingSettings
 from trioperator.settings.posting import PostingSettings
 from trioperator.settings.rules import (
@@ -323,6 +324,7 @@ class OperatorSettings(Section):
     - ``persistence``: what is stored on objects
     - ``background``: daemons and timers
     - ``pausing``: pauses of single objects, and requests to reconcile them
+    - ``crds``: the CRDs of kinds that classes declare
     - ``leadership``: leader election by a Lease
     - ``peering``: peering with other operators
     - ``posting``: Kubernetes Events
@@ -351,6 +353,7 @@ class OperatorSettings(Section):
     persistence: PersistenceSettings = _section(PersistenceSettings)
     background: BackgroundSettings = _section(BackgroundSettings)
     pausing: PausingSettings = _section(PausingSettings)
+    crds: CrdsSettings = _section(CrdsSettings)
 
     def copy(self) -> OperatorSettings:
         """Return settings of their own with the same values. Values such as storages are shared."""

@@ -154,6 +154,10 @@ class OperatorRegistry:
         found = {get_kind(cls).key: cls for cls in selected if cls is not None}
         return tuple({**found, **self._kinds}.values())
 
+    def declared_kinds(self) -> frozenset[tuple[str, str]]:
+        """Return the groups and the plurals of the kinds that classes declare."""
+        return frozenset((info.group, info.plural) for info in map(get_kind, self.kinds()))
+
     def activities(self, activity: Activity) -> tuple[ActivityHandler, ...]:
         """Return the handlers of an activity, in the order of their declaration."""
         found = (h for h in self._handlers if isinstance(h, ActivityHandler) and h.activity is activity)

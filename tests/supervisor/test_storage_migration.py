@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator._tooling.storage_migration`: all objects are written in the storage version."""
+"""Tests for :mod:`trioperator._supervisor.storage_migration`: all objects are written in the storage version."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trioperator._tooling.storage_migration import PROGRESS, migrate_stored
+from tests.runtime.conftest import Bench
+from trioperator import OperatorRegistry, OperatorSettings, crds, on
+from trioperator._supervisor.storage_migration import PROGRESS, migrate_stored
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
 from trioperator.errors import ConfigError, NotFoundError, ServerError
-from trioperator.testing import Fault, FaultPlan
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 NAME = "boxes.example.com"
 OPEN = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
@@ -153,4 +155,58 @@ async def test_a_cluster_that_migrates_by_itself_is_waited_for(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(migrate)
         assert await migrate_stored(client, NAME, rate=100, report=print) is (outcome == "Succeeded")
+    assert writes(boxes) == []
+
+
+@crds.kind("example.com/v2")
+class Box:
+    """A kind that an operator declares."""
+
+
+def migrating() -> tuple[OperatorRegistry, OperatorSettings]:
+    """Return the registry and the settings of an operator that migrates boxes."""
+    registry, settings = OperatorRegistry(), OperatorSettings()
+    settings.crds.migrate, settings.crds.migration_rate = True, 10
+    settings.leadership.enabled = True
+
+    @on.event(Box, registry=registry)
+    async def see(**_: Any) -> None: ...
+
+    return registry, settings
+
+
+async def test_the_leader_migrates_the_kinds_that_classes_declare_and_its_successor_goes_on(
+    boxes: Cluster, autojump_clock: MockClock
+) -> None:
+    registry, settings = migrating()
+    bench = Bench(boxes, registry, settings)
+    async with bench.running(identity="first", standalone=True), bench.running(identity="second", standalone=True):
+        await trio.sleep(25)
+        assert 0 < len(writes(boxes)) < 250
+        await boxes.patch("leases", "trioperator", {"spec": {"holderIdentity": "second"}})
+        await trio.sleep(120)
+    assert set(writes(boxes)) == {f"box-{number:03}" for number in range(250)}
+    assert len(writes(boxes)) <= 250 + 100  # what was not on record
+    assert await stored_versions(boxes) == ["v2"]
+
+
+async def test_a_migration_by_the_operator_is_tried_again_after_errors(
+    boxes: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry, settings = migrating()
+    plan = FaultPlan()
+    plan.add(Fault.status(403), resource="boxes", verb="update", until=30)
+    bench = Bench(boxes, registry, settings)
+    async with bench.running(transport=FaultyTransport(boxes.transport(), plan), standalone=True):
+        await trio.sleep(150)
+    assert "cannot be migrated, trying again in 60 s" in caplog.text
+    assert "`trioperator rbac`" in caplog.text
+    assert await stored_versions(boxes) == ["v2"]
+
+
+async def test_without_the_setting_nothing_is_migrated(boxes: Cluster, autojump_clock: MockClock) -> None:
+    registry, settings = migrating()
+    settings.crds.migrate = False
+    async with Bench(boxes, registry, settings).running(standalone=True):
+        await trio.sleep(100)
     assert writes(boxes) == []

@@ -9,14 +9,24 @@ on there. What is created or moved behind it meanwhile is in the storage version
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
 
 from trioperator._concurrency.clock import wall_now
-from trioperator.errors import ConfigError, ConflictError, ExpiredError, InvalidError, NotFoundError
+from trioperator._kube.error_response import describe_failure
+from trioperator._logs import get_logger
+from trioperator.errors import (
+    ConfigError,
+    ConflictError,
+    ExpiredError,
+    InvalidError,
+    NotFoundError,
+    PausedError,
+    TrioperatorError,
+)
 
 if TYPE_CHECKING:
     from trioperator._model.jsontypes import JsonObject
@@ -34,6 +44,10 @@ _STEP: Final = 100
 _ATTEMPTS: Final = 5
 # In this time, all API servers notice that a CRD has changed, which they do not report.
 _NOTICE: Final = datetime.timedelta(seconds=10)
+# Seconds until an operator tries again what has failed.
+_RETRY: Final = 60.0
+
+_logger = get_logger("trioperator.supervisor")
 
 
 class _Progress(msgspec.Struct, frozen=True):
@@ -76,6 +90,29 @@ async def migrate_stored(client: Client, name: str, *, rate: float, report: Repo
     await _prune(client, name, version)
     report(f"{name}: {migration.written} objects written; {version} is the only stored version now.")
     return True
+
+
+async def migrate_declared(client: Client, names: Collection[str], *, rate: float) -> None:
+    """Migrate the objects of CRDs, one CRD after the other, and log what is done. What has failed is tried again."""
+    for name in names:
+        await _migrate_at_last(client, name, rate)
+
+
+async def _migrate_at_last(client: Client, name: str, rate: float) -> None:
+    """Migrate the objects of a CRD, also after errors that may pass."""
+    while True:
+        try:
+            await migrate_stored(client, name, rate=rate, report=_logger.info)
+        except NotFoundError:
+            _logger.info("There is no CRD %s, and so nothing to migrate.", name)
+        except PausedError:
+            _logger.info("The migration of %s is left to others.", name)
+        except TrioperatorError as error:
+            why = describe_failure(error)
+            _logger.warning("The objects of %s cannot be migrated, trying again in %g s: %s", name, _RETRY, why)
+            await trio.sleep(_RETRY)
+            continue
+        return
 
 
 def _find_storage_version(crd: Mapping[str, Any]) -> str:

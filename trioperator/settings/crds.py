@@ -1,0 +1,22 @@
+"""Settings of the CRDs of kinds that classes declare."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from trioperator.settings.rules import BOOLEAN, COUNT, Section, setting
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class CrdsSettings(Section):
+    """Settings of the CRDs of kinds that classes declare: see docs/settings.md."""
+
+    _path: ClassVar[str] = "settings.crds"
+
+    migrate: bool = setting(False, BOOLEAN)
+    """Whether the operator writes all objects of these kinds in their storage version whenever it begins to handle
+    objects, if any may be stored in another; default: False."""
+
+    migration_rate: int = setting(100, COUNT)
+    """Objects that are written so in a second, at most; default: 100."""
