@@ -50,6 +50,8 @@ TAGS = ("failure", "error", "skipped")
         ({"a": False}, {"a": True, "b": True}, ["a", "b"]),
         (None, {"a": True}, ["a"]),
         ({"a": True}, {}, []),
+        ({}, None, ["no test has run"]),
+        ({}, {}, ["no test has run"]),
     ],
 )
 def test_what_passes_on_the_real_server_only_is_missing(
@@ -63,4 +65,5 @@ def test_the_share_counts_what_passes_on_the_real_server() -> None:
     second = Comparison("t", {"a": True, "b": False}, {"a": True, "b": False})
     assert share([first, second]) == pytest.approx(2 / 3)
     assert share([Comparison("s", {"a": True, "b": False}, None)]) == 0.5
+    assert share([Comparison("s", {"a": True}, None), Comparison("t", None, None)]) == 0.5
     assert share([]) == 0
