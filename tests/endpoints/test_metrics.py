@@ -22,15 +22,18 @@ from trio.testing import MockClock
 import trioperator
 from tests.endpoints.plain_client import get
 from tests.runtime.conftest import CRD, Bench, widget
+from tests.runtime.databases import CRD as DATABASES
+from tests.runtime.databases import database
+from tests.runtime.patching.test_contention_guard import fighting, stomp_label
 from tests.webhooks.admission import deny, operating
 from tests.webhooks.conversions import definition
 from tests.webhooks.serving import until, write_pair
 from trioperator._coordination.pauses import Pauses
-from trioperator._endpoints.metrics import serve_metrics
+from trioperator._endpoints.metrics import OperatorCollector, serve_metrics
 from trioperator._telemetry.inspector import Inspector
 from trioperator._telemetry.instruments import Instruments
 from trioperator.apiserver import Cluster
-from trioperator.testing import Fault, FaultPlan, FaultyTransport
+from trioperator.testing import Fault, FaultPlan, FaultyTransport, OperatorRunner
 
 on = trioperator.on
 ROOT: Final = pathlib.Path(__file__).parents[2]
@@ -196,7 +199,8 @@ async def test_every_documented_series_moves_under_load(
         assert value("trioperator_paused_objects", **kind) == 1
         assert 90 < value("trioperator_longest_pause_seconds", **kind) <= 100
     assert len(DOCUMENTED) > 35
-    assert [name for name in DOCUMENTED if name not in WEBHOOKS and not scraper.has_moved(name)] == []
+    tested_elsewhere = {*WEBHOOKS, "trioperator_contended_fields"}
+    assert [name for name in DOCUMENTED if name not in tested_elsewhere and not scraper.has_moved(name)] == []
 
 
 async def test_every_documented_series_of_webhooks_moves(
@@ -315,3 +319,23 @@ def test_without_metrics_nothing_of_them_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+async def test_contended_fields_are_counted_by_their_managers(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.event("databases")
+    async def insist(patch: trioperator.Patch, **_: Any) -> None:
+        patch.metadata.labels["team"] = "ours"
+
+    await cluster.apply(DATABASES)
+    await operator.start()
+    await cluster.create(database())
+    async with fighting(cluster, "stomper", stomp_label):
+        await trio.sleep(10)
+    contended = operator._get_run().plan.ledger.contended
+    parts = Inspector(trioperator.OperatorSettings(), Pauses(), {}, ledger=operator._get_run().plan.ledger)
+    [sample] = OperatorCollector(parts, Instruments([]))._collect_contended().samples
+    assert len(contended) == 1
+    assert sample.labels == {"controller": "databases.example.com", "manager": "stomper", "reason": "ChangedByOthers"}
+    assert sample.value == 1

@@ -10,6 +10,7 @@ import msgspec
 
 import trioperator
 from tests.runtime.conftest import CRD, widget
+from tests.runtime.guards import make_guard
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
 from trioperator._handling.storages.progress import SmartProgressStorage
@@ -56,7 +57,7 @@ class Harness:
         self.pending = PendingPatches()
         self.records = RecordStore(progress=progress, diffbase=diffbase)
         self.client = client
-        self.patcher = Patcher(client, self.pending)
+        self.patcher = Patcher(client, self.pending, make_guard(settings, self.pending))
         self.progress = Progress(self.records, self.patcher)
         self.essences = Essences(progress=progress, diffbase=diffbase)
         self.causes = CauseFactory(self.essences, diffbase=diffbase, finalizer="example.com/f")

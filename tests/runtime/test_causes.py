@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 import trioperator
+from tests.runtime.guards import make_guard
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._handling.handlers.handler import Reason
 from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
@@ -26,6 +27,7 @@ from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.progress.records import RecordStore
 from trioperator._runtime.workqueue import Lane
+from trioperator.settings import OperatorSettings
 
 on = trioperator.on
 FINALIZER = "example.com/f"
@@ -47,7 +49,8 @@ class Detector:
         storage, diffbase = SmartProgressStorage(), AnnotationsDiffBaseStorage()
         self.essences = Essences(progress=storage, diffbase=diffbase)
         self.causes = CauseFactory(self.essences, diffbase=diffbase, finalizer=FINALIZER)
-        patcher = Patcher(cast(ApiClient, None), PendingPatches())
+        pending = PendingPatches()
+        patcher = Patcher(cast(ApiClient, None), pending, make_guard(OperatorSettings(), pending))
         self.progress = Progress(RecordStore(progress=storage, diffbase=diffbase), patcher)
 
     def detect(self, state: ObjectState) -> Change:

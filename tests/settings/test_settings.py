@@ -112,6 +112,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "exit_timeout": 5.0,
         "spread": 10.0,
     },
+    "contention": {
+        "enabled": True,
+        "flips": 3,
+        "unchanged_writes": 10,
+        "writes": 120,
+        "interval": 60.0,
+    },
     "pausing": {
         "annotation": "trioperator.dev/paused",
         "poke_annotation": "trioperator.dev/reconcile-requested-at",

@@ -105,6 +105,7 @@ class OperatorCollector(Collector):
         yield from self._collect_queue()
         yield from self._collect_pending()
         yield from self._collect_paused()
+        yield self._collect_contended()
         yield from self._collect_requests()
         yield from self._collect_calls()
         yield from self._collect_webhooks()
@@ -234,6 +235,17 @@ class OperatorCollector(Collector):
 
     def _name_kind(self, state: ObjectState) -> str:
         return self._instruments.kind_of(state.cache.kind.resource).name
+
+    def _collect_contended(self) -> Metric:
+        """Return how many fields others change back, or are written for nothing."""
+        labels = ["controller", "manager", "reason"]
+        family = GaugeMetricFamily("trioperator_contended_fields", "Fields that are contended.", labels=labels)
+        counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
+        for (resource, _, _), verdicts in self._parts.ledger.contended.values():
+            counts.update((name_kind(resource), verdict.manager or "", verdict.reason) for verdict in verdicts)
+        for key, count in counts.items():
+            family.add_metric(list(key), count)
+        return family
 
     def _collect_requests(self) -> Iterator[Metric]:
         total = CounterMetricFamily(

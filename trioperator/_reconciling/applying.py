@@ -12,6 +12,9 @@ from trioperator._handling.arguments.reconciling import ReconcileCause, Reconcil
 from trioperator._handling.handlers.children import Child, Desired
 from trioperator._kube.api_client import ApiClient, Params
 from trioperator._kube.objects import parse_object
+from trioperator._model.contention import UNKNOWN, Verdict
+from trioperator._model.field_managers import Attribution
+from trioperator._model.patch import find_unmet
 from trioperator._reconciling.claims import claim_of
 from trioperator._reconciling.failures import ChildrenError, LoopError, UnservedNamespaceError
 from trioperator._reconciling.manifests import Manifest, is_as_desired, is_ready
@@ -34,6 +37,9 @@ from trioperator.errors import (
 )
 
 _APPLY_PATCH: Final = "application/apply-patch+yaml"
+# Fields of a child that an error names, and what says only which object it is.
+_MAX_NAMED: Final = 5
+_IDENTITY: Final = ("apiVersion", "kind")
 # Seconds until the watches of a new namespace should have begun, at the latest.
 _NAMESPACE_DELAY: Final = 5.0
 
@@ -152,22 +158,32 @@ class Applier:
         if due <= trio.current_time():
             return
         count = schedule.children.repairs.count(manifest.key) + 1
-        what, who = ("deleted", "") if record is None else ("changed", await self._describe_others(manifest))
+        contended = [] if record is None else await self._find_contended(manifest)
+        who = ", ".join(f"{each.field} by {each.manager}" for each in contended)
         raise LoopError(
-            f"others have {what} it {count} times, each time soon after it was applied.{who} Two programs want it to be"
-            " different things: let only one of them apply it",
+            f"others have {'deleted' if record is None else 'changed'} it {count} times, each time soon after it was"
+            f" applied{f': {who}' if who else ''}. Two programs want it to be different things: let only one of them"
+            " apply it",
             due=due,
+            contended=contended,
         )
 
-    async def _describe_others(self, manifest: Manifest) -> str:
-        """Return who else manages fields of a child, in a sentence; nothing if that cannot be read."""
+    async def _find_contended(self, manifest: Manifest) -> list[Verdict]:
+        """Return which fields of a child are not as desired, and who has changed them; none if that cannot be read."""
         try:
             found = parse_object(await self._client.request("GET", manifest.path)).decode()
         except TrioperatorError:
-            return ""
-        managers = {each.get("manager") for each in found["metadata"].get("managedFields") or ()}
-        others = sorted(managers - {None, self._client.settings.persistence.field_manager})
-        return f" Its other field managers are {', '.join(others)}." if others else ""
+            return []
+        desired = {key: value for key, value in msgspec.json.decode(manifest.body).items() if key not in _IDENTITY}
+        fields = [path for path in find_unmet(desired, found) if path[:2] != ("metadata", "ownerReferences")]
+        own = {self._client.settings.persistence.field_manager}
+        attribution = Attribution({}, found, own=own)
+        managers = {path: attribution.find(path) or UNKNOWN for path in fields[:_MAX_NAMED]}
+        return [
+            Verdict(path=path, reason="ChangedByOthers", manager=manager)
+            for path, manager in managers.items()
+            if manager not in own
+        ]
 
     async def _resolve(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from trioperator._handling.handlers.outcome import describe_with_type
+from trioperator._model.contention import Verdict
 from trioperator.errors import (
     ApiError,
     ConfigError,
@@ -24,11 +25,15 @@ class UnservedNamespaceError(TrioperatorError):
 
 
 class LoopError(TrioperatorError):
-    """Raised where a child is changed or deleted by others as often as it is applied; ``due`` is the next attempt."""
+    """Raised where a child is changed or deleted by others as often as it is applied; ``due`` is the next attempt.
 
-    def __init__(self, message: str, *, due: float) -> None:
+    ``contended`` are the fields that others change, with their managers, as far as that is known.
+    """
+
+    def __init__(self, message: str, *, due: float, contended: Sequence[Verdict] = ()) -> None:
         super().__init__(message)
         self.due = due
+        self.contended = tuple(contended)
 
 
 class ChildrenError(TrioperatorError):
@@ -39,6 +44,11 @@ class ChildrenError(TrioperatorError):
         more = len(problems) - len(named)
         super().__init__("; ".join(named) + (f"; and {more} more" if more else ""))
         self.errors = tuple(error for _, error in problems)
+
+    @property
+    def contended(self) -> tuple[Verdict, ...]:
+        """The fields of children that others change repeatedly."""
+        return tuple(each for error in self.errors if isinstance(error, LoopError) for each in error.contended)
 
     @property
     def due(self) -> float:

@@ -126,6 +126,7 @@ class LevelReconciler:
         """Forget an object that is gone, is being deleted, or is no longer handled."""
         if self._schedules.pop(state, None) is None:
             return
+        self._ledger.contended.pop(f"{state.uid}/children", None)
         _discard(self._uids, state.uid, state)
         _discard(self._names, Target(state.namespace or "", state.name), state)
         for states in (self._triggered, self._waiting, self._blocked):
@@ -314,6 +315,7 @@ class LevelReconciler:
         if outcome.interrupted:
             schedule.report = None
             return
+        self._note_contention(state, outcome.error)
         if outcome.error is not None:
             post_failure(cause, outcome.error)
         elif schedule.failures:
@@ -327,6 +329,14 @@ class LevelReconciler:
             self._requeue(state, "error over")
         schedule.error = outcome.error
         forget_frames(outcome.error)
+
+    def _note_contention(self, state: ObjectState, error: BaseException | None) -> None:
+        """Note which fields of children others change repeatedly, for metrics and the ledger."""
+        contended = error.contended if isinstance(error, ChildrenError) else ()
+        if contended:
+            self._ledger.contended[f"{state.uid}/children"] = state.subject, contended
+        else:
+            self._ledger.contended.pop(f"{state.uid}/children", None)
 
     def _settle(self, handler: ReconcileHandler, outcome: Outcome, schedule: HandlerSchedule) -> None:
         """Note when the handler is due again, by the outcome of its call."""

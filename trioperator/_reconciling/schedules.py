@@ -21,9 +21,10 @@ from trioperator._reconciling.loop_guard import LoopGuard
 _BACKOFF: Final = Backoff(initial=0.1, maximum=600.0)
 
 
-# A child that is changed or deleted by others repeatedly right after it was applied waits after this many times.
+# A child that is changed or deleted by others repeatedly right after it was applied is applied about once a minute
+# after this many times, and never more often.
 _FREE_REPAIRS: Final = 5
-_REPAIRS: Final = Backoff(initial=1.0, maximum=600.0)
+_REPAIRS: Final = Backoff(initial=66.0, maximum=66.0, jitter=1 / 11)
 # One that comes back after it was deleted is deleted a few times more: an old replica may still be about to stop.
 _DELETIONS: Final = Backoff(initial=10.0, maximum=3600.0, factor=4.0)
 _MAX_DELETIONS: Final = 4

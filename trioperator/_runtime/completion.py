@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trioperator._handling.arguments.cause import ChangeCause
 from trioperator._handling.calls.handler_state import HandlerState
 from trioperator._handling.handlers.handler import Reason
 from trioperator._model.patch import Patch, is_result
 from trioperator._runtime.causes import TITLES, Change
 from trioperator._runtime.finalizers import Finalizers
 from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.patching.contention_guard import HeldError
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
@@ -43,7 +45,7 @@ class Completion:
             self._progress.purge(state, records)
         last_handled = self._progress.last_handled(state)
         handled = last_handled.settle(change.encoded)
-        if handled != change.encoded:
+        if handled != change.encoded or last_handled.is_withheld:
             # A change that was taken back: the handlers that have seen it must see that, too.
             self._progress.record_handled(state, handled, records, cause.logger)
         stored = await self._patcher.store(state, records, cause.logger)
@@ -56,10 +58,9 @@ class Completion:
         """Record that a cause is handled, whose handlers have ended with these states."""
         cause, records = change.cause, Patch()
         if states:
-            succeeded = sum(each.success for each in states)
-            title = TITLES[cause.reason].capitalize()
-            cause.logger.info("%s is processed: %d succeeded; %d failed.", title, succeeded, len(states) - succeeded)
+            _report_end(cause, states)
         self._progress.purge(state, records)
+        has_progress = bool(records)
         if cause.reason is Reason.DELETE:
             result = await self._finalizers.remove(state, records, cause.logger)
             self._progress.finish(state)
@@ -71,13 +72,25 @@ class Completion:
         if not (change.current and handled == change.encoded and is_detected):  # else it is there already
             self._progress.record_handled(state, handled, records, cause.logger)
         is_alone = not self._pending.get(state)
-        stored = await self._patcher.store(state, records, cause.logger)
-        last_handled.record(handled, change.encoded, finished=True)
+        is_held, stored = False, None
+        try:
+            stored = await self._patcher.store(state, records, cause.logger)
+        except HeldError:
+            is_held = True
+            if has_progress:  # which the next cause would find
+                raise
+        last_handled.record(handled, change.encoded, finished=True, withheld=is_held)
         self._progress.finish(state)
         state.mark_handled()
         cause.logger.debug("Handling cycle is finished, waiting for new changes.")
         is_known = stored is None or (is_alone and _shows_only(records, stored, state, before=cause.raw))
         return DONE if is_detected and is_known and handled == change.encoded else AGAIN
+
+
+def _report_end(cause: ChangeCause, states: Sequence[HandlerState]) -> None:
+    succeeded = sum(each.success for each in states)
+    title = TITLES[cause.reason].capitalize()
+    cause.logger.info("%s is processed: %d succeeded; %d failed.", title, succeeded, len(states) - succeeded)
 
 
 def _shows_only(records: Patch, stored: Mapping[str, Any], state: ObjectState, *, before: Mapping[str, Any]) -> bool:

@@ -19,12 +19,14 @@ events a second, and in a storm the others have none.
 from __future__ import annotations
 
 import contextvars
+import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import trio
 
+from trioperator._model.contention import Verdict
 from trioperator._model.field_managers import Attribution, find_changed_fields, find_last_manager, format_field
 from trioperator._model.resource import Resource
 
@@ -41,6 +43,8 @@ _ITEM: Final = 16
 _MAX_TEXT: Final = 120
 # Watch events for which the changed fields are found: in a row, and in a second.
 _MAX_CHANGES: Final = 50
+# Names of field managers that the operator has used, at most.
+_MAX_MANAGERS: Final = 32
 # The causes of a run, and those that are noted for an object before its next one.
 _MAX_CAUSES: Final = 4
 
@@ -198,6 +202,8 @@ class Ledger:
     def __init__(self, *, limit: int = _MAX_PAGES) -> None:
         self._pages: dict[str, Page] = {}  # the least recently active one first
         self._limit = limit
+        self.contended: dict[str, tuple[Subject, tuple[Verdict, ...]]] = {}
+        self.managers: set[str] = set()  # under whose names the operator's own clients have written
         self._noted: dict[str, Causes] = {}
         self._budget, self._filled_at = float(_MAX_CHANGES), 0.0
 
@@ -266,6 +272,8 @@ class Ledger:
         if run is None:
             return
         is_write = method != "GET" and 200 <= status < 300
+        if is_write and "fieldManager=" in target and len(self.managers) < _MAX_MANAGERS:
+            self.managers.update(urllib.parse.parse_qs(target.partition("?")[2]).get("fieldManager", ()))
         request = (method, _shorten(target), status)
         if run.ended:
             now, page = trio.current_time(), self._page(run)

@@ -15,6 +15,7 @@ from trioperator._runtime.error_backoff import ErrorBackoff
 from trioperator._runtime.execution import Executor
 from trioperator._runtime.incoming import Incoming
 from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.patching.contention_guard import ContentionGuard
 from trioperator._runtime.pauses import ObjectPauses
 from trioperator._runtime.pokes import Pokes
 from trioperator._runtime.progress.states import CauseProgress
@@ -57,6 +58,7 @@ class PendingEvents:
         pauses: ObjectPauses,
         pokes: Pokes,
         incoming: Incoming,
+        guard: ContentionGuard,
     ) -> None:
         self._executor = executor
         self._causes = causes
@@ -66,6 +68,7 @@ class PendingEvents:
         self._pauses = pauses
         self._pokes = pokes
         self._incoming = incoming
+        self._guard = guard
         self._missed: dict[ObjectState, str | None] = {}
         self._poked: set[ObjectState] = set()
 
@@ -75,8 +78,10 @@ class PendingEvents:
         If it is not paused, what it waits for is made due by a poke.
         """
         state.cache.predecessors.hand_over(state)
+        if state in self._guard:
+            self._guard.observe(state)
         is_listed = await self._process(state)
-        if state.body is None and (kept := self._daemons.changed_body(state) or self._level.find_body(state)):
+        if state.body is None and (kept := self._find_body(state)):
             state.open(kept)
         if state.body is None or state.gone or state.is_outdated(self._executor.settings.persistence.finalizer):
             return None
@@ -94,6 +99,10 @@ class PendingEvents:
             self._daemons.expedite(state)
             self._make_due(state)
         return None
+
+    def _find_body(self, state: ObjectState) -> Mapping[str, Any] | None:
+        """Return the newest state of an idle object, if anybody who has kept it wants it to be reconciled."""
+        return self._daemons.changed_body(state) or self._level.find_body(state) or self._guard.find_body(state)
 
     def adjust(self, state: ObjectState, progress: CauseProgress) -> None:
         """Adjust the progress of an object, which may have been read from it just now, to a poke or a pause."""
@@ -115,6 +124,8 @@ class PendingEvents:
                     if state.cache.kind.handlers.needs_state or self._executor.pending.get(state):
                         body = None  # they may have changed it: decode another
                 state.advance(event, body)
+                if state in self._guard:
+                    self._guard.observe(state)
                 self._incoming.note_event(state, event, before=before)
             except (msgspec.MsgspecError, ValueError) as error:
                 state.make_logger().error("The object cannot be read, and this state is passed over: %r", error)

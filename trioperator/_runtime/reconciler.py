@@ -84,6 +84,7 @@ from trioperator._runtime.incoming import Incoming
 from trioperator._runtime.index_wait import IndexWait
 from trioperator._runtime.ledger import Ledger
 from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.patching.contention_guard import ContentionGuard, HeldError
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.requests import StaleError
 from trioperator._runtime.pauses import ObjectPauses
@@ -118,13 +119,14 @@ class Reconciler:
         pauses: ObjectPauses,
         pokes: Pokes,
         ledger: Ledger,
+        guard: ContentionGuard,
         lifecycle: Lifecycle | None = None,
     ) -> None:
         self._executor = executor
         self._causes = causes
         self._patcher = patcher
         self._daemons = daemons
-        self._ledger = ledger
+        self._ledger, self._guard = ledger, guard
         self._incoming = incoming = Incoming(ledger, executor.pending, level.follows)
         self._level = level
         self._lifecycle = lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
@@ -147,6 +149,7 @@ class Reconciler:
             pauses=pauses,
             pokes=pokes,
             incoming=incoming,
+            guard=guard,
         )
         self.takeover = takeover
 
@@ -173,7 +176,7 @@ class Reconciler:
             elif (early := self._find_early(state)) is not None:
                 result = early
             else:
-                result = await self._reconcile_newest(state)
+                result = await self._handle_newest(state)
                 if state.cache.kind.handlers.reconciles and type(result) is not Again:
                     result = _join(state, result, await self._level.run(state))
         except StaleError as stale:
@@ -204,6 +207,7 @@ class Reconciler:
             result = AGAIN if self._progress.is_due(state) else DONE
         elif result is DONE and (state.gone or state.cache.retired or self._has_left(state)):
             self._forget(state)
+        result = self._guard.join(state, result)
         if not (state.events or type(result) is Again):
             self._patcher.settle(state)  # what handlers have written is brought by the watch
         return result
@@ -249,6 +253,7 @@ class Reconciler:
         self.takeover.forget(state)
         state.cache.forget_left(state)
         self._errors.forget(state)
+        self._guard.forget(state)
         self._index_wait.forget(state)
         self.pauses.forget(state)
         self._events.forget(state)
@@ -287,6 +292,13 @@ class Reconciler:
                     raise
                 state.make_logger().debug("Nothing is stored, as the object is gone: %s", error)
         return DONE
+
+    async def _handle_newest(self, state: ObjectState) -> Result:
+        """Do the next thing for the newest state, or wait until what others undo is written again."""
+        try:
+            return await self._reconcile_newest(state)
+        except HeldError as held:
+            return RequeueAt(held.due)
 
     async def _reconcile_newest(self, state: ObjectState) -> Result:
         """Do the next thing for the newest state of an object."""

@@ -37,6 +37,7 @@ from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.execution import Executor
 from trioperator._runtime.indexing import Indexing
 from trioperator._runtime.kind import Memory
+from trioperator._runtime.patching.contention_guard import ContentionGuard
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.pauses import ObjectPauses
@@ -228,12 +229,12 @@ def build_reconciling(
     settings, invoker = plan.settings, invoker.fenced(client.fence)
     pokes = Pokes(settings.pausing.poke_annotation)
     essences, causes, records = _build_records(settings, pokes)
-    pending = PendingPatches()
-    patcher = Patcher(client, pending)
+    pending, schemas = PendingPatches(), StatusSchemas(client)
+    guard = ContentionGuard(settings, pending, plan.ledger, stopping=stopping)
+    patcher = Patcher(client, pending, guard)
     progress = Progress(records, patcher)
     loops = DaemonLoops(settings, pending, invoker)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
-    schemas = StatusSchemas(client)
     pauses = ObjectPauses(settings.pausing, schemas, pending=pending, progress=progress, daemons=daemons)
     executor = Executor(invoker, progress, pending, essences, patcher, settings, stopping)
     applier, status, ledger = Applier(client, views.related), StatusReporter(schemas, pending), plan.ledger
@@ -251,6 +252,7 @@ def build_reconciling(
         pauses=pauses,
         pokes=pokes,
         ledger=ledger,
+        guard=guard,
         lifecycle=plan.lifecycle,
     )
     return Reconciling(reconciler, daemons, level)

@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from trioperator._concurrency.clock import wall_now
+from trioperator._model.contention import Verdict
 from trioperator._model.resource import Resource
 from trioperator._runtime.ledger import Call, Cause, Change, Ledger, Page, Record, Request
 
@@ -49,7 +50,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     ``writes`` are requests other than GET that have succeeded, of its handlers and of the framework; ``runs`` are
     reconciles in which a handler was called or a request was sent, ``idle`` those that found nothing to do. They are
     counted since the operator began, or since the object was no longer among those that are on record.
-    ``occurrences`` are the newest ones.
+    ``contended`` are the fields that others change back, or that are written for nothing; ``occurrences`` are the
+    newest ones.
     """
 
     kind: str
@@ -59,12 +61,13 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     writes: int = 0
     runs: int = 0
     idle: int = 0
+    contended: tuple[str, ...] = ()
     occurrences: tuple[Occurrence, ...] = ()
 
     def __str__(self) -> str:
         where = f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
         counts = f"{self.runs} reconciles, {self.idle} with nothing to do, {self.writes} writes"
-        return "\n".join([f"{where}: {counts}", *map(str, self.occurrences)])
+        return "\n".join([f"{where}: {counts}", *self.contended, *map(str, self.occurrences)])
 
 
 def build_json(history: History) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def find_history(ledger: Ledger, name: str, *, kind: str = "", namespace: str = 
         resource, place, own = page.subject
         if own == name and namespace in ("", place) and (not kind or matches_kind(resource, kind)):
             found = uid, page
-    return None if found is None else describe_history(*found)
+    return None if found is None else describe_history(ledger, *found)
 
 
 def matches_kind(resource: Resource, text: str) -> bool:
@@ -97,7 +100,7 @@ def matches_kind(resource: Resource, text: str) -> bool:
     return name.lower() in known and group in ("", resource.group, f"{resource.version}.{resource.group}")
 
 
-def describe_history(uid: str, page: Page) -> History:
+def describe_history(ledger: Ledger, uid: str, page: Page) -> History:
     """Return what is on the page of an object, with wall times."""
     resource, namespace, name = page.subject
     return History(
@@ -108,8 +111,13 @@ def describe_history(uid: str, page: Page) -> History:
         writes=page.writes,
         runs=page.runs,
         idle=page.idle,
+        contended=tuple(str(each) for key in (uid, f"{uid}/children") for each in _find_contended(ledger, key)),
         occurrences=tuple(map(_describe, page.records)),
     )
+
+
+def _find_contended(ledger: Ledger, key: str) -> Iterable[Verdict]:
+    return ledger.contended[key][1] if key in ledger.contended else ()
 
 
 def _describe(record: Record) -> Occurrence:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trioperator.settings.admission import AdmissionSettings
+from trioperator.settings.contention import ContentionSettings
 from trioperator.settings.coordination import LeadershipSettings, PeeringSettings
 from trioperator.settings.crds import CrdsSettings
 from trioperator.settings.pausing import PausingSettings
@@ -325,6 +326,7 @@ class OperatorSettings(Section):
     - ``background``: daemons and timers
     - ``pausing``: pauses of single objects, and requests to reconcile them
     - ``crds``: the CRDs of kinds that classes declare
+    - ``contention``: fields that are written repeatedly
     - ``leadership``: leader election by a Lease
     - ``peering``: peering with other operators
     - ``posting``: Kubernetes Events
@@ -354,6 +356,7 @@ class OperatorSettings(Section):
     background: BackgroundSettings = _section(BackgroundSettings)
     pausing: PausingSettings = _section(PausingSettings)
     crds: CrdsSettings = _section(CrdsSettings)
+    contention: ContentionSettings = _section(ContentionSettings)
 
     def copy(self) -> OperatorSettings:
         """Return settings of their own with the same values. Values such as storages are shared."""

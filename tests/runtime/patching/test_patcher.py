@@ -18,6 +18,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, PLAIN_CRD, widget
+from tests.runtime.guards import make_guard
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.api_client import ApiClient, open_client
 from trioperator._kube.objects import parse_object
@@ -72,7 +73,7 @@ class Harness:
         self.cluster = cluster
         self.plan = plan
         self.pending = PendingPatches()
-        self.patcher = Patcher(client, self.pending)
+        self.patcher = Patcher(client, self.pending, make_guard(settings, self.pending))
         self.settings = settings
         self.rejected: dict[str, int] = {}  # HTTP codes, by what must not be in a patch
 

@@ -139,7 +139,7 @@ def _show_object(shown: ShownOperator, query: Query) -> dict[str, Any] | None:
         "calls": calls,
         "failures": failures[:ROWS],
         "known": failures[:1],
-        "history": None if page is None else describe_history(uid, page),
+        "history": None if page is None else describe_history(shown.parts.ledger, uid, page),
     }
 
 

@@ -13,7 +13,8 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._logs import Logger
 from trioperator._model.patch import Patch
 from trioperator._runtime.object_state import ObjectState
-from trioperator._runtime.patching.pending import PendingPatches
+from trioperator._runtime.patching.contention_guard import ContentionGuard, HeldError
+from trioperator._runtime.patching.pending import PendingPatch, PendingPatches, Storing
 from trioperator._runtime.patching.requests import PatchRequests, not_found
 from trioperator._runtime.patching.sending import Finalize, PatchSender
 
@@ -21,9 +22,10 @@ from trioperator._runtime.patching.sending import Finalize, PatchSender
 class Patcher:
     """Storing of patches on objects."""
 
-    def __init__(self, client: ApiClient, pending: PendingPatches) -> None:
+    def __init__(self, client: ApiClient, pending: PendingPatches, guard: ContentionGuard) -> None:
         self._requests = PatchRequests(client)
         self._pending = pending
+        self._guard = guard
         self._touched: dict[ObjectState, object] = {}
 
     async def store(
@@ -34,17 +36,42 @@ class Patcher:
         Returns what the server has stored, which is the newest state now; None if there was nothing to store. Functions
         that change nothing in a newer state than the known one store that: it is returned, too.
 
+        What others undo repeatedly is held, and stays pending. Then no records are stored: nothing counts as
+        handled whose result is not stored.
+
         After an error, what could not be stored is pending again. Raises StaleError where a conditional change met a
-        newer object, NotFoundError where the object is gone.
+        newer object, NotFoundError where the object is gone, HeldError where records were not stored.
         """
-        known, revision = state.body, state.revision
+        known = state.body
         if known is None or not (self._pending.get(state) or records or finalize is not None):
             return None
         if state.has_vanished():
             self._pending.forget(state)
             raise not_found(known)  # and there may be another object of that name by now
         pending, waiting = self._pending.take(state)
-        touched = self._touched.get(state)
+        pending, held = self._guard.split(state, pending, known)
+        stored = None
+        if held:
+            self._pending.put_back(state, held, ())
+        sent = Patch() if held else records
+        if pending or sent or finalize is not None or waiting:
+            stored = await self._send(state, (pending, waiting), sent, finalize, known=known, logger=logger)
+        if held and records:
+            raise HeldError(self._guard.due(state))
+        return stored
+
+    async def _send(
+        self,
+        state: ObjectState,
+        taken: tuple[PendingPatch, list[Storing]],
+        records: Patch,
+        finalize: Finalize | None,
+        *,
+        known: Mapping[str, Any],
+        logger: Logger,
+    ) -> Mapping[str, Any] | None:
+        """Send what is to be stored now. Returns as :meth:`store` does."""
+        (pending, waiting), revision, touched = taken, state.revision, self._touched.get(state)
         body = (state.decode_newer() if pending.fns else None) or known  # functions may find nothing to do
         sender = PatchSender(self._requests, state.cache.kind, body, pending=pending, logger=logger)
         try:
@@ -54,8 +81,10 @@ class Patcher:
                 state.update(sender.body)
             self._pending.put_back(state, sender.left, waiting)
             raise
-        for stored in waiting:
-            stored.set()
+        for each in waiting:
+            each.set()
+        if pending or state in self._guard:
+            self._guard.note_stored(state, pending, before=known, after=sender.body)
         if sender.body is known:
             return None
         if touched is not None:

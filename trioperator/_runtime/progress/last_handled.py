@@ -36,15 +36,19 @@ class LastHandled:
     :meth:`recall`, and somebody has removed it     kept in memory from now on              unchanged   unchanged
     ==============================================  ======================================  ==========  ================
 
+    What must not be stored yet, as what belongs to it is not stored, is *withheld*: it counts as recorded in this
+    process, and another one finds the older record. The next :meth:`record` is the end of that.
+
     ``finish`` and ``settle`` tell only what to record. :meth:`record` is the transition, when that is stored.
     """
 
-    __slots__ = ("_digest", "_kept", "_missed", "_seen")
+    __slots__ = ("_digest", "_kept", "_missed", "_seen", "_withheld")
 
     def __init__(self) -> None:
         self._digest: int | None = None  # of the recorded one; None: this process has recorded none
         self._kept: bytes | None = None  # the recorded one itself, where somebody removes it from the object
         self._missed: bytes | None = None
+        self._withheld: bytes | None = None
         self._seen: tuple[bytes, ...] = ()
 
     @property
@@ -61,6 +65,11 @@ class LastHandled:
     def is_kept(self) -> bool:
         """Whether the configuration is kept in memory because somebody removes it from the object."""
         return self._kept is not None and self._digest is not None
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether the configuration must not be stored yet."""
+        return self._withheld is not None
 
     def resume(self, seen: bytes | None) -> None:
         """Take up what was stored with the progress of an unfinished cause."""
@@ -83,11 +92,15 @@ class LastHandled:
         """Return the configuration to be recorded as handled, as the *current* one is the recorded one."""
         return self._seen_beside(current) or self._missed or current
 
-    def record(self, handled: bytes, current: bytes, *, finished: bool) -> None:
-        """Note that a configuration is recorded as *handled*: when a cause has *finished*, or else was settled."""
+    def record(self, handled: bytes, current: bytes, *, finished: bool, withheld: bool = False) -> None:
+        """Note that a configuration is recorded as *handled*: when a cause has *finished*, or else was settled.
+
+        It is recorded in memory only if it is *withheld*, as what belongs to it is not stored yet.
+        """
         self._missed = self._seen_beside(handled) if finished else None if handled == current else current
         self._digest = hash(handled)
         self._seen = ()
+        self._withheld = handled if withheld else None
 
     def keep(self, handled: bytes) -> None:
         """Keep the configuration to be recorded in memory."""
@@ -102,6 +115,9 @@ class LastHandled:
 
         Where somebody has removed it from the object, and it is not in memory either, it counts as empty.
         """
+        if self._withheld is not None:
+            withheld: dict[str, Any] = msgspec.json.decode(self._withheld)
+            return withheld
         if stored is not None:
             self._kept = None  # somebody has put a record back
         if stored is not None or self._digest is None:

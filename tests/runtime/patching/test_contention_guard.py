@@ -1,0 +1,293 @@
+"""Fights that others have published, replayed in virtual time: who is named, how often we write, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import trioperator
+from tests.runtime.databases import CRD, database
+from trioperator.apiserver import Cluster
+from trioperator.testing import OperatorRunner
+
+OBJECT = "/apis/example.com/v1/namespaces/default/databases/orders"
+
+
+class Other:
+    """Somebody else, who writes under a name of its own."""
+
+    def __init__(self, client: Any, manager: str) -> None:
+        self._client = client
+        self.manager = manager
+        self.writes = 0
+
+    async def merge(self, patch: dict[str, Any], path: str = OBJECT) -> None:
+        response = await self._client.patch(
+            f"http://cluster{path}?fieldManager={self.manager}",
+            json=patch,
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+        response.raise_for_status()
+        self.writes += 1
+
+    async def get(self) -> dict[str, Any]:
+        found: dict[str, Any] = (await self._client.get(f"http://cluster{OBJECT}")).json()
+        return found
+
+
+@contextlib.asynccontextmanager
+async def fighting(
+    cluster: Cluster, manager: str, fight: Callable[[Other], Awaitable[None]]
+) -> AsyncIterator[tuple[Other, trio.CancelScope]]:
+    """Let somebody fight with the operator in the block, until the scope is cancelled."""
+    import httpx
+
+    async with httpx.AsyncClient(transport=cluster.transport()) as client, trio.open_nursery() as nursery:
+        other, scope = Other(client, manager), trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                await fight(other)
+
+        nursery.start_soon(run)
+        yield other, scope
+        scope.cancel()
+
+
+def own_writes(operator: OperatorRunner, since: float) -> int:
+    return sum(write.time >= since and write.path.partition("?")[0].startswith(OBJECT) for write in operator.writes)
+
+
+async def stomp_label(other: Other) -> None:
+    """Set a label back, 13 times a second, whatever it is."""
+    while True:
+        await other.merge({"metadata": {"labels": {"team": "theirs"}}})
+        await trio.sleep(1 / 13)
+
+
+async def scale(other: Other) -> None:
+    """Set the replicas whenever they differ from what another operator wants."""
+    while True:
+        found = await other.get()
+        if found["spec"].get("replicas") != 5:
+            await other.merge({"spec": {"replicas": 5}})
+        await trio.sleep(0.5)
+
+
+async def annotate(other: Other) -> None:
+    """Write an annotation with the state of a load balancer, as the controller of network endpoint groups does."""
+    number = 0
+    while True:
+        number += 1
+        found = await other.get()
+        if not str(found["metadata"].get("annotations", {}).get("neg-status", "")).startswith("zone"):
+            await other.merge({"metadata": {"annotations": {"neg-status": f"zone-{number}"}}})
+        await trio.sleep(1)
+
+
+FIGHTS: list[Any] = [
+    pytest.param(stomp_label, {"metadata": {"labels": {"team": "ours"}}}, "metadata.labels.team", id="label"),
+    pytest.param(scale, {"spec": {"replicas": 3}}, "spec.replicas", id="replicas"),
+    pytest.param(
+        annotate, {"metadata": {"annotations": {"neg-status": ""}}}, "metadata.annotations.neg-status", id="neg"
+    ),
+]
+
+
+@pytest.mark.parametrize(("fight", "wanted", "field"), FIGHTS)
+async def test_a_fight_is_named_slowed_down_and_ends(
+    fight: Callable[[Other], Awaitable[None]],
+    wanted: dict[str, Any],
+    field: str,
+    cluster: Cluster,
+    operator: OperatorRunner,
+    autojump_clock: MockClock,
+) -> None:
+    @trioperator.on.event("databases")
+    async def insist(patch: trioperator.Patch, type: str, **_: Any) -> None:
+        patch.update(wanted)
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create({**database(size=1), "status": {"conditions": []}})
+    async with fighting(cluster, "stomper", fight) as (other, scope):
+        await trio.sleep(10)
+        [warning] = [line for line in operator.logs if line.level == "WARNING"]
+        assert f"{field} is changed by stomper repeatedly" in str(warning)
+        [event] = [event for event in await operator.list_events("orders") if event["reason"] == "Contended"]
+        assert field in event["message"]
+        since = trio.current_time()
+        await trio.sleep(200)
+        assert own_writes(operator, since) <= 4
+        scope.cancel()
+        await trio.sleep(120)
+        found = await other.get()
+        section, _, name = field.rpartition(".")
+        value: Any = found
+        for key in section.split("."):
+            value = value[key]
+        expected: Any = wanted
+        for key in field.split("."):
+            expected = expected[key]
+        assert value[name] == expected
+    await trio.sleep(120)
+    assert any("no longer contended" in str(line) for line in operator.logs)
+
+
+async def stomp_each_change(other: Other) -> None:
+    """Set a label back as soon as it differs."""
+    while True:
+        found = await other.get()
+        if found["metadata"].get("labels", {}).get("team") != "theirs":
+            await other.merge({"metadata": {"labels": {"team": "theirs"}}})
+        await trio.sleep(0.1)
+
+
+def declare(calls: list[str]) -> None:
+    @trioperator.on.create("databases")
+    @trioperator.on.update("databases")
+    async def insist(patch: trioperator.Patch, spec: trioperator.Spec, **_: Any) -> None:
+        calls.append("insist")
+        patch.metadata.labels["team"] = "ours"
+        patch.status["size"] = spec["size"]
+
+
+async def test_everything_else_is_stored_meanwhile(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    declare([])
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    async with fighting(cluster, "stomper", stomp_each_change) as (other, scope):
+        await trio.sleep(10)
+        assert operator.logs.select(level="WARNING")
+        await cluster.patch("databases", "orders", {"spec": {"size": 7}})
+        await trio.sleep(1)
+        assert (await other.get())["status"]["size"] == 7
+        assert (await other.get())["metadata"]["labels"]["team"] == "theirs"
+        since = trio.current_time()
+        await trio.sleep(240)
+        labels = [write for write in operator.writes if write.time >= since and b'"labels":{"team"' in write.body]
+        assert len(labels) <= 4
+        assert own_writes(operator, since) <= 3 * 4  # the label, and that it is handled, twice
+        scope.cancel()
+        await trio.sleep(120)
+        assert (await other.get())["metadata"]["labels"]["team"] == "ours"
+    await operator.assert_converged()
+
+
+async def test_what_is_held_does_not_count_as_handled_after_a_crash(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+    declare(calls)
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    async with fighting(cluster, "stomper", stomp_each_change) as (other, scope):
+        await trio.sleep(10)
+        assert operator.logs.select(level="WARNING")
+        scope.cancel()
+        await operator.crash()
+        assert (await other.get())["metadata"]["labels"]["team"] == "theirs"
+        await operator.start()
+        await trio.sleep(5)
+        assert (await other.get())["metadata"]["labels"]["team"] == "ours"
+    assert operator.is_running
+
+
+async def test_what_is_held_is_written_when_the_operator_stops(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    declare([])
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    async with fighting(cluster, "stomper", stomp_each_change) as (other, scope):
+        await trio.sleep(10)
+        scope.cancel()
+        await operator.stop()
+        assert (await other.get())["metadata"]["labels"]["team"] == "ours"
+
+
+async def test_an_object_with_conditions_says_that_it_is_contended(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    declare([])
+    await cluster.apply(CRD)
+    await cluster.create(database(size=1))
+    await cluster.patch("databases", "orders", {"status": {"conditions": []}}, subresource="status")
+    await operator.start()
+
+    async def find() -> dict[str, Any]:
+        found = (await cluster.get("databases", "orders"))["status"]["conditions"]
+        conditions: dict[str, dict[str, Any]] = {each["type"]: each for each in found}
+        return conditions.get("Contended", {})
+
+    async with fighting(cluster, "stomper", stomp_each_change) as (_, scope):
+        await cluster.patch("databases", "orders", {"spec": {"size": 2}})
+        await trio.sleep(10)
+        condition = await find()
+        assert (condition["status"], condition["reason"]) == ("True", "ChangedByOthers")
+        assert "metadata.labels.team is changed by stomper" in condition["message"]
+        scope.cancel()
+    await trio.sleep(240)
+    assert ((await find())["status"], (await find())["reason"]) == ("False", "Settled")
+    [event] = [event for event in await operator.list_events("orders") if event["reason"] == "ContentionEnded"]
+    assert event["type"] == "Normal"
+
+
+async def test_own_writes_by_other_means_are_nobody_elses(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.event("databases")
+    async def contradict(patch: trioperator.Patch, name: str, client: trioperator.Client, **_: Any) -> None:
+        patch.metadata.labels["team"] = "ours"
+        body = {**database(), "metadata": {"name": name, "namespace": "default", "labels": {"team": "other"}}}
+        await client.apply(body, field_manager="databases-labels", force=True)
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    await trio.sleep(30)
+    assert not [line for line in operator.logs if "is changed by" in str(line)]
+    assert [line for line in operator.logs if "nobody else changes it" in str(line)]
+
+
+async def test_writes_that_change_nothing_are_left_out_after_some(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    @trioperator.timer("databases", interval=1)
+    async def repeat(patch: trioperator.Patch, **_: Any) -> None:
+        patch.status["phase"] = "Ready"
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    await trio.sleep(30)
+    since = trio.current_time()
+    await trio.sleep(240)
+    assert own_writes(operator, since) <= 4
+    assert len(operator.calls) > 200
+    assert [line for line in operator.logs if "status.phase is written repeatedly" in str(line)]
+
+
+async def test_it_can_be_switched_off(cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock) -> None:
+    @trioperator.on.startup()
+    async def configure(settings: trioperator.OperatorSettings, **_: Any) -> None:
+        settings.contention.enabled = False
+
+    declare([])
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    async with fighting(cluster, "stomper", stomp_each_change):
+        await trio.sleep(10)
+    assert not [line for line in operator.logs if "is changed by" in str(line)]
+    assert own_writes(operator, 0) > 30

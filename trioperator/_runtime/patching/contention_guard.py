@@ -1,0 +1,282 @@
+"""Guard against contention: which writes of an object have to wait, as others undo them or they change nothing.
+
+Deciding is up to :class:`Contention <trioperator._model.contention.Contention>`. Only objects that are written to
+several times in a minute are watched for it; all others cost a count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+import trio
+
+from trioperator._handling.arguments.conditions import Conditions
+from trioperator._handling.arguments.context import current_recorder
+from trioperator._kube.status_schemas import is_custom
+from trioperator._model.contention import UNKNOWN, WINDOW, Contention, Limits, Verdict, are_related, list_leaves
+from trioperator._model.field_managers import Attribution, find_changed_fields
+from trioperator._model.fields import FieldPath, ensure, resolve
+from trioperator._model.finalizer import is_deleting
+from trioperator._model.patch import Patch, merge_patches, preview
+from trioperator._model.references import build_object_reference
+from trioperator._runtime.ledger import Ledger
+from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.patching.pending import Contribution, PendingPatch, PendingPatches
+from trioperator._runtime.result import Again, RequeueAt, Result, earlier
+from trioperator.errors import TrioperatorError
+from trioperator.settings import OperatorSettings
+
+__all__ = ["ContentionGuard", "HeldError"]
+
+# Writes within a minute after which an object is watched, and objects that are watched or counted at a time.
+_SEVERAL: Final = 3
+_MAX_WATCHED: Final = 1000
+_MAX_COUNTED: Final = 10_000
+# The name of this operator as the API server takes it from the header User-Agent.
+_AGENT: Final = "trioperator"
+_CONDITION: Final = "Contended"
+_BY: Final = "the guard against contention"
+_CALLED_BY_TIME: Final = ("Timer ", "Daemon ")
+
+
+class HeldError(TrioperatorError):
+    """Raised where records are not stored, as what they belong to has to wait until ``due``, on Trio's clock."""
+
+    def __init__(self, due: float) -> None:
+        super().__init__("others undo what is to be written: it is written later")
+        self.due = due
+
+
+class _Watched:
+    """An object that is watched: its fields, and its newest state. *announces* is whether its condition is pending."""
+
+    __slots__ = ("announces", "body", "contention")
+
+    def __init__(self, body: Mapping[str, Any], contention: Contention) -> None:
+        self.body = body
+        self.contention = contention
+        self.announces = False
+
+
+class ContentionGuard:
+    """Watches what is written to objects and what others do then, holds writes, and reports contention."""
+
+    def __init__(
+        self, settings: OperatorSettings, pending: PendingPatches, ledger: Ledger, *, stopping: trio.Event
+    ) -> None:
+        self._settings = settings
+        self._pending = pending
+        self._ledger = ledger
+        self._stopping = stopping
+        self._counts: dict[ObjectState, tuple[float, int]] = {}
+        self._watched: dict[ObjectState, _Watched] = {}
+
+    def __contains__(self, state: ObjectState) -> bool:
+        return state in self._watched
+
+    @property
+    def _own(self) -> Collection[str]:
+        """The names under which this operator writes, in whatever version and by whatever replica."""
+        return {_AGENT, self._settings.persistence.field_manager, *self._ledger.managers}
+
+    # Holding.
+
+    def split(
+        self, state: ObjectState, pending: PendingPatch, body: Mapping[str, Any]
+    ) -> tuple[PendingPatch, PendingPatch]:
+        """Split a pending patch into what is to be stored now, and what is held. What is there already is neither."""
+        watched = self._watched.get(state)
+        if watched is None or not pending or pending.sent is not None or not watched.contention.contended:
+            return pending, PendingPatch()
+        if is_deleting(body) or state.cache.retired or self._stopping.is_set():
+            return pending, PendingPatch()
+        now, held = list[Contribution](), dict[str, Contribution]()
+        for contribution in pending.contributions:
+            rest, kept = self._split(watched.contention, contribution, body)
+            if rest.patch or rest.fns:
+                now.append(rest)
+            if kept.patch or kept.fns:
+                before = held.get(kept.by, Contribution(kept.by, {}))
+                merged = merge_patches(before.patch, kept.patch, onto=body)
+                held[kept.by] = Contribution(kept.by, merged, (*before.fns, *kept.fns))
+        return PendingPatch(now, onto=body), PendingPatch(held.values(), onto=body)
+
+    def _split(
+        self, contention: Contention, contribution: Contribution, body: Mapping[str, Any]
+    ) -> tuple[Contribution, Contribution]:
+        now = trio.current_time()
+        rest: dict[str, Any] = {}
+        kept: dict[str, Any] = {}
+        for path, value in list_leaves(contribution.patch).items():
+            if not contention.is_contended(path):
+                ensure(rest, path, value)
+            elif resolve(body, path) == value:
+                if not contention.omit(path, now):
+                    ensure(rest, path, value)
+            else:
+                ensure(kept if contention.hold(path, now) else rest, path, value)
+        fns = contribution.fns
+        if fns and contribution.by != _BY and self._must_wait(contention, contribution, body):
+            return Contribution(contribution.by, rest), Contribution(contribution.by, kept, fns)
+        return Contribution(contribution.by, rest, fns), Contribution(contribution.by, kept)
+
+    def _must_wait(self, contention: Contention, contribution: Contribution, body: Mapping[str, Any]) -> bool:
+        """Check whether functions change a contended field for which it is too early."""
+        changed = list(find_changed_fields(body, preview(body, Patch(fns=contribution.fns))))
+        concerned = [
+            verdict.path for verdict in contention.contended if any(are_related(verdict.path, path) for path in changed)
+        ]
+        return any([contention.hold(path, trio.current_time()) for path in concerned])  # noqa: C419 -- note all of them
+
+    def due(self, state: ObjectState) -> float:
+        """When an object is to be reconciled, as a write was held, or contention may be over; infinite if never."""
+        watched = self._watched.get(state)
+        if watched is None:
+            return math.inf
+        return trio.current_time() if watched.announces else watched.contention.due
+
+    def join(self, state: ObjectState, result: Result) -> Result:
+        """Return the result of a reconcile, at the latest when a write that is held may be made."""
+        if state not in self._watched or type(result) is Again or (due := self.due(state)) == math.inf:
+            return result
+        return earlier(result, RequeueAt(due))
+
+    def find_body(self, state: ObjectState) -> Mapping[str, Any] | None:
+        """Return the newest state of an object for which a write is held, or contention is to be announced."""
+        watched = self._watched.get(state)
+        return None if watched is None or self._pending.get(state) is None else watched.body
+
+    # Watching.
+
+    def note_stored(
+        self, state: ObjectState, sent: PendingPatch, *, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> None:
+        """Note what was stored on an object. It is watched from now on if that happens repeatedly."""
+        watched = self._watched.get(state)
+        if watched is None:
+            if not sent.contributions or not self._is_busy(state):
+                return
+            watched = self._watch(state, before)
+        now, fields = trio.current_time(), self._list_written(sent, watched.body, after)
+        others = self._find_edits(watched, after, without=fields)
+        watched.contention.changed(others, now)
+        watched.body = after
+        if watched.announces and any(item.by == _BY for item in sent.contributions):
+            watched.announces = False
+        changed = _version(before) != _version(after)
+        counts = not all(item.by.startswith(_CALLED_BY_TIME) for item in sent.contributions)
+        if fields:
+            self._report(state, watched, watched.contention.wrote(fields, now, changed=changed, counts=counts))
+
+    def _is_busy(self, state: ObjectState) -> bool:
+        """Count a write, and check whether there were several lately."""
+        if not self._settings.contention.enabled:
+            return False
+        now = trio.current_time()
+        since, count = self._counts.get(state, (now, 0))
+        if now - since > WINDOW:
+            since, count = now, 0
+        if len(self._counts) >= _MAX_COUNTED:
+            self._counts.clear()
+        self._counts[state] = since, count + 1
+        return count + 1 >= _SEVERAL
+
+    def _watch(self, state: ObjectState, body: Mapping[str, Any]) -> _Watched:
+        if len(self._watched) >= _MAX_WATCHED:
+            self.forget(next(iter(self._watched)))
+        given = self._settings.contention
+        writes = math.inf if given.writes is None else given.writes
+        limits = Limits(flips=given.flips, unchanged=given.unchanged_writes, writes=writes, interval=given.interval)
+        self._counts.pop(state, None)
+        watched = self._watched[state] = _Watched(body, Contention(limits))
+        return watched
+
+    def _list_written(
+        self, sent: PendingPatch, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> dict[FieldPath, None]:
+        """Return the fields that handlers have written; what the guard itself has written is none of theirs."""
+        fields = dict.fromkeys(path for item in sent.contributions for path in list_leaves(item.patch))
+        if any(item.fns and item.by != _BY for item in sent.contributions):
+            attribution = Attribution(before, after, own=self._own)
+            changed = find_changed_fields(before, after)
+            fields |= dict.fromkeys(path for path in changed if attribution.find(path) in self._own)
+        return fields
+
+    def observe(self, state: ObjectState) -> None:
+        """Note what others have changed, as the newest state of an object has it, and what is over."""
+        watched = self._watched.get(state)
+        if watched is None:
+            return
+        if state.body is not None and state.body is not watched.body:
+            watched.contention.changed(self._find_edits(watched, state.body), trio.current_time())
+            watched.body = state.body
+        self._report(state, watched, watched.contention.calm_down(trio.current_time()))
+        if watched.contention.is_over and not watched.announces:
+            self._watched.pop(state, None)
+
+    def _find_edits(
+        self, watched: _Watched, after: Mapping[str, Any], *, without: Collection[FieldPath] = ()
+    ) -> Iterator[tuple[FieldPath, str]]:
+        """Yield the fields that others have changed since the last known state, with their managers.
+
+        Who has removed a field may be unknown. It was not the operator, whose own writes are known by their responses.
+        """
+        attribution = Attribution(watched.body, after, own=self._own)
+        for path in find_changed_fields(watched.body, after):
+            manager = attribution.find(path)
+            if manager not in self._own and not any(are_related(path, own) for own in without):
+                yield path, manager or UNKNOWN
+
+    def forget(self, state: ObjectState) -> None:
+        """Forget an object that is gone, or is no longer handled."""
+        self._counts.pop(state, None)
+        if self._watched.pop(state, None) is not None:
+            self._ledger.contended.pop(state.uid, None)
+
+    # Reporting.
+
+    def _report(self, state: ObjectState, watched: _Watched, verdicts: Collection[Verdict]) -> None:
+        """Report where contention has begun or ended: in the log, as an Event, as a condition, and for metrics."""
+        for verdict in verdicts:
+            text = f"{verdict}."
+            if not verdict.ended:
+                text += f" It is written at most every {self._settings.contention.interval:g} seconds until that ends."
+            log = state.make_logger().info if verdict.ended else state.make_logger().warning
+            log("%s", text)
+            self._post(watched.body, text, verdict)
+        if verdicts:
+            contended = watched.contention.contended
+            if contended:
+                self._ledger.contended[state.uid] = state.subject, tuple(contended)
+            else:
+                self._ledger.contended.pop(state.uid, None)
+            self._announce(state, watched, contended)
+
+    def _post(self, body: Mapping[str, Any], text: str, verdict: Verdict) -> None:
+        recorder = current_recorder.get(None)
+        if recorder is None or not recorder.posting.enabled:
+            return
+        kind, reason = ("Normal", "ContentionEnded") if verdict.ended else ("Warning", "Contended")
+        with contextlib.suppress(KeyError, ValueError):  # a body without a name
+            recorder.record(build_object_reference(body), type=kind, reason=reason, message=text, backoffs=None)
+
+    def _announce(self, state: ObjectState, watched: _Watched, contended: Collection[Verdict]) -> None:
+        """Set the condition of an object that has conditions."""
+        present = (watched.body.get("status") or {}).get("conditions")
+        if not (is_custom(state.cache.kind.resource) and isinstance(present, list | tuple)):
+            return  # those of built-in kinds belong to their controllers
+        patch = Patch()
+        conditions = Conditions(watched.body, patch)
+        if contended:
+            message = "; ".join(map(str, contended))
+            conditions.set(_CONDITION, True, reason=next(iter(contended)).reason, message=message)
+        else:
+            conditions.set(_CONDITION, False, reason="Settled", message="")
+        watched.announces = self._pending.contribute(state, {}, patch.fns, by=_BY, logger=state.make_logger())
+
+
+def _version(body: Mapping[str, Any]) -> Any:
+    return (body.get("metadata") or {}).get("resourceVersion")

@@ -1,0 +1,33 @@
+"""Settings of contention: fields that are written repeatedly."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from trioperator.settings.rules import BOOLEAN, COUNT, TIMEOUT, Section, setting
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class ContentionSettings(Section):
+    """Settings of contention, where others undo what the operator writes: see docs/settings.md."""
+
+    _path: ClassVar[str] = "settings.contention"
+
+    enabled: bool = setting(True, BOOLEAN)
+    """Whether writes of contended fields are held; default: True."""
+
+    flips: int = setting(3, COUNT)
+    """After how many times that a field is changed by others and written again, each within a minute of the last, it is
+    contended; default: 3."""
+
+    unchanged_writes: int = setting(10, COUNT)
+    """After how many writes in a minute that change nothing their fields are contended; default: 10."""
+
+    writes: int | None = setting(120, COUNT.or_none())
+    """After how many writes of an object in a minute, but for those of daemons and timers, their fields are contended;
+    default: 120. None: no limit."""
+
+    interval: float = setting(60.0, TIMEOUT)
+    """Seconds from a write of a contended field to the next one, at least, and until a field that stays as it is is
+    contended no longer; default: 60."""
