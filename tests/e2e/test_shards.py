@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import os
 import pathlib
 import re
 import select
@@ -220,5 +221,9 @@ def test_replicas_share_all_objects_through_kills_joins_freezes_and_cuts(
     until(lambda: shared_by("c", "d"))
     calls = collections.Counter(call for program in programs for call in re.findall(r"CREATED (\S+)", program.output))
     assert calls == collections.Counter(f"{run}-{number}" for number in range(created))
+    uris = (request["requestURI"] for request in controlplane.requests(verb="watch"))
+    watches = [uri for uri in uris if "/kopfexamples?" in uri and run in uri]
+    if "ShardedListAndWatch=true" in os.environ.get("CONTROLPLANE_APISERVER_ARGS", ""):
+        assert all("shardSelector=shardRange" in uri for uri in watches), watches
     delete(controlplane, run)
     assert alive["c"].stop() == alive["d"].stop() == 0

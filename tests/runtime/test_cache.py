@@ -497,3 +497,21 @@ def test_an_object_without_a_uid_is_cached_by_its_name() -> None:
     cache, _ = make()
     obj = raw(5, uid=None)
     assert cache.observe("ADDED", obj) == obj.key == "ns/w"
+
+
+def test_a_cache_of_what_the_server_divides_has_only_what_is_handled_here() -> None:
+    cache, queue = make()
+    cache.be_partial()
+    cache.observe(None, raw(1))
+    queue.owned = False
+    cache.observe(None, raw(2, uid="foreign"))
+    assert [state.uid for state in cache] == ["u"]
+    cache.observe("MODIFIED", raw(3))
+    assert [state.seen_version for state in cache] == [3], "it may be being drained"
+    cache.give_up(0)
+    assert not len(cache)
+    cache.be_whole()
+    cache.observe(None, raw(4))
+    assert [state.last_object is not None for state in cache] == [True], "it is followed"
+    cache.give_up(0)
+    assert len(cache) == 1

@@ -121,3 +121,11 @@ def test_an_object_is_requeued_without_a_watch_event_unless_it_is_gone() -> None
     state.advance(WatchEvent("DELETED", 6, raw(6)))
     state.requeue()
     assert queue.added == [state]
+
+
+def test_objects_in_a_namespace_share_its_name_in_memory() -> None:
+    cache, _ = make()
+    for uid in ("one", "other"):
+        cache.observe(None, raw(1, uid=uid))
+    one, other = cache
+    assert one.namespace is other.namespace

@@ -37,6 +37,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import copy
+import sys
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -108,7 +109,7 @@ class ObjectState:
         self.cache = cache
         self.uid = uid
         self.shard = shard
-        self.namespace = obj.namespace
+        self.namespace = sys.intern(obj.namespace)  # the same one for thousands of objects
         self.name = obj.name
         self.version: int = -1
         self.seen_version: int = -1

@@ -137,7 +137,7 @@ class Reader:
             meta["continue"] = _encode_token(revision, remaining[examined - 1])
             if selection.matches_everything:
                 meta["remainingItemCount"] = len(remaining) - examined
-        if selection.shards is not None:
+        if selection.shards is not None and kind.custom is None:  # Kubernetes 1.36 does not say so for custom kinds
             meta["shardInfo"] = {"selector": query["shardSelector"].strip()}
         return Page(items=items, meta=meta)
 
