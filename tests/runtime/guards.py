@@ -9,8 +9,6 @@ from trioperator._runtime.patching.contention_guard import ContentionGuard
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator.settings import OperatorSettings
 
-__all__ = ["make_guard"]
-
 
 def make_guard(settings: OperatorSettings, pending: PendingPatches) -> ContentionGuard:
     """Return a guard with a ledger of its own."""

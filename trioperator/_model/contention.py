@@ -34,8 +34,6 @@ import msgspec
 from trioperator._model.field_managers import format_field
 from trioperator._model.fields import FieldPath
 
-__all__ = ["UNKNOWN", "Contention", "Limits", "Verdict", "are_related", "list_leaves"]
-
 #: Seconds within which flips and writes are counted together.
 WINDOW: Final = 60.0
 #: The manager of a change where the server has recorded none.

@@ -13,8 +13,6 @@ from typing import Any, Final, TypeAlias
 from trioperator._model.diff import diff
 from trioperator._model.fields import FieldPath, resolve
 
-__all__ = ["Attribution", "Entries", "entries_of", "find_changed_fields", "find_last_manager", "format_field"]
-
 Entries: TypeAlias = list[Mapping[str, Any]]
 
 # What the server changes with each write.

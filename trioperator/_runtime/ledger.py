@@ -30,8 +30,6 @@ from trioperator._model.contention import Verdict
 from trioperator._model.field_managers import Attribution, find_changed_fields, find_last_manager, format_field
 from trioperator._model.resource import Resource
 
-__all__ = ["Call", "Cause", "Causes", "Change", "Ledger", "Page", "Record", "Request", "Run", "Subject", "current_run"]
-
 # Objects with a page, and bytes of the records on a page.
 _MAX_PAGES: Final = 5000
 _MAX_BYTES: Final = 800

@@ -17,8 +17,6 @@ from trioperator._model.contention import Verdict
 from trioperator._model.resource import Resource
 from trioperator._runtime.ledger import Call, Cause, Change, Ledger, Page, Record, Request
 
-__all__ = ["History", "Occurrence", "build_json", "describe_history", "find_history", "list_occurrence", "matches_kind"]
-
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 

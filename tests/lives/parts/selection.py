@@ -12,8 +12,6 @@ from tests.lives.world import manifest
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
-__all__ = ["Selection"]
-
 on = trioperator.on
 _LABELS = {"tier": "gold"}
 _RECORDS = "trioperator.dev/"

@@ -29,8 +29,6 @@ from trioperator._runtime.result import Again, RequeueAt, Result, earlier
 from trioperator.errors import TrioperatorError
 from trioperator.settings import OperatorSettings
 
-__all__ = ["ContentionGuard", "HeldError"]
-
 # Writes within a minute after which an object is watched, and objects that are watched or counted at a time.
 _SEVERAL: Final = 3
 _MAX_WATCHED: Final = 1000
