@@ -68,6 +68,18 @@ async def test_a_database_grows_with_its_pods(database: None, autojump_clock: Mo
     assert {pod["metadata"]["uid"] for pod in await cluster.list("pods")} == before
 
 
+async def test_one_more_replica_takes_few_writes(
+    database: None, autojump_clock: MockClock, cluster: Cluster, operator: OperatorRunner
+) -> None:
+    before = operator.why("orders", kind="databases")
+    await set_spec(cluster, replicas=3)
+    await cluster.wait_for("databases", "orders", lambda found: found["status"]["readyReplicas"] == 3)
+    await trio.sleep(10)
+    why = operator.why("orders", kind="databases")
+    assert why.writes - before.writes == 4, str(why)  # what is handled, the StatefulSet, and the status twice
+    assert not why.contended
+
+
 async def test_an_upgrade_is_announced(
     database: None, autojump_clock: MockClock, cluster: Cluster, operator: OperatorRunner
 ) -> None:
