@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, TypeAlias, cast
 
+import httpx
 import trio
 
 import trioperator
@@ -24,6 +25,8 @@ from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
 
+_OBJECT: Final = "http://embedded/apis/example.com/v1/namespaces/default/widgets/w0"
+
 
 class World:
     """Operators on a cluster, whose handlers do what the faults say. ``pods`` are where they run."""
@@ -37,6 +40,7 @@ class World:
         self.pods = (Pod("pod-0"), Pod("pod-1"))
         self.history = History(*self.pods)
         self.seconds = 0.0  # that an update takes
+        self.insists = False
         self.fails = self.timer_fails = self.review_fails = False
         self.reviews: list[Any] = []
         self.certfile: pathlib.Path | None = None
@@ -52,6 +56,11 @@ class World:
             if self.fails:
                 raise ValueError("It fails.")
             await trio.sleep(self.seconds)
+
+        @on.event("widgets", id="insist", registry=registry)
+        async def insist(patch: trioperator.Patch, **_: Any) -> None:
+            if self.insists:
+                patch.metadata.labels["team"] = "ours"
 
         @on.timer("widgets", interval=30, id="tick", registry=registry)
         async def tick(**_: Any) -> None:
@@ -200,6 +209,20 @@ async def _stop(world: World, nursery: trio.Nursery) -> None:
     world.stops[0].set()
 
 
+async def _contend(world: World, nursery: trio.Nursery) -> None:
+    async def stomp() -> None:
+        async with httpx.AsyncClient(transport=world.cluster.transport()) as client:
+            for _ in range(10_000):
+                patch = {"metadata": {"labels": {"team": "theirs"}}}
+                headers = {"Content-Type": "application/merge-patch+json"}
+                response = await client.patch(f"{_OBJECT}?fieldManager=stomper", json=patch, headers=headers)
+                response.raise_for_status()
+                await trio.sleep(0.5)
+
+    world.insists = True
+    nursery.start_soon(stomp)
+
+
 async def _pause(world: World, nursery: trio.Nursery) -> None:
     await world.cluster.patch("widgets", "w0", {"metadata": {"annotations": {"trioperator.dev/paused": "true"}}})
     await trio.sleep(8 * 3600)
@@ -255,6 +278,7 @@ TROUBLES: Final = {
     ),
     "it is restarted": Trouble("TrioperatorRestarts", _restart, seen_after=270),
     "it is gone": Trouble("TrioperatorNotReady", _stop, seen_after=30),
+    "a field is contended": Trouble("TrioperatorContended", _contend, seen_after=60),
     "an object stays paused": Trouble("TrioperatorPausedLong", _pause, seen_after=30, prepare=_reduce),
     "a handler fails": Trouble("TrioperatorReconcileErrors", _fail, seen_after=120),
     "a timer fails": Trouble("TrioperatorHandlerErrors", _fail_timers, seen_after=240),

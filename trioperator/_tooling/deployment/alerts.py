@@ -88,6 +88,13 @@ ALERTS: Final = (
         description="The API server rejects the requests, or does not respond: changes are not seen.",
     ),
     Alert(
+        name="TrioperatorContended",
+        condition="max by (controller, manager, reason) (trioperator_contended_fields{@}) > 0",
+        lasting="5m",
+        summary="Fields of {{ $labels.controller }} are contended.",
+        description="{{ $value }} fields: {{ $labels.reason }}, with {{ $labels.manager }}.",
+    ),
+    Alert(
         name="TrioperatorLeaseFlapping",
         condition="max by (name) (increase(trioperator_lease_transitions_total{@}[15m])) > 3",
         lasting="1m",
