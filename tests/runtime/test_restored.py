@@ -307,3 +307,31 @@ async def test_children_that_a_restore_has_taken_back_are_applied_again(autojump
         new = await it.restore(outage=60)
         await settle(100)
         assert (await new.get("configmaps", "w"))["data"] == {"value": "new"}
+
+
+async def test_after_a_restore_finalizers_of_objects_that_are_not_selected_are_removed_again(
+    autojump_clock: MockClock,
+) -> None:
+    registry = trioperator.OperatorRegistry()
+
+    @on.delete("widgets", labels={"tier": "gold"}, registry=registry)
+    async def delete(**_: Any) -> None:
+        pass
+
+    async with running(registry) as it:
+        body = widget(size=1)
+        body["metadata"] |= {"labels": {"tier": "gold"}}
+        await it.old.create(body)
+        await settle(5)
+        (finalizer,) = (await it.old.get("widgets", "w"))["metadata"]["finalizers"]
+        left = widget("left", size=1)  # it has just left, and the operator is about to notice
+        left["metadata"]["finalizers"] = [finalizer]
+        await it.old.create(left)
+        it.back_up()
+        await it.old.patch("widgets", "left", {"metadata": {"finalizers": []}})
+        for size in range(20):
+            await it.old.patch("widgets", "w", {"spec": {"size": size}})
+        await settle(5)
+        new = await it.restore(outage=60)
+        await settle(120)
+        assert "finalizers" not in (await new.get("widgets", "left"))["metadata"]

@@ -133,6 +133,12 @@ class DeletionChecker:
                 self._unasked.add(key)
                 self._suspect(_Suspect(key, state.namespace or "", state.name, is_missing=True))
 
+    def rewind(self) -> None:
+        """Take the next list as it is, and look for finalizers again: those that were removed since are back."""
+        self._view.rewind()
+        self._searched = ShardRanges()
+        self._changed.set()
+
     def note_headers(self, headers: Headers) -> None:
         """Take the headers of a response to the reflector: that of the first list says when that was."""
         date = find_header(headers, b"date")
@@ -156,9 +162,9 @@ class DeletionChecker:
                 while missing := self._handled - self._searched:
                     if self._division is not None:
                         await self._division.wait_complete()
+                    self._searched |= missing & self._handled
                     if self._cache.kind.handlers.needs_state:
                         await self._find_finalized(path, missing)
-                    self._searched |= missing & self._handled
                 await self._changed.wait()
 
     def _is_doubtful(self, key: str) -> bool:

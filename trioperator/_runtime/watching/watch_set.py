@@ -275,7 +275,7 @@ class WatchSet:
                 division=division,
             )
         path = key.resource.get_path(namespace=key.namespace)
-        callbacks = Callbacks(view.rewind, functools.partial(self._distrust, path), self._announce)
+        callbacks = Callbacks((checker or view).rewind, functools.partial(self._distrust, path), self._announce)
         client = self._select_client(target, target.parameters)
         if checker is not None:
             client = client.noting_headers(checker.note_headers)
