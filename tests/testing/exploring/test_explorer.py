@@ -101,6 +101,16 @@ def test_what_needs_a_perturbation_is_shrunk_too_and_says_which(tmp_path: pathli
     assert finding.details[0].startswith("The operator is down from change 2 to change 2")
 
 
+def test_each_field_is_perturbed_before_other_values_of_it_are(tmp_path: pathlib.Path) -> None:
+    drawn = Explorer(make_player(tmp_path, GOOD)).draw_short()
+    shapes = [[sorted(state["spec"]) for state in states] for states in drawn]
+    pairs = [len(states) > 1 for states in drawn]
+    before, after = shapes[: pairs.index(True)], shapes[len(shapes) - pairs[::-1].index(True) :]
+    assert len(before) == len({str(shape) for shape in before}) >= 2
+    assert after
+    assert all(shape in before for shape in after)
+
+
 def test_orders_that_are_known_end_the_search_for_others(tmp_path: pathlib.Path) -> None:
     explorer = Explorer(make_player(tmp_path, GOOD))
     explorer.perturb([[{"spec": {}}]], ["order"], Budget(sequences=1, seconds=100))

@@ -162,13 +162,20 @@ class Explorer:
         return self.report
 
     def draw_short(self) -> list[Sequence[State]]:
-        """Return short sequences to perturb: a single state, and changes of each field."""
+        """Return short sequences to perturb: single states, and changes of each field.
+
+        Single states whose fields have been there with other values come last, as they rarely show anything new.
+        """
         found: dict[str, Sequence[State]] = {}
         for sequence in itertools.islice(self._draw(), _SHORT):
             for states in (sequence[1:2], sequence[:2], sequence[1:3]):
                 if states:
                     found.setdefault(repr(states), states)
-        return sorted(found.values(), key=len)
+        singles = [states for states in found.values() if len(states) == 1]
+        first = {tuple(sorted(path for path, _ in iterate_paths(states[0]))): states for states in reversed(singles)}
+        pairs = [states for states in found.values() if len(states) > 1]
+        chosen = list(reversed(first.values()))
+        return [*chosen, *pairs, *(states for states in singles if states not in chosen)]
 
     def _draw(self) -> Iterator[list[State]]:
         return draw_sequences(self._cache.player.subject, seed=self._seed, steps=self._steps)
