@@ -56,6 +56,22 @@ def is_waiting(found: Any) -> bool:
     return any(each["reason"] == "NoSettings" for each in found["status"]["conditions"])
 
 
+async def test_a_database_that_is_repaired_by_hand_is_left_alone(
+    database: None, autojump_clock: MockClock, cluster: Cluster, operator: OperatorRunner
+) -> None:
+    repair = {"trioperator.dev/paused": "until=2199-01-01T00:00Z reason=DBA at work"}
+    await cluster.patch("databases", "orders", {"metadata": {"annotations": repair}})
+    await cluster.wait_for("databases", "orders", "Paused", timeout=1)
+    before = len(operator.writes)
+    await cluster.patch("statefulsets", "orders", {"spec": {"replicas": 0}})
+    await set_spec(cluster, replicas=3)
+    await trio.sleep(3600)
+    assert len(operator.writes) == before
+    assert (await cluster.get("statefulsets", "orders"))["spec"]["replicas"] == 0
+    await cluster.patch("databases", "orders", {"metadata": {"annotations": dict.fromkeys(repair)}})
+    await cluster.wait_for("databases", "orders", lambda found: found["status"]["readyReplicas"] == 3)
+
+
 async def test_a_database_grows_with_its_pods(database: None, autojump_clock: MockClock, cluster: Cluster) -> None:
     before = {pod["metadata"]["uid"] for pod in await cluster.list("pods")}
     await set_spec(cluster, storage="2Gi")
