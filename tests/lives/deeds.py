@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -14,6 +15,9 @@ from trioperator.errors import ApiError
 
 if TYPE_CHECKING:
     from tests.lives.life import Life
+
+PAUSED: Final = "trioperator.dev/paused"
+POKED: Final = "trioperator.dev/reconcile-requested-at"
 
 # -- operators ----------------------------------------------------------------------------------------------------
 
@@ -98,6 +102,39 @@ async def boss(life: Life, seconds: float) -> None:
     await life.cluster.patch("clusterkopfpeerings", "default", {"status": {"boss": record}})
     life.journal.changes += [trio.current_time(), trio.current_time() + seconds]
     await life.peers.look()
+
+
+# -- objects ------------------------------------------------------------------------------------------------------
+
+
+async def hold(life: Life, plural: str, name: str, seconds: float, by_itself: bool) -> None:
+    """Pause an object by its annotation for a while; it ends *by itself*, or is ended."""
+    until = (wall_now() + datetime.timedelta(seconds=seconds)).isoformat()
+    is_timed = by_itself and not life.has("clock", "freeze")  # by which the time of the end would move
+    body = await _annotate(life, plural, name, PAUSED, f"until={until} reason=a life" if is_timed else "true")
+    if body is not None:
+        life.holds.begin(body["metadata"]["uid"])
+        life.nursery.start_soon(_let_go, life, plural, body, seconds, is_timed)
+
+
+async def _let_go(life: Life, plural: str, body: dict[str, Any], seconds: float, is_timed: bool) -> None:
+    await trio.sleep(seconds)
+    life.holds.end(body["metadata"]["uid"])
+    if not is_timed:
+        await _annotate(life, plural, body["metadata"]["name"], PAUSED, None)
+
+
+async def poke(life: Life, plural: str, name: str, value: str) -> None:
+    """Request that an object is reconciled now."""
+    await _annotate(life, plural, name, POKED, value)
+
+
+async def _annotate(life: Life, plural: str, name: str, annotation: str, value: str | None) -> dict[str, Any] | None:
+    """Set an annotation, and return the object; None if there is none, or it is another one by now."""
+    try:
+        return await life.cluster.patch(plural, name, {"metadata": {"annotations": {annotation: value}}})
+    except ApiError:
+        return None
 
 
 # -- the cluster --------------------------------------------------------------------------------------------------

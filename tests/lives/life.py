@@ -22,7 +22,7 @@ from tests.lives.network import Checkpoints, connected
 from tests.lives.operators import Operator
 from tests.lives.parts import PARTS, Part
 from tests.lives.plans import PEACE, TROUBLE, Plan
-from tests.lives.rules import Leases, Peers
+from tests.lives.rules import Holds, Leases, Peers
 from tests.lives.verdict import judge
 from tests.lives.world import definition, make_fault, peering_definition
 from trioperator._concurrency.clock import wall_now
@@ -49,6 +49,7 @@ class Life:
         self.is_peaceful = False
         self.leases = Leases(self)
         self.peers = Peers(self)
+        self.holds = Holds(self)
         self.stolen: set[str] = set()  # names of what others have deleted
         self.parts: list[Part] = [PARTS[part.name](self, part.options) for part in plan.parts]
         names = [chr(ord("a") + number) for number in range(plan.replicas)]
@@ -117,6 +118,7 @@ class Life:
         )
         self.leases.check(operator, f"{handler} of {call.name}", "acts without the lease")
         self.peers.check(call)
+        self.holds.check(call)
         with self.journal.call(call):
             yield call
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Seconds in which an operator has noticed a peer that outranks it.
 _NOTICE = 8.0
+# Troubles by which a pause may be noticed later.
+_DELAYS = ("watches", "retire", "reads", "late start", "slow", "rights", "freeze")
 
 
 class Leases:
@@ -96,6 +98,31 @@ class Peers:
         distinct = [one for one, before in zip(turns, [None, *turns], strict=False) if one != before]
         if len(distinct) > 3 and not changes:
             self._life.journal.find("two are active", f"operators act by turns: {', '.join(distinct)} for {call.name}")
+
+
+class Holds:
+    """The objects that are paused by their annotations, since when."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._since: dict[str, float] = {}
+
+    def begin(self, uid: str) -> None:
+        """Note that an object is paused."""
+        self._since.setdefault(uid, trio.current_time())
+
+    def end(self, uid: str) -> None:
+        """Note that an object is no longer paused, or will not be in a moment."""
+        self._since.pop(uid, None)
+
+    def check(self, call: Call) -> None:
+        """Make sure that no handler is called for an object that is paused, if that can be known, but to delete it."""
+        since = self._since.get(call.uid)
+        if since is None or call.name in self._life.journal.gone or self._life.has(*_DELAYS):
+            return
+        if _now() - since > _NOTICE:
+            text = f"{call.handler} of {call.name} is called by {call.operator}, and it is paused since {since:.3f}"
+            self._life.journal.find("acts on a paused object", text)
 
 
 def _now() -> float:

@@ -98,6 +98,17 @@ class Troubles:
         resource = rng.choice(["configmaps", "configmaps", ""])
         self._add("slow", resource, rng.choice([6, 11]) if resource else rng.choice([3, 6]), rng.choice([20, 60]))
 
+    # Objects.
+
+    def _holds(self) -> None:
+        """Pause an object for a while, and poke it, in either order."""
+        rng = self._rng
+        part = PARTS[rng.choice(self._parts)]
+        seconds, at = rng.choice([0.05, 2, 15, 40]), rng.uniform(0, TROUBLE - 20)
+        self._add("hold", part.plural, part.first, seconds, rng.random() < 0.4, at=at)
+        if rng.random() < 0.6:
+            self._add("poke", part.plural, part.first, str(len(self.steps)), at=at + rng.choice([-1, 0.01, 3, 20]))
+
     # Operators.
 
     def _restart(self) -> None:

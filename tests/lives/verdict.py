@@ -28,7 +28,7 @@ async def judge(life: Life) -> None:
         lost = [text for _, _, text in life.journal.messages if "leadership is lost" in text]
         if lost:
             life.journal.find("lost leadership", f"{len(lost)} times, though the lease could be renewed")
-    if life.plan.together == "alone" and not life.has("restart"):
+    if life.plan.together == "alone" and not life.has("restart", "holds"):
         _check_promises(life)
 
 

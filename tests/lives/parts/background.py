@@ -109,5 +109,5 @@ class Background(Part):
             for passed in self.passed:
                 calls = [call for call in journal.of("cron", meta["name"]) if -10 < call.started - passed < _LATE]
                 created = min((call.started for call in journal.of("endless", meta["name"])), default=now)
-                if not calls and passed + _LATE < now and created < passed and not self.life.has("restart"):
+                if not calls and passed + _LATE < now and created < passed and not self.life.has("restart", "holds"):
                     self.find("late", f"the timer of {meta['name']} was due by the clock at {passed:.0f} s")

@@ -17,6 +17,8 @@ _LABELS = {"tier": "gold"}
 _RECORDS = "trioperator.dev/"
 # What stays on an object that has left: it is compared with when the object comes back.
 _KEPT = {"last-handled-configuration", "kopf-managed"}
+# What people set: the trouble "holds".
+_OTHERS = {"paused", "reconcile-requested-at"}
 
 
 class Selection(Part):
@@ -112,8 +114,8 @@ class Selection(Part):
         if finalizers := meta.get("finalizers"):
             self.find("finalizer", f"{meta['name']} is not selected, and has {finalizers}")
         names = {key.removeprefix(_RECORDS) for key in meta.get("annotations", {}) if key.startswith(_RECORDS)}
-        if names - _KEPT:
-            self.find("left record", f"{meta['name']} is not selected, and has {sorted(names - _KEPT)}")
+        if left := names - _KEPT - _OTHERS:
+            self.find("left record", f"{meta['name']} is not selected, and has {sorted(left)}")
 
     def _count_daemons(self, uid: str) -> int:
         return sum(call.handler == "endless member" and call.uid == uid for call in self.life.journal.running)
