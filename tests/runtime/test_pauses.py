@@ -383,6 +383,26 @@ async def test_it_holds_when_its_shard_moves(world: World, autojump_clock: MockC
                 assert world.running == ["daemon"]
 
 
+async def test_an_object_that_leaves_the_selector_of_its_watch_is_let_go(
+    world: World, autojump_clock: MockClock
+) -> None:
+    registry = trioperator.OperatorRegistry()
+
+    @on.delete("widgets", labels={"tier": "gold"}, registry=registry)
+    async def delete(**_: Any) -> None: ...
+
+    manifest = widget()
+    manifest["metadata"]["labels"] = {"tier": "gold"}
+    async with world.running_operator(registry=registry):
+        await world.cluster.create(manifest)
+        await settle(1)
+        assert (await world.get())["metadata"]["finalizers"]
+        await world.pause()
+        await world.cluster.patch("widgets", "w", {"metadata": {"labels": None}})
+        await settle(5)
+        assert "finalizers" not in (await world.get())["metadata"]
+
+
 # What is at work when the pause comes.
 
 

@@ -19,7 +19,8 @@ is paused; nothing is         it is told, once; what abandoned daemons still wan
 is paused until a time        the same, and it is requeued at that time
 is no longer paused           the condition is removed with the next write; the clocks of timeouts start again
 is being deleted              it is not paused, unless ``settings.pausing.holds_deletion``
-is gone                       it is not paused
+is gone, or has left the      it is not paused: nothing would show the end of the pause, and the finalizer would stay
+selector of its watch
 ============================  ==========================================================================================
 """
 

@@ -85,7 +85,8 @@ class PendingEvents:
             state.open(kept)
         if state.body is None or state.gone or state.is_outdated(self._executor.settings.persistence.finalizer):
             return None
-        if (pause := self._pauses.find(state.body)) is not None:
+        pause = self._pauses.find(state.body)
+        if pause is not None and state not in state.cache.leaving:  # its watch would not show the end of the pause
             return pause
         if self._pauses.end(state, is_first=is_listed):
             self._level.resume(state)
