@@ -267,7 +267,7 @@ def _elect(world: World) -> None:
 
 #: Faults by their names.
 TROUBLES: Final = {
-    "handlers are slow": Trouble("TrioperatorSlow", _slow_down, seen_after=300),
+    "handlers are slow": Trouble("TrioperatorSlow", _slow_down, seen_after=540),
     "a handler hangs": Trouble("TrioperatorObjectStuck", _hang, seen_after=330),
     "a watch is silent": Trouble("TrioperatorWatchSilent", _silence, seen_after=270),
     "a watch is forbidden": Trouble("TrioperatorWatchInterrupted", _forbid, seen_after=90),
