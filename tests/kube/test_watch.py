@@ -17,9 +17,10 @@ from trio.testing import MockClock
 
 from tests.kube.conftest import Chunks, Memory, Serve, Streaming, Talk, client_of, ok, status
 from trioperator._kube.api_client import open_client
+from trioperator._kube.bookmarks import Bookmarks
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.objects import BrokenObject
-from trioperator._kube.watch import MAX_LINE, RawWatchEvent, open_watch
+from trioperator._kube.watch import MAX_LINE, RawWatchEvent, Watch, open_watch
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, ForbiddenError, ServerError
 from trioperator.settings import OperatorSettings
 
@@ -274,6 +275,38 @@ async def test_the_inactivity_timeout_restarts_with_each_line(
     ):
         assert len([line async for line in watch]) == 5
     assert trio.current_time() == 300
+
+
+class Deaf:
+    """A response that sends one event and is silent from then on. A read that is cancelled can be repeated."""
+
+    status, headers, repeated = 200, (), False
+
+    def __init__(self) -> None:
+        self._data = [event()]
+
+    async def receive(self) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if not self._data:
+            await trio.sleep_forever()
+        return self._data.pop()
+
+    async def read(self, limit: int) -> bytes:
+        raise NotImplementedError
+
+    async def aclose(self) -> None: ...
+
+
+async def test_silence_adds_up_for_a_reader_who_waits_for_short_times(autojump_clock: MockClock) -> None:
+    watch, received = Watch(Deaf(), path="/x", inactivity_timeout=70, bookmarks=Bookmarks()), 0
+    with pytest.raises(StopAsyncIteration):
+        while trio.current_time() < 1000:
+            with trio.move_on_after(2):
+                await anext(watch)
+                received += 1
+            await trio.sleep(8)  # in which nobody listens, so that this is no silence
+    assert received == 1
+    assert 8 + 34 * 10 < trio.current_time() < 8 + 36 * 10
 
 
 async def test_silence_before_the_response_is_a_lost_connection(

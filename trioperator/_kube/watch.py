@@ -90,7 +90,7 @@ class Watch:
     ) -> None:
         self._response = response
         self._path = path
-        self._inactivity_timeout = inactivity_timeout
+        self._inactivity_timeout = self._silence_left = inactivity_timeout
         self._deadline = deadline
         self._bookmarks = bookmarks
         self._bookmarked_at = trio.current_time()
@@ -124,9 +124,15 @@ class Watch:
 
     async def _receive(self) -> bytes:
         """Receive bytes; ``b""`` at the end of the stream, or when one of the client's own timeouts is over."""
-        silent_at = trio.current_time() + self._inactivity_timeout
-        with trio.CancelScope(deadline=min(self._deadline, silent_at)):
-            return await self._response.receive()
+        silent_at = trio.current_time() + self._silence_left
+        try:
+            with trio.CancelScope(deadline=min(self._deadline, silent_at)):
+                data = await self._response.receive()
+                self._silence_left = self._inactivity_timeout
+                return data
+        except trio.Cancelled:  # by a reader who waits for a short time, again and again: the silence adds up
+            self._silence_left = silent_at - trio.current_time()
+            raise
         is_late = self._deadline <= silent_at
         why = "the server has not ended in time" if is_late else "has been silent for so long that it may be deaf"
         _logger.debug("Ending the watch of %s, which %s.", self._path, why)

@@ -63,7 +63,7 @@ class Scripts(Part):
         ) as client:
             for number, call in enumerate(self.options["calls"]):
                 begun = trio.current_time()
-                with trio.move_on_after(100) as scope:
+                with trio.move_on_after(150) as scope:
                     try:
                         await getattr(self, f"_{call}")(client, number)
                     except trio.TooSlowError:
@@ -125,7 +125,7 @@ class Scripts(Part):
         names = [f"seen-{number}-{index}" for index in range(4)]
         seen: set[str] = set()
         self.life.nursery.start_soon(self._create_by_and_by, names)
-        end = trio.current_time() + 60
+        end = trio.current_time() + 120  # a deaf watch is ended after about 75 seconds of silence
         async with client.watch("configmaps", namespace="default") as events:
             while trio.current_time() < end and not seen.issuperset(names):
                 with trio.move_on_after(self.life.random.choice([0.1, 0.5, 2])):
