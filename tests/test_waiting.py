@@ -45,7 +45,7 @@ SLEEPS: Final = {
         "the pause between two watches, each of which takes minutes"
     ),
     "trioperator._runtime.watching.deletion_checker.DeletionChecker._check": "backoff after a failed list of an object",
-    "trioperator._runtime.watching.deletion_checker.DeletionChecker._find_finalized": "backoff after a failed list",
+    "trioperator._runtime.watching.deletion_checker.DeletionChecker._find_left": "backoff after a failed list",
     "trioperator._runtime.watching.catalog.Catalog._discover_the_rest": ("backoff after API groups were unavailable"),
     "trioperator._supervisor.shutdown.report_awaited": (
         "the interval of messages about what a stopping operator waits for"

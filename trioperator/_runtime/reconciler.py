@@ -341,8 +341,11 @@ class Reconciler:
         return result if handlers.spawning or handlers.reconciles else DONE  # raw events do not depend on the state
 
     async def _store_pending(self, state: ObjectState, logger: Logger) -> Result:
-        """Store the pending patch, if there is one."""
-        return DONE if await self._patcher.store(state, Patch(), logger) is None else AGAIN
+        """Store the pending patch, if there is one, without what is recorded of handlers on an object that has left."""
+        records = Patch()
+        if state in state.cache.leaving:
+            self._progress.purge(state, records)
+        return DONE if await self._patcher.store(state, records, logger) is None else AGAIN
 
     async def _handle_cause(self, state: ObjectState, change: Change) -> Result:
         """Call the handlers of a cause that are due."""

@@ -181,6 +181,31 @@ async def test_an_object_that_enters_is_created_or_resumed(
     assert called == (["resume"] if handled else ["create"])
 
 
+@pytest.mark.parametrize("finalizer", [False, True])
+async def test_a_label_that_is_stripped_while_the_operator_is_down_leaves_no_record_of_a_retry(
+    bench: Bench, autojump_clock: MockClock, finalizer: bool
+) -> None:
+    @on.create("widgets", id="fail", labels=GOLD, registry=bench.registry)
+    def fail(**_: Any) -> None:
+        raise trioperator.TemporaryError("not yet", delay=100)
+
+    if finalizer:
+        on.delete("widgets", labels=GOLD, registry=bench.registry)(lambda **_: None)
+
+    async def records() -> set[str]:
+        annotations = (await bench.cluster.get("widgets", "w"))["metadata"].get("annotations", {})
+        return {key for key in annotations if key.startswith("trioperator.dev/fail")}
+
+    await bench.cluster.create(labelled("w", tier="gold"))
+    async with bench.running():
+        await settle(5)
+        assert await records()
+    await relabel(bench, "silver")
+    async with bench.running():
+        await settle(5)
+        assert (await records(), await finalizers(bench)) == (set(), [])
+
+
 async def test_a_label_that_is_stripped_while_the_operator_is_down_leaves_no_finalizer(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

@@ -5,9 +5,9 @@ one name: with the selectors of the settings, but without what was inferred from
 passed on in the state that it is in. To all who read the watch, that is a change like any other, by which the object
 stops to match their filters. Only what is gone is passed on as deleted.
 
-Objects may also leave while nobody watches, and keep the finalizer, which nobody else would remove. They are looked for
-when objects begin to be handled, by a list of the metadata of all; where replicas divide the objects, of those in each
-shard that is acquired, as an object may leave while its shard moves.
+Objects may also leave while nobody watches, and keep the finalizer and records of handlers in annotations, which nobody
+else would remove. They are looked for when objects begin to be handled, by a list of the metadata of all; where
+replicas divide the objects, of those in each shard that is acquired, as an object may leave while its shard moves.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ import trio
 
 from trioperator._concurrency.backoff import Backoff
 from trioperator._concurrency.pulse import Pulse
+from trioperator._handling.guard import unguarded
 from trioperator._http.transport import Headers, find_header
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import RawObject
 from trioperator._logs import get_logger
+from trioperator._model.body import Body
 from trioperator._model.resource import Resource
 from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.cache import ObjectCache
@@ -58,6 +60,7 @@ _SPECIAL: Final = re.compile(r"[\\,=]")
 
 
 class _Metadata(msgspec.Struct, gc=False):
+    annotations: dict[str, str] | None = None
     created: datetime.datetime | None = msgspec.field(name="creationTimestamp", default=None)
     finalizers: list[str] | None = None
 
@@ -70,7 +73,7 @@ _decode_head: Final = msgspec.json.Decoder(_Head).decode
 
 
 class _Suspect(NamedTuple):
-    """An object to ask for. It was shown as deleted by an *event*, is missing in a list, or has the finalizer."""
+    """An object to ask for. It was shown as deleted by an *event*, is missing in a list, or was left as it is."""
 
     key: str
     namespace: str
@@ -104,7 +107,7 @@ class DeletionChecker:
         self._configured = configured
         self._division = division
         self._handled = ranges
-        self._searched = ShardRanges()  # for finalizers
+        self._searched = ShardRanges()  # for what has left unseen
         self._changed = Pulse()
         self._listed_at: datetime.datetime | None = None  # by the server's clock
         self._suspects: dict[str, _Suspect] = {}
@@ -134,7 +137,7 @@ class DeletionChecker:
                 self._suspect(_Suspect(key, state.namespace or "", state.name, is_missing=True))
 
     def rewind(self) -> None:
-        """Take the next list as it is, and look for finalizers again: those that were removed since are back."""
+        """Take the next list as it is, and look for finalizers and records again: what was removed since is back."""
         self._view.rewind()
         self._searched = ShardRanges()
         self._changed.set()
@@ -153,7 +156,7 @@ class DeletionChecker:
         self._changed.set()
 
     async def serve(self, path: str) -> None:
-        """Ask for what was shown as deleted, until cancelled, and look for finalizers of what has left unseen."""
+        """Ask for what was shown as deleted, until cancelled, and look for what has left unseen."""
         async with trio.open_nursery() as nursery:
             for number in range(_AT_ONCE):
                 nursery.start_soon(self._work, name=f"check deletions {number + 1}")
@@ -164,7 +167,7 @@ class DeletionChecker:
                         await self._division.wait_complete()
                     self._searched |= missing & self._handled
                     if self._cache.kind.handlers.needs_state:
-                        await self._find_finalized(path, missing)
+                        await self._find_left(path, missing)
                 await self._changed.wait()
 
     def _is_doubtful(self, key: str) -> bool:
@@ -243,18 +246,18 @@ class DeletionChecker:
             gone, self._gone = self._gone, set()
             self._view.replace(self._view.list_keys() - gone)
 
-    async def _find_finalized(self, path: str, ranges: ShardRanges) -> None:
-        """Look for objects in some ranges that are not selected, and have the finalizer."""
+    async def _find_left(self, path: str, ranges: ShardRanges) -> None:
+        """Look for objects in some ranges that are not selected, and have the finalizer or records of handlers."""
         for attempt in itertools.count(1):
             try:
-                await self._list_finalized(path, ranges)
+                await self._list_left(path, ranges)
             except TrioperatorError as error:
-                _logger.debug("Finalizers of objects at %s will be looked for again: %s", path, error)
+                _logger.debug("What has left %s unseen will be looked for again: %s", path, error)
                 await trio.sleep(_BACKOFF.delay(attempt))
             else:
                 return
 
-    async def _list_finalized(self, path: str, ranges: ShardRanges) -> None:
+    async def _list_left(self, path: str, ranges: ShardRanges) -> None:
         settings, token = self._client.settings, ""
         is_divided = self._division is not None and not self._division.is_given_up
         configured = self._configured.join(ObjectSelector(shards=str(ranges) if is_divided else ""))
@@ -263,13 +266,22 @@ class DeletionChecker:
         while True:
             page = await pager.get(token)
             for obj in page.items:
-                finalizers = _read_metadata(obj).finalizers or ()
-                is_left = settings.persistence.finalizer in finalizers and obj.key not in self._cache.objects
-                if is_left and self._is_own(obj):
+                is_unseen = obj.key not in self._cache.objects and self._is_handled(_read_metadata(obj))
+                if is_unseen and self._is_own(obj):
                     self._suspect(_Suspect(obj.key, obj.namespace, obj.name))
             token = page.next
             if not token:
                 return
+
+    def _is_handled(self, metadata: _Metadata) -> bool:
+        """Check whether an object has our finalizer, or records of handlers that have not ended."""
+        persistence = self._client.settings.persistence
+        if persistence.finalizer in (metadata.finalizers or ()):
+            return True
+        storage, annotations = persistence.progress_storage, metadata.annotations
+        if not annotations or unguarded(storage) is not storage:  # other storages do not say whether there are records
+            return False
+        return storage.has_records(body=Body({"metadata": {"annotations": annotations}}))
 
 
 def _read_metadata(obj: RawObject) -> _Metadata:
