@@ -104,36 +104,24 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 _decode: Final = msgspec.msgpack.Decoder(Record).decode
 
 
-class Run:
-    """A reconcile of an object: what it collects until it has ended."""
+class Run(msgspec.Struct, eq=False):
+    """A reconcile of an object: what it collects until it has ended.
 
-    __slots__ = (
-        "began",
-        "busy",
-        "calls",
-        "causes",
-        "changes",
-        "ended",
-        "omitted",
-        "requests",
-        "room",
-        "subject",
-        "uid",
-        "writes",
-    )
+    It is *busy* if anything was called or requested. *room* is how many bytes more its record may take.
+    """
 
-    def __init__(self, uid: str, subject: Subject, began: float, causes: Causes) -> None:
-        self.uid = uid
-        self.subject = subject
-        self.began = began
-        self.causes = causes[-_MAX_CAUSES:]
-        self.room = _MAX_RECORD
-        self.changes: list[tuple[str, str | None]] = []
-        self.calls: list[tuple[str, int, str]] = []
-        self.requests: list[tuple[str, str, int]] = []
-        self.omitted = len(causes) - len(self.causes)
-        self.writes = 0
-        self.busy = self.ended = False  # whether anything was called or requested
+    uid: str
+    subject: Subject
+    began: float
+    causes: Causes
+    omitted: int = 0
+    changes: list[tuple[str, str | None]] = []
+    calls: list[tuple[str, int, str]] = []
+    requests: list[tuple[str, str, int]] = []
+    room: int = _MAX_RECORD
+    writes: int = 0
+    busy: bool = False
+    ended: bool = False
 
 
 class Page:
@@ -230,7 +218,7 @@ class Ledger:
 
     def begin(self, uid: str, subject: Subject, causes: Causes) -> Run:
         """Begin a run in this task."""
-        run = Run(uid, subject, trio.current_time(), causes)
+        run = Run(uid, subject, trio.current_time(), causes[-_MAX_CAUSES:], max(0, len(causes) - _MAX_CAUSES))
         current_run.set(run)
         return run
 
@@ -324,9 +312,7 @@ class Ledger:
 
 def stand_alone(uid: str, subject: Subject, what: str) -> None:
     """Let the rest of this task be on record on its own, for an object: it is a daemon or a timer."""
-    run = Run(uid, subject, 0.0, [(what, None)])
-    run.ended = True
-    current_run.set(run)
+    current_run.set(Run(uid, subject, 0.0, [(what, None)], ended=True))
 
 
 def _shorten(target: str) -> str:
