@@ -14,6 +14,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
+from trioperator._runtime.ledger import Ledger
 
 on = trioperator.on
 
@@ -22,6 +23,14 @@ _OBJECTS = 3
 _FEW, _MANY, _TOGETHER = 100, 400, 50
 # What is kept for a while is forgotten in portions.
 _PORTION = 64
+
+
+@pytest.fixture(autouse=True)
+def few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the ledger be full soon: it keeps a limited number of pages, also of objects that are gone."""
+    defaults = Ledger.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "limit", 5)
 
 
 @pytest.fixture
