@@ -477,7 +477,7 @@ async def test_migrations_of_stored_objects(robot: Robot) -> None:
     await robot.patch(CRDS, f"boxes.{group}", {"spec": {"versions": versions}})
     robot.settings.crds.migrate = True
 
-    @crds.kind(f"{group}/v2")
+    @crds.kind(f"{group}/v2", registry=robot.registry)
     class Box:
         pass
 

@@ -158,16 +158,15 @@ async def test_a_cluster_that_migrates_by_itself_is_waited_for(
     assert writes(boxes) == []
 
 
-@crds.kind("example.com/v2")
-class Box:
-    """A kind that an operator declares."""
-
-
 def migrating() -> tuple[OperatorRegistry, OperatorSettings]:
     """Return the registry and the settings of an operator that migrates boxes."""
     registry, settings = OperatorRegistry(), OperatorSettings()
     settings.crds.migrate, settings.crds.migration_rate = True, 10
     settings.leadership.enabled = True
+
+    @crds.kind("example.com/v2", registry=registry)
+    class Box:
+        """A kind that an operator declares."""
 
     @on.event(Box, registry=registry)
     async def see(**_: Any) -> None: ...

@@ -176,7 +176,10 @@ class Reconciler:
             elif (early := self._find_early(state)) is not None:
                 result = early
             else:
-                result = await self._handle_newest(state)
+                try:
+                    result = await self._reconcile_newest(state)
+                except HeldError as held:  # others undo what is to be written
+                    result = RequeueAt(held.due)
                 if state.cache.kind.handlers.reconciles and type(result) is not Again:
                     result = _join(state, result, await self._level.run(state))
         except StaleError as stale:
@@ -292,13 +295,6 @@ class Reconciler:
                     raise
                 state.make_logger().debug("Nothing is stored, as the object is gone: %s", error)
         return DONE
-
-    async def _handle_newest(self, state: ObjectState) -> Result:
-        """Do the next thing for the newest state, or wait until what others undo is written again."""
-        try:
-            return await self._reconcile_newest(state)
-        except HeldError as held:
-            return RequeueAt(held.due)
 
     async def _reconcile_newest(self, state: ObjectState) -> Result:
         """Do the next thing for the newest state of an object."""
