@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 import typer
@@ -14,14 +16,18 @@ from trioperator.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
-def kubeconfig(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let clients know a cluster, to which nothing is sent."""
+def kubeconfig(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let clients know a cluster, to which nothing is sent. The handlers of logging are those of before afterwards."""
     path = tmp_path / "kubeconfig"
     path.write_text(
         "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],"
         " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}"
     )
     monkeypatch.setenv("KUBECONFIG", str(path))
+    handlers, level = logging.root.handlers[:], logging.root.level
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
 
 
 def test_what_is_not_done_is_a_failure() -> None:

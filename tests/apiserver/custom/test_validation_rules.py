@@ -401,7 +401,7 @@ class TestTheEmbeddedServer:
             found = await self.warnings(ruled(record(a=WHOLE), "self.a > 1"))
         text = "version v1: CEL rules are not evaluated (pip install 'trioperator[cel]')"
         assert found == [f'299 - "{text}"']
-        assert caplog.messages == [f"The definition ruleds.{GROUP}, {text}"]
+        assert caplog.messages == [f"Definition ruleds.{GROUP}: {text}"]
         assert await self.warnings(record(a=WHOLE)) == []
 
     @pytest.mark.parametrize(

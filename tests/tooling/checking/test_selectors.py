@@ -53,9 +53,13 @@ def test_reconcile_handlers_of_others_count(registry: trioperator.OperatorRegist
 
 
 def test_webhooks_that_may_look_up_memos_count(registry: trioperator.OperatorRegistry) -> None:
+    def look(**kwargs: Any) -> None:
+        kwargs["memo"].seen = True
+
     on.validate("widgets", id="few", registry=registry)(few)
+    on.validate("widgets", id="unused", registry=registry)(fn)
     assert list_selectors(registry)
-    on.validate("widgets", id="all", registry=registry)(fn)
+    on.validate("widgets", id="all", registry=registry)(look)
     assert list_selectors(registry) == {}
 
 

@@ -281,7 +281,7 @@ class DeletionChecker:
         storage, annotations = persistence.progress_storage, metadata.annotations
         if not annotations or unguarded(storage) is not storage:  # other storages do not say whether there are records
             return False
-        return storage.has_records(body=Body({"metadata": {"annotations": annotations}}))
+        return bool(storage.has_records(body=Body({"metadata": {"annotations": annotations}})))
 
 
 def _read_metadata(obj: RawObject) -> _Metadata:

@@ -131,7 +131,7 @@ class Requirements(msgspec.Struct, frozen=True, eq=False):
 def select_targets(
     requirements: Requirements,
     resources: Collection[Resource],
-    related: Iterable[R],
+    related: Collection[R],
     places: Callable[[Resource], Iterable[str | None]],
 ) -> Targets[R]:
     """Return what is to be watched for kinds that are handled or *related*, in the *places* of their objects.

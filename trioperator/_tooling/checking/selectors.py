@@ -39,7 +39,7 @@ def list_selectors(registry: OperatorRegistry, settings: OperatorSettings | None
                 handlers=_join(requirements.handlers, selector),
                 webhooks=_join(requirements.webhooks, selector),
             )
-            reads = _find_reads(requirements, selector, resource)
+            reads = tuple(_find_reads(requirements, selector, resource))
             targets = select_targets(wanted, [resource], reads, lambda _: (None,)).by_key
             found |= {str(selector): str(target.inferred) for target in targets.values() if target.inferred}
     return found
