@@ -279,7 +279,9 @@ async def test_a_rolling_update_accepts_and_denies_each_write_as_it_should(
     assert writer.wrong == []
     assert len(rollout.started) == 4
     assert min(writer.outcomes["accepted"], writer.outcomes["denied"]) >= 200
-    assert all(replica.connections for replica in rollout.started)  # each had reviews to answer
+    served = [bool(replica.connections) for replica in rollout.started]
+    assert any(served[:2])
+    assert any(served[2:])  # which took over
     for kind in ("mutating", "validating"):
         hooks = service.get(f"{kind}webhookconfigurations", HOOKS)["webhooks"]
         assert len(hooks) == (2 if renames else 1)  # those of the old release stay for some minutes
