@@ -98,7 +98,7 @@ def _find_uid(data: Mapping[str, Any], name: str) -> str:
 def _check(response: httpx.Response) -> None:
     """Raise ValueError for a wrong token, HTTPError for what else no command expects."""
     if response.status_code == 401:
-        raise ValueError("the token is missing or wrong. Pass --token, or set TRIOPERATOR_TOP_TOKEN")
+        raise ValueError("the token is missing or wrong. Pass --token, or set its environment variable: see --help")
     if response.status_code >= 500:
         response.raise_for_status()
 

@@ -72,6 +72,12 @@ def test_optional_fields_come_and_go() -> None:
     assert {frozenset(value) for value in draw(from_schema(schema), 60)} >= {frozenset(), frozenset({"a", "b"})}
 
 
+@pytest.mark.parametrize(("value", "others"), [("MQ==", {"MQ==", "MTI="}), ("a=", {"a=", "a=-2"})])
+def test_examples_in_base64_stay_so(value: str, others: set[str]) -> None:
+    drawn = draw(from_examples([{"data": {"key": value}}]), 100)
+    assert {each["data"]["key"] for each in drawn if each.get("data", {}).get("key")} == others
+
+
 def test_examples_are_varied_within_their_types() -> None:
     drawn = draw(from_examples([{"size": 5, "on": True, "name": "db", "items": ["a", "b"], "inner": {"x": 1.5}}]), 200)
     assert {type(value["size"]) for value in drawn if "size" in value} == {int}

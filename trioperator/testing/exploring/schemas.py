@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import re
 import warnings
@@ -173,6 +174,14 @@ def _type_of(value: Any) -> str:
     return types.get(type(value), "")
 
 
+def _decode_base64(value: str) -> bytes | None:
+    """Return what a text encodes, as those in Secrets do; None if it is not base64."""
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        return None
+
+
 def _vary(value: Any) -> Sequence[Any]:
     """Return other values of the same type."""
     match value:
@@ -182,6 +191,8 @@ def _vary(value: Any) -> Sequence[Any]:
             return (0, 1, value + 1)
         case float():
             return (0.5, value + 1)
+        case str() if value.endswith("=") and (decoded := _decode_base64(value)) is not None:
+            return (base64.b64encode(decoded + b"2").decode(),)
         case str() if value and not re.search(r"\d$", value):
             return (f"{value}-2",)
         case str() if value:
