@@ -154,11 +154,8 @@ class Reconciler:
         self.takeover = takeover
 
     async def reconcile(self, state: ObjectState) -> Result:
-        """Do what there is to do for an object now, and return when there will be more.
-
-        An object may be in two caches, as a CRD gets other versions: what is done for it in one waits for the other.
-        """
-        if not self._at_work.begin(state):
+        """Do what there is to do for an object now, and return when there will be more."""
+        if not self._at_work.begin(state):  # it is in another cache, too, as its CRD gets other versions: it waits
             return DONE
         run = self._incoming.begin(state, is_retry=self.has_failed(state) or self.is_retrying(state))
         try:
