@@ -160,10 +160,8 @@ class Reconciler:
         run = self._incoming.begin(state, is_retry=self.has_failed(state) or self.is_retrying(state))
         try:
             pause = await self._events.take(state)
-            if state.gone:
-                result = await self._gone.handle(state)
-            elif self._executor.stopping.is_set() or state.cache.retired:
-                result = await self._save_last(state)
+            if state.gone or self._executor.stopping.is_set() or state.cache.retired:
+                result = await (self._gone.handle(state) if state.gone else self._save_last(state))
             elif pause is not None:
                 result = await self.pauses.hold(state, pause)
             elif state in self._errors.failures and (wait := self._errors.find_wait(state)) is not None:
@@ -180,14 +178,18 @@ class Reconciler:
                 if state.cache.kind.handlers.reconciles and type(result) is not Again:
                     result = _join(state, result, await self._level.run(state))
         except StaleError as stale:
-            self._patcher.accept(state, stale.body)
-            result = AGAIN
+            result = self._accept(state, stale)
         except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
             return self._fail(state, error)
         finally:
             self._ledger.end(run)
             self._at_work.end(state)
         return self._conclude(state, result)
+
+    def _accept(self, state: ObjectState, stale: StaleError) -> Result:
+        """Take the newer state that an object turned out to have, and return the result."""
+        self._patcher.accept(state, stale.body)
+        return AGAIN
 
     def _find_early(self, state: ObjectState) -> Result | None:
         """Return the result for an object that is idle, as it was handled meanwhile, or that waits for its index."""
