@@ -63,7 +63,8 @@ async def slow(life: Life, resource: str, seconds: float, duration: float) -> No
 
 async def freeze(life: Life, seconds: float) -> None:
     """Suspend the process, and let another one take the lease meanwhile."""
-    trio.lowlevel.current_clock().jump(seconds)  # type: ignore[attr-defined]
+    life.clock.jump(seconds)
+    life.frozen += seconds
     if seconds > life.plan.options["lease"][0] and life.plan.together == "leader":
         await _set_holder(life, "rival", 3600)
 
@@ -113,7 +114,7 @@ async def hold(life: Life, plural: str, name: str, seconds: float, by_itself: bo
     is_timed = by_itself and not life.has("clock", "freeze")  # by which the time of the end would move
     body = await _annotate(life, plural, name, PAUSED, f"until={until} reason=a life" if is_timed else "true")
     if body is not None:
-        life.holds.begin(body["metadata"]["uid"])
+        life.holds.begin(body["metadata"]["uid"], seconds)
         life.nursery.start_soon(_let_go, life, plural, body, seconds, is_timed)
 
 

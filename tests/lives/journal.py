@@ -7,9 +7,8 @@ import contextlib
 import dataclasses
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterator
-
-import trio
 
 # More requests of one operator in one second are a storm, and so are more in a minute without trouble.
 STORM, STORM_IN_MINUTE = 600, 3000
@@ -36,6 +35,7 @@ class Call:
     ended: float | None = None
     succeeded: bool = False
     is_sync: bool = False
+    returned: threading.Event = dataclasses.field(default_factory=threading.Event, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +50,10 @@ class Promise:
 
 
 class Journal:
-    """The calls, the requests and the findings of a life. *check_call* looks at each call when it begins."""
+    """The calls, the requests and the findings of a life. *now* answers threads, too."""
 
-    def __init__(self, abort: Callable[[], None], *, may_overlap: bool) -> None:
+    def __init__(self, abort: Callable[[], None], now: Callable[[], float], *, may_overlap: bool) -> None:
+        self.now = now
         self.may_overlap = may_overlap  # calls of different operators
         self.calls: list[Call] = []
         self.running: list[Call] = []
@@ -66,7 +67,7 @@ class Journal:
 
     def find(self, kind: str, text: str) -> None:
         """Note what should not be; the first one of a kind counts."""
-        self.findings.setdefault(kind, f"[{_now():.3f}] {text}")
+        self.findings.setdefault(kind, f"[{self.now():.3f}] {text}")
 
     def find_after(self, kind: str, text: str) -> None:
         """Note what is found when the life is over."""
@@ -93,12 +94,13 @@ class Journal:
             yield call
             call.succeeded = True
         finally:
-            call.ended = _now()
+            call.ended = self.now()
             self.running.remove(call)
+            call.returned.set()
 
     def note_request(self, operator: str, what: str) -> None:
         """Count a request; a storm ends the life."""
-        second = int(_now())
+        second = int(self.now())
         self.requests[operator, second] += 1
         if self.requests[operator, second] > STORM:
             self.find("storm", f"{operator} sends more than {STORM} requests in a second, such as {what}")
@@ -123,10 +125,7 @@ class Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note a message. It may come from a thread."""
-        try:
-            now, text = _now(), record.getMessage()
-        except RuntimeError:
-            return
+        now, text = self._journal.now(), record.getMessage()
         ref = getattr(record, "k8s_ref", None) or {}
         self._journal.messages.append((now, record.levelname, f"{ref.get('name', '')}: {text}"))
         if (match := _PROMISE.search(text)) and ref.get("name"):
@@ -135,7 +134,3 @@ class Log(logging.Handler):
             )
         if _BUG.search(text):
             self._journal.find("error", text)
-
-
-def _now() -> float:
-    return trio.current_time() if trio.lowlevel.in_trio_run() else trio.from_thread.run_sync(trio.current_time)

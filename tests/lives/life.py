@@ -43,9 +43,12 @@ class Life:
         self.plan = plan
         self.random = random.Random(plan.seed)
         self.cluster = Cluster(clock=wall_now, seed=plan.seed)
+        self.clock = MockClock(autojump_threshold=0)
         self.scope = trio.CancelScope()
         overlap = plan.together in {"peering", "apart"}
-        self.journal = Journal(lambda: self.scope.cancel(reason="a storm"), may_overlap=overlap)
+        self.journal = Journal(
+            lambda: self.scope.cancel(reason="a storm"), self.clock.current_time, may_overlap=overlap
+        )
         self.is_peaceful = False
         self.leases = Leases(self)
         self.peers = Peers(self)
@@ -61,6 +64,7 @@ class Life:
         self.faults["client"] = FaultPlan(seed=plan.seed)
         self.operators = {name: Operator(self, name) for name in names}
         self.saved: Any = None
+        self.frozen = 0.0  # seconds, so far
         self.cut = trio.Event()  # watches of the cluster that is there now
         self.forbidden: set[str] = set()
         self.end = 0.0
@@ -111,9 +115,7 @@ class Life:
             group=handler if group is None else group,
             uid=meta["uid"],
             name=meta["name"],
-            started=trio.current_time()
-            if trio.lowlevel.in_trio_run()
-            else trio.from_thread.run_sync(trio.current_time),
+            started=self.clock.current_time(),
             seen=seen,
         )
         self.leases.check(operator, f"{handler} of {call.name}", "acts without the lease")
@@ -236,7 +238,7 @@ def live(plan: Plan) -> dict[str, str]:
         logger.handlers[:], logger.propagate = [log], False
         logger.setLevel(logging.INFO)
         try:
-            trio.run(life.live, clock=MockClock(autojump_threshold=0), instruments=[_Watchdog(life)])
+            trio.run(life.live, clock=life.clock, instruments=[_Watchdog(life)])
         except Exception as error:  # noqa: BLE001 -- it is a finding
             life.journal.find_after("crash", "".join(traceback.format_exception(error))[-1500:])
         finally:

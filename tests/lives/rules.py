@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -40,7 +41,7 @@ class Leases:
         """Make sure that an operator that does something holds the Lease, or cannot know yet that it was stolen."""
         if self.holder in {None, "", operator} or self._life.plan.together != "leader":
             return
-        now = _now()
+        now = self._life.clock.current_time()
         patience = self._life.plan.options["lease"][1] + 1 if self.holder == "thief" else 0.0
         if now - self.since > patience:
             self._life.journal.find(kind, f"{operator}: {what}, and {self.holder} has the lease since {self.since:.3f}")
@@ -71,7 +72,7 @@ class Peers:
         if self._life.plan.together != "peering":
             return
         priority = self._life.operators[call.operator].priority
-        now = _now()
+        now = self._life.clock.current_time()
         for identity, record in self.records.items():
             if identity == call.operator or record is None or now - self.since[identity] < _NOTICE:
                 continue
@@ -101,29 +102,28 @@ class Peers:
 
 
 class Holds:
-    """The objects that are paused by their annotations, since when."""
+    """The objects that are paused by their annotations, since when and until when."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
-        self._since: dict[str, float] = {}
+        self._spans: dict[str, tuple[float, float]] = {}
 
-    def begin(self, uid: str) -> None:
-        """Note that an object is paused."""
-        self._since.setdefault(uid, trio.current_time())
+    def begin(self, uid: str, seconds: float) -> None:
+        """Note that an object is paused for so many *seconds*."""
+        now = trio.current_time()
+        since, until = self._spans.get(uid, (now, math.inf))
+        self._spans[uid] = since, min(until, now + seconds)
 
     def end(self, uid: str) -> None:
         """Note that an object is no longer paused, or will not be in a moment."""
-        self._since.pop(uid, None)
+        self._spans.pop(uid, None)
 
     def check(self, call: Call) -> None:
         """Make sure that no handler is called for an object that is paused, if that can be known, but to delete it."""
-        since = self._since.get(call.uid)
-        if since is None or call.name in self._life.journal.gone or self._life.has(*_DELAYS):
+        since, until = self._spans.get(call.uid, (math.inf, math.inf))
+        if call.name in self._life.journal.gone or self._life.has(*_DELAYS):
             return
-        if _now() - since > _NOTICE:
+        # In the moment in which a pause expires, the operator may be the first to know it. Dates have microseconds.
+        if since + _NOTICE < self._life.clock.current_time() < until - 1e-6:
             text = f"{call.handler} of {call.name} is called by {call.operator}, and it is paused since {since:.3f}"
             self._life.journal.find("acts on a paused object", text)
-
-
-def _now() -> float:
-    return trio.current_time() if trio.lowlevel.in_trio_run() else trio.from_thread.run_sync(trio.current_time)
