@@ -10,6 +10,7 @@ from tests.lives.parts.base import Part
 from tests.lives.world import manifest
 
 if TYPE_CHECKING:
+    from tests.lives.life import Life
     from tests.lives.operators import Operator
 
 on = trioperator.on
@@ -26,6 +27,10 @@ class Selection(Part):
 
     kind, plural = "Member", "members"
     first = "m0"
+
+    def __init__(self, life: Life, options: dict[str, Any]) -> None:
+        super().__init__(life, options)
+        self.ids: dict[str, str] = {}  # of the handlers of each operator
 
     @classmethod
     def draw(cls, rng: random.Random, troubles: frozenset[str]) -> dict[str, Any]:
@@ -62,7 +67,7 @@ class Selection(Part):
 
     def declare(self, registry: trioperator.OperatorRegistry, operator: Operator) -> None:
         who, group = operator.name, "changes of members"
-        id = f"member-{who}-{operator.runs}" if self.options["renaming"] else "member"
+        id = self.ids[who] = f"member-{who}-{operator.runs}" if self.options["renaming"] else "member"
         options: dict[str, Any] = {"registry": registry, "labels": _LABELS}
 
         @on.create("members", id=id, backoff=3, on_change=self.options["on_change"], **options)
@@ -114,7 +119,9 @@ class Selection(Part):
         if finalizers := meta.get("finalizers"):
             self.find("finalizer", f"{meta['name']} is not selected, and has {finalizers}")
         names = {key.removeprefix(_RECORDS) for key in meta.get("annotations", {}) if key.startswith(_RECORDS)}
-        if left := names - _KEPT - _OTHERS:
+        # Records of handlers that nobody has any more stay: they might be another operator's.
+        former = {name for name in names if name.startswith("member-")} - {*self.ids.values()}
+        if left := names - _KEPT - _OTHERS - former:
             self.find("left record", f"{meta['name']} is not selected, and has {sorted(left)}")
 
     def _count_daemons(self, uid: str) -> int:
