@@ -43,6 +43,27 @@ def handle(**_):
 """
 
 
+DECLARED = """
+import msgspec
+import trioperator
+from trioperator import crds
+
+@crds.kind("example.org/v1", namespaced=False)
+class Tenant(msgspec.Struct):
+    spec: dict[str, str]
+
+@trioperator.on.create(Tenant)
+def create_fn(**_):
+    pass
+"""
+
+LEADING = """
+@trioperator.on.startup()
+def configure(settings, **_):
+    settings.leadership.enabled = True
+"""
+
+
 @pytest.fixture
 def app(tmp_path: pathlib.Path) -> str:
     (tmp_path / "app.py").write_text(APP)
@@ -199,6 +220,37 @@ async def test_kinds_are_looked_up_in_the_cluster(
     assert granted(role)["widgets"] == "get list watch patch"
     assert b"The cluster has no kind of peering objects" in done.stderr
     nursery.cancel_scope.cancel()
+
+
+async def test_kinds_that_classes_declare_need_not_be_in_the_cluster_yet(
+    cluster: Cluster, environment: dict[str, str], tmp_path: pathlib.Path, nursery: trio.Nursery
+) -> None:
+    (tmp_path / "app.py").write_text(DECLARED)
+    url = str(await nursery.start(serve_cluster, cluster))
+    write_kubeconfig(str(tmp_path / "kubeconfig"), cluster.kubeconfig(url))
+    done = await trio.run_process(
+        [sys.executable, "-m", "trioperator", "rbac", "-n", "default", "--standalone", "app.py"],
+        env={**environment, "KUBECONFIG": str(tmp_path / "kubeconfig")},
+        cwd=tmp_path,
+        capture_stdout=True,
+        capture_stderr=True,
+    )
+    assert done.stderr == b""
+    [role] = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "ClusterRole"]
+    assert granted(role)["tenants"] == "get list watch patch"  # it is not namespaced, and has no status
+    assert "tenants/status" not in granted(role)
+    nursery.cancel_scope.cancel()
+
+
+def test_settings_that_need_rights_are_told_if_their_options_are_missing(
+    invoke: Invoke, app: str, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / app).write_text(APP + LEADING)
+    result = invoke("rbac", "--embedded", "--apply", "crds.yaml", app)
+    text = "app.py:10 assigns settings.leadership.enabled: pass --leader-elect, or the role lacks the rights for it."
+    assert text in result.output.replace("\n# ", " ")
+    result = invoke("rbac", "--embedded", "--apply", "crds.yaml", "--leader-elect", "--lease=ops/mine", app)
+    assert "assigns" not in result.output
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,9 @@ async def test_a_running_operator_is_shown_and_its_handlers_can_be_cancelled(
             await again.wait()
             assert await call(requeue="no-such-uid", token="secret") == 1
     assert await call(once=True) == 1
-    assert f"Cannot get the live view from {url}" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert f"Cannot get the live view from {url}" in printed
+    assert f"Start the operator with --live-view {url} to serve it there." in printed
 
 
 async def test_q_ends_it(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

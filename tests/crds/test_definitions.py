@@ -41,6 +41,14 @@ async def test_the_embedded_server_refuses_what_the_classes_refuse(cluster: Clus
         await assert_judged(case, cluster.create)
 
 
+class Size(msgspec.Struct):
+    cpu: crds.Quantity
+
+
+class Room(msgspec.Struct):
+    spec: Size
+
+
 class TestDefinition:
     def test_definitions_are_the_same_to_the_byte(self) -> None:
         first, second = (dump_definitions(crds.collect_definitions(REGISTRY)) for _ in range(2))
@@ -76,6 +84,14 @@ class TestDefinition:
         ]
         assert [column["name"] for column in version_of("moments")["additionalPrinterColumns"]] == ["At", "Age"]
         assert version_of("moments")["additionalPrinterColumns"][0]["type"] == "date"
+
+    def test_columns_show_quantities_as_strings(self) -> None:
+        registry = OperatorRegistry()
+        column = crds.Column("CPU", ".spec.cpu")
+        crds.kind("example.com/v1", columns=[column], registry=registry)(Room)
+        [definition] = crds.collect_definitions(registry)
+        [shown, _] = definition["spec"]["versions"][0]["additionalPrinterColumns"]
+        assert shown == {"name": "CPU", "type": "string", "jsonPath": ".spec.cpu"}
 
     def test_a_status_is_a_subresource_beside_the_scale(self) -> None:
         assert version_of("scaleds")["subresources"] == {

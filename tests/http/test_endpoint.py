@@ -97,11 +97,11 @@ async def test_a_port_in_use_is_an_error() -> None:
     endpoint, sockets = await open_sockets(parse_endpoint("http://127.0.0.1:0/"))
     with (
         closing(sockets),
-        pytest.raises(ConfigError, match=rf"Cannot listen on http://127\.0\.0\.1:{endpoint.port}/: Address already"),
+        pytest.raises(ConfigError, match=rf"Cannot listen on port {endpoint.port} of 127\.0\.0\.1: Address already"),
     ):
         await open_sockets(endpoint)
 
 
 async def test_an_unknown_host_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"Cannot listen on http://no-such-host\.invalid:80/: unknown host"):
+    with pytest.raises(ConfigError, match=r"Cannot listen on port 80 of no-such-host\.invalid: unknown host"):
         await open_sockets(parse_endpoint("http://no-such-host.invalid/"))

@@ -60,7 +60,7 @@ async def open_sockets(endpoint: Endpoint) -> tuple[Endpoint, list[socket.socket
     try:
         addresses = await trio.socket.getaddrinfo(endpoint.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise ConfigError(f"Cannot listen on {endpoint}: unknown host ({error}).") from None
+        raise ConfigError(f"Cannot listen on port {port} of {endpoint.host}: unknown host ({error}).") from None
     sockets: list[socket.socket] = []
     problem: OSError | None = None
     for family, kind, protocol, _, address in addresses:
@@ -72,7 +72,8 @@ async def open_sockets(endpoint: Endpoint) -> tuple[Endpoint, list[socket.socket
         sockets.append(sock)
         port = sock.getsockname()[1]
     if not sockets:
-        raise ConfigError(f"Cannot listen on {endpoint}: {problem.strerror if problem else 'the host has no address'}.")
+        why = problem.strerror if problem else "the host has no address"
+        raise ConfigError(f"Cannot listen on port {port} of {endpoint.host}: {why}.")
     return dataclasses.replace(endpoint, port=port), sockets
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import os
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
 
@@ -17,7 +16,7 @@ from trioperator.cli.options import declare_option
 
 if TYPE_CHECKING:
     from trioperator._handling.declaring.registry import OperatorRegistry
-    from trioperator._tooling.checking import Difference, HandlerSummary, Problem, Source
+    from trioperator._tooling.checking import Difference, HandlerSummary, Problem
     from trioperator.cli.loading import LoadingError
 
 T = TypeVar("T", "Difference", "HandlerSummary", "Problem")
@@ -120,11 +119,11 @@ def _examine(
     from trioperator._tooling import checking
     from trioperator.cli.kinds import discover_kinds
     from trioperator.cli.manifests import find_declared, load_manifests
+    from trioperator.cli.project import parse_sources
 
     definitions = None if manifests is None else load_manifests(manifests)
-    failures = list(_load(files, modules))
-    registry = get_default_registry()
-    sources = list(_parse_sources(files, modules))
+    failures, registry = list(_load(files, modules)), get_default_registry()
+    sources = list(parse_sources(files, modules))
     problems = [problem for source in sources for problem in checking.find_kopf_problems(source)]
     problems += checking.find_kopf_annotations(sources)
     places = {(problem.file, problem.line) for problem in problems}  # where the imports fail for the same reason
@@ -197,20 +196,6 @@ def _describe_failure(error: LoadingError, source: str) -> Problem:
             traceback = traceback.tb_next
     text = str(error)
     return Problem(check="import", message=text, file=os.path.abspath(file) if line else file, line=line)
-
-
-def _parse_sources(files: Sequence[str], modules: Sequence[str]) -> Iterator[Source]:
-    """Parse the project's sources, those that could not be imported included; syntax errors are known by then."""
-    from trioperator._tooling.checking import Source
-    from trioperator.cli.project import find_project_modules
-
-    paths = {os.path.abspath(path): path for path in files}
-    paths |= {path: name for name, path in find_project_modules(files, modules).items()}
-    for path, name in paths.items():
-        try:
-            yield Source.parse(name, path, pathlib.Path(path).read_bytes())
-        except (SyntaxError, ValueError, OSError):
-            continue
 
 
 def _relate(shown: T) -> T:

@@ -12,7 +12,7 @@ import typer
 
 from trioperator._logs import configure, get_logger
 from trioperator.cli.options import declare_option, taking
-from trioperator.cli.rbac import RbacOptions, make_requirements, parse_pair, parse_rules
+from trioperator.cli.rbac import RbacOptions, find_missing_options, make_requirements, parse_pair, parse_rules
 from trioperator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -291,6 +291,7 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
     own += find_declared([*own, *others])
     resources = trio.run(discover_kinds, [*own, *others])
     requirements, problems = make_requirements(request.rbac, resources, registry.declared_kinds())
+    problems += find_missing_options(request.rbac)
     permissions = list_permissions(tuple(registry), resources, requirements)
     if request.rbac.managed is not None:
         problems += _find_removals(registry, has_replicas=request.deployment.has_lease)

@@ -37,6 +37,21 @@ async def discover_kinds(manifests: Iterable[Manifest] | None) -> Collection[Res
         return await _discover_with(client)
 
 
+async def discover_all(manifests: Collection[Manifest] | None, declared: Collection[Manifest]) -> Collection[Resource]:
+    """Discover kinds as :func:`discover_kinds` does, together with *declared* ones that the cluster does not serve yet.
+
+    Raises the same errors.
+    """
+    if manifests is not None:
+        return await discover_kinds([*manifests, *declared])
+    served = await discover_kinds(None)
+    known = {(resource.group, resource.plural) for resource in served}
+    names = ((each.content["spec"]["group"], each.content["spec"]["names"]["plural"]) for each in declared)
+    if not (missing := set(names) - known):
+        return served
+    return [*served, *(each for each in await discover_kinds(declared) if (each.group, each.plural) in missing)]
+
+
 async def _discover_with(client: ApiClient) -> Collection[Resource]:
     from trioperator._kube.discovery import discover
 

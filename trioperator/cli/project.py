@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trioperator._tooling.checking import Source
 
 _LIBRARIES = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
@@ -30,6 +35,19 @@ def find_project_modules(files: Iterable[str], modules: Iterable[str]) -> Mappin
         if isinstance(path, str) and path.endswith(".py") and is_in_project(path, roots):
             found[name] = os.path.abspath(path)
     return found
+
+
+def parse_sources(files: Iterable[str], modules: Iterable[str]) -> Iterator[Source]:
+    """Parse the project's sources, those that could not be imported included; syntax errors are known by then."""
+    from trioperator._tooling.checking import Source
+
+    paths = {os.path.abspath(path): path for path in files}
+    paths |= {path: name for name, path in find_project_modules(files, modules).items()}
+    for path, name in paths.items():
+        try:
+            yield Source.parse(name, path, pathlib.Path(path).read_bytes())
+        except (SyntaxError, ValueError, OSError):
+            continue
 
 
 def is_library(path: str, root: str = "") -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from trioperator._model.rights import Rule
     from trioperator._tooling.permissions import Requirements
 
+# Settings that need rights, and the options that say so.
+_OPTIONS: Final = {
+    ("leadership", "enabled"): "--leader-elect",
+    ("leadership", "shards"): "--shards",
+    ("admission", "managed"): "--managed",
+    ("admission", "managed_conversions"): "--managed-conversions",
+    ("crds", "migrate"): "--migrate",
+}
 # The peering object of operators that name none.
 _DEFAULT_PEERING: Final = "default"
 
@@ -232,7 +241,7 @@ def _print_roles(options: RbacOptions) -> None:
     from trioperator._handling.declaring.registry import get_default_registry
     from trioperator._tooling.permissions import list_permissions, make_roles
     from trioperator.cli.failures import report_failure
-    from trioperator.cli.kinds import discover_kinds
+    from trioperator.cli.kinds import discover_all
     from trioperator.cli.loading import load_all
     from trioperator.cli.manifests import find_declared, load_manifests
 
@@ -243,17 +252,16 @@ def _print_roles(options: RbacOptions) -> None:
         registry = get_default_registry()
         registry.check()
         manifests = None if options.manifests is None else list(load_manifests(options.manifests))
-        if manifests is not None:
-            manifests += find_declared(manifests)
-        resources = trio.run(discover_kinds, manifests)
+        resources = trio.run(discover_all, manifests, find_declared(manifests or ()))
         requirements, problems = make_requirements(options, resources, registry.declared_kinds())
+        problems += find_missing_options(options)
         permissions = list_permissions(tuple(registry), resources, requirements)
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         raise typer.Exit(report_failure(error, logger)) from None
     for problem in (*problems, *permissions.problems):
         logger.warning("%s", problem)
     roles = make_roles(permissions, name=options.name, account=options.account)
-    for problem in permissions.problems:
+    for problem in (*problems, *permissions.problems):
         typer.echo(f"# {problem}")  # who reads the roles has not seen the log
     typer.echo(yaml.safe_dump_all(roles, sort_keys=False, default_flow_style=None, width=120), nl=False)
 
@@ -287,6 +295,28 @@ def make_requirements(
         rules=options.rules,
     )
     return requirements, problems
+
+
+def find_missing_options(options: RbacOptions) -> list[str]:
+    """Return in sentences which settings the operator's sources assign, without the options for their rights."""
+    from trioperator._tooling.checking import find_assignments
+    from trioperator.cli.project import parse_sources
+
+    given = {
+        "--leader-elect": options.lease is not None,
+        "--shards": options.shards > 1,
+        "--managed": options.managed is not None,
+        "--managed-conversions": options.conversions,
+        "--migrate": options.migrate,
+    }
+    return [
+        f"{os.path.relpath(source.path)}:{line} assigns settings.{section}.{name}: pass {option}, or the role lacks the"
+        " rights for it."
+        for source in parse_sources(options.files, options.modules)
+        for (section, name), option in _OPTIONS.items()
+        if not given[option]
+        for line in find_assignments(source, section, name)
+    ]
 
 
 def _find_peering(resources: Collection[Resource], *, clusterwide: bool) -> Resource | None:

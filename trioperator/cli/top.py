@@ -73,6 +73,8 @@ def open_view(url: str, token: str | None) -> Iterator[httpx.Client]:
             yield client
         except (httpx.HTTPError, ValueError) as error:
             typer.echo(f"Cannot get the live view from {url}: {error}", err=True)
+            if isinstance(error, httpx.ConnectError):
+                typer.echo(f"Start the operator with --live-view {base} to serve it there.", err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             raise typer.Exit(0) from None

@@ -151,7 +151,8 @@ def _make_column(info: KindInfo, column: Column, schema: Schema) -> dict[str, An
     found = _resolve(schema, column.path)
     kind: str | None = column.type
     if kind is None and found is not None:
-        kind = "date" if found.get("format") == "date-time" else found.get("type")
+        is_mixed = found.get("x-kubernetes-int-or-string")  # such as quantities
+        kind = "date" if found.get("format") == "date-time" else "string" if is_mixed else found.get("type")
     if kind not in ("integer", "number", "string", "boolean", "date"):
         raise ConfigError(
             f"The column {column.name!r} of {info} shows {column.path}, which is no scalar field of the class: correct"

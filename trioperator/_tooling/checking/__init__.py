@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trioperator._tooling.checking.assigned_settings import find_assignments
 from trioperator._tooling.checking.asyncio_calls import find_asyncio_calls
 from trioperator._tooling.checking.differences import Difference, Effect
 from trioperator._tooling.checking.event_loop import find_event_loop_problems
@@ -21,6 +22,7 @@ __all__ = [
     "HandlerSummary",
     "Problem",
     "Source",
+    "find_assignments",
     "find_asyncio_calls",
     "find_event_loop_problems",
     "find_handler_problems",

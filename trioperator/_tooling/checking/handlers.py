@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator._handling.handlers.filters import ABSENT, PRESENT, MetaFilterToken
 from trioperator._handling.handlers.handler import ChangeHandler, Reason, ResourceHandler, SignatureError, unwrap
 from trioperator._model.resource import Selector
+from trioperator._tooling.checking.assigned_settings import find_assignments
 from trioperator._tooling.checking.problems import Problem, problem_of
 from trioperator._tooling.checking.sources import Source
 
@@ -29,7 +29,7 @@ def find_handler_problems(registry: OperatorRegistry, sources: Iterable[Source])
         if text:
             yield problem_of("filters", handler.fn, f"{handler} can never match: {text}.")
     webhooks = registry.webhook_handlers()
-    if webhooks and not any(_sets_admission_server(source.tree) for source in sources):
+    if webhooks and not any(line for source in sources for line in find_assignments(source, "admission", "server")):
         yield problem_of(
             "webhooks",
             webhooks[0].fn,
@@ -119,18 +119,3 @@ def _is_fixed(value: Any) -> bool:
 
 def _show(value: Any) -> str:
     return value.name if isinstance(value, MetaFilterToken) else repr(value)
-
-
-# -- webhooks
-
-
-def _sets_admission_server(tree: ast.Module) -> bool:
-    """Return whether anything is assigned to ``….admission.server``, or to the section as a whole."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            parent = node.value
-            if node.attr == "admission" or (
-                node.attr == "server" and getattr(parent, "attr", getattr(parent, "id", "")) == "admission"
-            ):
-                return True
-    return False
