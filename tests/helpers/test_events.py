@@ -112,7 +112,7 @@ def test_no_objects_have_no_events(recording: Recording, objs: Any) -> None:
 
 @pytest.mark.parametrize("objs", ["w", 1, [BODY, "w"]])
 def test_anything_else_is_an_error(recording: Recording, objs: Any) -> None:
-    with pytest.raises(TypeError, match="is not a Kubernetes object: pass a dict or another mapping, an object of"):
+    with pytest.raises(TypeError, match=r"is not a Kubernetes object\. Pass a dict or another mapping, an object of"):
         trioperator.info(objs, reason="R")
 
 

@@ -106,6 +106,12 @@ def test_anything_but_a_changeable_object_is_an_error(fn: Callable[..., None], w
         fn([{}, wrong])
 
 
+@pytest.mark.parametrize("fn", [append_owner_reference, remove_owner_reference, adopt, label])
+def test_wrong_objects_are_errors_even_if_there_is_nothing_to_add(fn: Callable[..., None]) -> None:
+    with pytest.raises(TypeError, match="K8s object class is not supported"):
+        fn(object(), {})
+
+
 def test_objects_may_be_nested_iterables_and_any_mutable_mapping(handled: None) -> None:
     objs: list[Any] = [{"kind": "Job"}, collections.UserDict(kind="Pod"), collections.OrderedDict(kind="Service")]
     adopt(iter([objs[0], (objs[1], None, [objs[2]])]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ def test_what_others_see_is_named_as_by_kopf() -> None:
 
 def test_all_else_is_as_it_is_by_default() -> None:
     ours, native = OperatorSettings(), NativeSettings()
-    for name in ("execution", "networking", "leadership", "scanning"):
+    for name in ("networking", "leadership", "scanning"):
         assert getattr(ours, name) == getattr(native, name)
 
 
@@ -59,7 +60,9 @@ def test_settings_without_a_meaning_are_accepted_with_a_warning(
 
 def test_the_old_name_of_a_section_warns_as_in_kopf() -> None:
     settings: Any = OperatorSettings()
-    with pytest.warns(DeprecationWarning, match=r"settings\.queueing in place of settings\.batching"):
+    with pytest.warns(
+        DeprecationWarning, match=r"Batching settings are now queueing settings: write settings\.queueing"
+    ):
         assert settings.batching is settings.queueing
 
 
@@ -68,12 +71,31 @@ def test_objects_wait_for_more_changes_as_long_as_they_did_in_kopf_for_years() -
     assert OperatorSettings().queueing.batch_window == 0.1
 
 
+def test_timers_of_objects_that_exist_begin_at_once_as_in_kopf() -> None:
+    assert NativeSettings().background.spread == 10
+    assert OperatorSettings().background.spread == 0
+
+
 def test_a_peering_is_of_namespaces_or_clusterwide() -> None:
     peering: Any = OperatorSettings().peering
     peering.clusterwide = True
     assert not peering.namespaced
     peering.namespaced = True
     assert not peering.clusterwide
+
+
+def test_threads_are_limited_as_natively_until_kopf_s_settings_say_otherwise() -> None:
+    execution = OperatorSettings().execution
+    assert execution.max_workers is None
+    assert execution.executor is not None
+    assert execution.executor.submit(int, "5").result() == 5
+    assert execution.threads == NativeSettings().execution.threads == 64
+    execution.max_workers = 7
+    assert execution.threads == 7
+    execution.executor = ThreadPoolExecutor(3)
+    assert execution.threads == execution.max_workers == 3
+    with pytest.raises(ConfigError, match="max_workers is 0"):
+        execution.max_workers = 0
 
 
 def test_as_many_objects_are_handled_at_once_as_in_kopf() -> None:

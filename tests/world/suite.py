@@ -34,14 +34,6 @@ FILES: Final = (
 #: What fails, by the beginnings of the tests' names, and why.
 KNOWN: Final = {
     "test_adopting[": "replaces functions in kopf._kits.hierarchies by mocks",
-    "test_in_owner_reference_appending": "the words of a TypeError",
-    "test_in_owner_reference_removal": "the words of a TypeError",
-    "test_in_name_harmonization": "the words of a TypeError",
-    "test_in_namepace_adjustment": "the words of a TypeError",
-    "test_in_labelling": "the words of a TypeError",
-    "test_in_adopting": "the words of a TypeError",
-    "test_declared_public_interface_and_promised_defaults": "threads: max_workers is 64, and executor None until set",
-    "test_deprecated_batching_settings": "the words of a DeprecationWarning",
     "test_deprecated_batch_window_is_still_persisted": "batch_window has an effect, and is not deprecated",
 }
 _CONFTEST: Final = """

@@ -129,7 +129,7 @@ def _make_invoker(
     plan: Plan, work: InFlight, instruments: Instruments | None, *, threads: int | None, clients: Clients | None
 ) -> Invoker:
     execution = plan.settings.execution
-    limiter = ThreadLimiter(threads or execution.max_workers)
+    limiter = ThreadLimiter(threads or execution.threads)
     make = Invoker if instruments is None else instruments.make_invoker
     log, backoff = plan.ledger, execution.default_backoff
     return make(limiter=limiter, backoff=backoff, running=work.running, clients=clients, log=log)

@@ -47,8 +47,8 @@ def walk(objs: Any, *, readable: bool = False) -> Iterator[Any]:
     else:
         wanted, how = ("a dict or another mapping", "") if readable else ("a dict or another mutable mapping", _HOW)
         raise TypeError(
-            f"{type(objs).__name__} is not a Kubernetes object{how}: pass {wanted}, an object of kr8s, kubernetes,"
-            " kubernetes_asyncio, lightkube or pykube-ng, or an iterable of them."
+            f"K8s object class is not supported: {type(objs).__name__} is not a Kubernetes object{how}. Pass {wanted},"
+            " an object of kr8s, kubernetes, kubernetes_asyncio, lightkube or pykube-ng, or an iterable of them."
         )
 
 

@@ -80,8 +80,9 @@ def append_owner_reference(
     Guarantees: calling this again adds no second reference.
     Raises ValueError for an owner without a uid, which is not in the cluster yet.
     """
+    children = list(_clients.walk(objs))
     reference = _reference(_parent(owner), controller=controller, block_owner_deletion=block_owner_deletion)
-    for obj in _clients.walk(objs):
+    for obj in children:
         metadata = _metadata(obj)
         references = list(_clients.get(metadata, "ownerReferences") or ())
         if all(_clients.get(other, "uid") != reference["uid"] for other in references):
@@ -96,10 +97,11 @@ def remove_owner_reference(objs: KubeObjects, owner: Owner | None = None) -> Non
 
     Raises ValueError for an owner without a uid, which is not in the cluster yet.
     """
+    children = list(_clients.walk(objs))
     uid = (_parent(owner).get("metadata") or {}).get("uid")
     if not uid:
         raise ValueError("The owner has no metadata.uid: objects outside of the cluster cannot be referenced.")
-    for obj in _clients.walk(objs):
+    for obj in children:
         metadata = _clients.get(obj, "metadata")
         references = _clients.get(metadata, "ownerReferences") or ()
         kept = [other for other in references if _clients.get(other, "uid") != uid]
@@ -126,9 +128,8 @@ def label(
         warnings.warn("label(force=...) is deprecated: use forced=.", DeprecationWarning, stacklevel=2)
         forced = force
     labels = _owner_labels() if labels is None else labels
-    if not labels:
-        return
-    for obj in _with_nested(objs, nested):
+    targets = list(_with_nested(objs, nested))
+    for obj in targets if labels else ():
         metadata = _metadata(obj)
         present = _clients.get(metadata, "labels") or {}
         _clients.put(metadata, "labels", {**present, **labels} if forced else {**labels, **present})

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trioperator import settings
@@ -17,6 +18,7 @@ from trioperator.settings.rules import (
     BOOLEAN,
     COUNT,
     DIFFBASE_STORAGE,
+    EXECUTOR,
     NAME_PREFIX,
     PROGRESS_STORAGE,
     QUALIFIED_NAME,
@@ -27,7 +29,9 @@ from trioperator.settings.rules import (
 from trioperator.settings.rules import FINALIZER as FINALIZER_RULE
 
 _logger: Final = get_logger("trioperator.kopf")
-_NO_BATCHING: Final = "Write settings.queueing in place of settings.batching, its old name."
+_NO_BATCHING: Final = (
+    "Batching settings are now queueing settings: write settings.queueing in place of settings.batching."
+)
 
 
 class _Tolerant(Section):
@@ -82,8 +86,26 @@ class _QueueingSettings(_Tolerant, settings.QueueingSettings):
     batch_window: float = setting(0.1, SECONDS)
 
 
+@dataclasses.dataclass(kw_only=True)
+class _ExecutionSettings(settings.ExecutionSettings):
+    max_workers: Any = setting(None, COUNT.or_none())
+
+    executor: Any = dataclasses.field(default=None, metadata={"rule": EXECUTOR.or_none()})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "executor" and value is None:
+            Section.__setattr__(self, name, ThreadPoolExecutor())  # of Kopf's size: no thread begins before it is used
+        elif name == "max_workers":
+            Section.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+
+@dataclasses.dataclass(kw_only=True)
 class _BackgroundSettings(_Tolerant, settings.BackgroundSettings):
     _without_effect, _instead = SETTINGS_WITHOUT_EFFECT["background"]
+
+    spread: float = setting(0.0, SECONDS)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -162,6 +184,7 @@ class OperatorSettings(settings.OperatorSettings):
     peering: settings.PeeringSettings = _section("peering", _PeeringSettings)
     watching: settings.WatchingSettings = _section("watching", _WatchingSettings)
     queueing: settings.QueueingSettings = _section("queueing", _QueueingSettings)
+    execution: settings.ExecutionSettings = _section("execution", _ExecutionSettings)
     admission: settings.AdmissionSettings = _section("admission", _AdmissionSettings)
     persistence: settings.PersistenceSettings = _section("persistence", _PersistenceSettings)
     background: settings.BackgroundSettings = _section("background", _BackgroundSettings)

@@ -196,6 +196,11 @@ class ExecutionSettings(Section):
         if name == "executor" and value is not None:
             self.max_workers = value._max_workers
 
+    @property
+    def threads(self) -> int:
+        """Number of threads for sync handlers, as it is in effect."""
+        return self.max_workers or _MAX_WORKERS
+
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class NetworkingSettings(Section):

@@ -50,7 +50,7 @@ class DaemonLoops:
         self._backoff = backoff = settings.execution.default_backoff
         self._spread = settings.background.spread
         self._daemon_threads = trio.CapacityLimiter(settings.background.max_threads)
-        unlimited, limited = ThreadLimiter(math.inf), ThreadLimiter(settings.execution.max_workers)
+        unlimited, limited = ThreadLimiter(math.inf), ThreadLimiter(settings.execution.threads)
         self._timer_invoker = (invoker or Invoker(limiter=limited, backoff=backoff)).with_limiter(limited)
         self._daemon_invoker = self._timer_invoker.with_limiter(unlimited)
 
