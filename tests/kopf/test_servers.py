@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import pathlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import trio
+import trustme
 
 import trioperator
+from tests.webhooks.serving import write_pair
 from trioperator.errors import ConfigError
 from trioperator.kopf import names, servers
 from trioperator.kopf.servers import adapt_server
@@ -16,6 +22,9 @@ from trioperator.kopf.settings import OperatorSettings
 
 async def serve(fn: Any) -> AsyncIterator[Any]:
     yield {}
+
+
+async def nothing(*_: Any, **__: Any) -> Any: ...
 
 
 class Managed:
@@ -61,3 +70,15 @@ def test_settings_adapt_their_server() -> None:
     assert settings.admission.server is None
     with pytest.raises(ConfigError, match=r"settings\.admission\.server is 5, but it must be"):
         settings.admission.server = 5
+
+
+@pytest.mark.parametrize("is_kopf", [True, False], ids=["kopf", "native"])
+async def test_a_certificate_without_a_ca_is_trusted_itself_as_in_kopf(tmp_path: pathlib.Path, is_kopf: bool) -> None:
+    options = write_pair(tmp_path, trustme.CA())
+    del options["cafile"]
+    server = (servers if is_kopf else trioperator).WebhookServer(**options)
+    async with trio.open_nursery() as nursery, contextlib.aclosing(server(nothing)) as addresses:
+        address = await anext(addresses)
+        nursery.cancel_scope.cancel(reason="the test")
+    expected = base64.b64encode((tmp_path / "cert.pem").read_bytes()).decode() if is_kopf else None
+    assert address.get("caBundle") == expected

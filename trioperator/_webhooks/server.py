@@ -78,6 +78,8 @@ class WebhookServer:
 
     DEFAULT_HOST: ClassVar[str | None] = None
     DEFAULT_ADDR: ClassVar[str] = "localhost"
+    # Whether webhook configurations get the certificate of ``certfile`` as the CA, if none is given.
+    CERTFILE_IS_CA: ClassVar[bool] = False
 
     addr: str | None = None
     port: int | None = None
@@ -330,6 +332,8 @@ class _TlsFiles:
             chain, key, own = self._made
             authority = own if authority is None else own + authority
         server = self._server
+        if authority is None and server.CERTFILE_IS_CA:
+            authority = chain
         context = server.context
         if context is None:
             assert chain is not None

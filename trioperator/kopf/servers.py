@@ -89,7 +89,8 @@ def _for_both(name: str) -> Any:
         """Serve reviews by *fn*; yield the addresses."""
         return _iterate(functools.partial(cls.__call__, self), fn) if is_in_asyncio() else cls.__call__(self, fn)
 
-    return type(name, (cls,), {"__call__": call, "__doc__": cls.__doc__, "__module__": __name__})
+    members = {"__call__": call, "__doc__": cls.__doc__, "__module__": __name__}
+    return type(name, (cls,), members | {"CERTFILE_IS_CA": True})
 
 
 async def _iterate(serve: Any, fn: Any) -> AsyncIterator[Mapping[str, Any]]:
