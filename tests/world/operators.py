@@ -17,7 +17,8 @@ class Operator:
     """A public operator: where it is, what is played, and whether its handlers run natively by the import alone.
 
     Without a *repository*, it is a package, which is installed by its name. *apart* are requirements that cannot be
-    met together with those of the others.
+    met together with those of the others. Those that listen on fixed *ports* are not played at the same time. They
+    need this *python*, or a newer one.
     """
 
     name: str
@@ -26,32 +27,54 @@ class Operator:
     native: bool = False
     requirements: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+    ports: bool = False
+    python: tuple[int, int] = (3, 11)
 
 
 OPERATORS: Final[dict[str, Operator]] = {}
 
 
-def _operator(
-    repository: str | None, *requirements: str, native: bool = False, apart: tuple[str, ...] = ()
+def operator(
+    repository: str | None,
+    *requirements: str,
+    native: bool = False,
+    apart: tuple[str, ...] = (),
+    ports: bool = False,
+    python: tuple[int, int] = (3, 11),
 ) -> Callable[[Callable[[Play], Awaitable[None]]], Callable[[Play], Awaitable[None]]]:
+    """Return a decorator that adds the scenario of an operator to the table."""
+
     def register(act: Callable[[Play], Awaitable[None]]) -> Callable[[Play], Awaitable[None]]:
         name = act.__name__.replace("_", "-")
-        OPERATORS[name] = Operator(name, repository, act, native, requirements, apart)
+        OPERATORS[name] = Operator(name, repository, act, native, requirements, apart, ports, python)
         return act
 
     return register
 
 
-def _object(kind: str, version: str, name: str, namespace: str | None = None, **fields: Any) -> dict[str, Any]:
+def declare(
+    group: str, version: str, kind: str, scope: str = "Namespaced", *, with_status: bool = False
+) -> dict[str, Any]:
+    """Return the definition of a kind with any fields."""
+    plural = f"{kind.lower()}{'' if kind.endswith('s') else 's'}"
+    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    served = {"name": version, "served": True, "storage": True, "schema": schema}
+    served |= {"subresources": {"status": {}}} if with_status else {}
+    spec = {"group": group, "scope": scope, "names": names, "versions": [served]}
+    return describe_object("CustomResourceDefinition", "apiextensions.k8s.io/v1", f"{plural}.{group}", spec=spec)
+
+
+def describe_object(kind: str, version: str, name: str, namespace: str | None = None, **fields: Any) -> dict[str, Any]:
     meta = {"name": name, **({"namespace": namespace} if namespace else {})}
     return {"apiVersion": version, "kind": kind, "metadata": meta | fields.pop("metadata", {}), **fields}
 
 
-@_operator("zakkg3/ClusterSecret", "kubernetes", native=True)
+@operator("zakkg3/ClusterSecret", "kubernetes", native=True)
 async def clustersecret(play: Play) -> None:
     run = ("--all-namespaces", "--standalone", "src/handlers.py")
     version = "clustersecret.io/v1"
-    secret = _object("ClusterSecret", version, "one", matchNamespace=["a.*"], data={"key": "MQ=="})
+    secret = describe_object("ClusterSecret", version, "one", matchNamespace=["a.*"], data={"key": "MQ=="})
     await play.add_namespaces("aa", "ab", "bb")
     await play.apply("yaml/01_crd.yaml")
     async with play.running(*run):
@@ -61,7 +84,9 @@ async def clustersecret(play: Play) -> None:
         await play.record("two fields changed at once")
         await play.cluster.patch("clustersecrets", "one", {"data": {"key": "Mw==", "more": "NA=="}})
         await play.record("data changed")
-        await play.cluster.create(_object("ClusterSecret", version, "two", matchNamespace=["n.*"], data={"a": "MQ=="}))
+        await play.cluster.create(
+            describe_object("ClusterSecret", version, "two", matchNamespace=["n.*"], data={"a": "MQ=="})
+        )
         await play.record("another one created")
     await play.cluster.patch("clustersecrets", "one", {"matchNamespace": ["aa", "bb"]})
     async with play.running(*run):
@@ -86,7 +111,7 @@ print(json.dumps({"success": True, "data": data}))
 """
 
 
-@_operator("Lerentis/bitwarden-crd-operator", "kubernetes", "Jinja2", "schedule", "setuptools<80", native=True)
+@operator("Lerentis/bitwarden-crd-operator", "kubernetes", "Jinja2", "schedule", "setuptools<80", native=True)
 async def bitwarden_crd_operator(play: Play) -> None:
     play.put("bw", _BW)
     play.environment |= {"BW_HOST": "https://localhost", "BW_SYNC_INTERVAL": "900"}
@@ -117,7 +142,7 @@ async def bitwarden_crd_operator(play: Play) -> None:
         await play.record("deleted")
 
 
-@_operator("chaostoolkit-incubator/kubernetes-crd", "kubernetes", "jsonpath-ng", "google-auth", "async-timeout")
+@operator("chaostoolkit-incubator/kubernetes-crd", "kubernetes", "jsonpath-ng", "google-auth", "async-timeout")
 async def chaostoolkit(play: Play) -> None:
     play.masks += [r"(?<=-)[0-9a-f]{10}\b", r"(?<=-)[a-z0-9]{5}(?=\")"]
     run = ("--namespace", "chaostoolkit-crd", "--standalone", "controller.py")
@@ -128,7 +153,7 @@ async def chaostoolkit(play: Play) -> None:
     async with play.running(*run):
         await play.apply("examples/basic.yaml")
         await play.record("created")
-        scheduled = _object(
+        scheduled = describe_object(
             "ChaosToolkitExperiment",
             "chaostoolkit.org/v1",
             "scheduled",
@@ -144,31 +169,14 @@ async def chaostoolkit(play: Play) -> None:
         await play.record("deleted")
 
 
-_TEST_KIND: Final = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: resourceclaimtests.poolboy.gpte.redhat.com}
-spec:
-  group: poolboy.gpte.redhat.com
-  scope: Namespaced
-  names: {kind: ResourceClaimTest, plural: resourceclaimtests, singular: resourceclaimtest}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
-
-
 async def prepare_poolboy(play: Play) -> tuple[str, dict[str, Any]]:
     """Apply what poolboy needs, and return the version of its kinds, and a provider that is to be applied."""
     version = "poolboy.gpte.redhat.com/v1"
-    users = _object("Namespace", "v1", "users", metadata={"annotations": {"openshift.io/requester": "me"}})
+    users = describe_object("Namespace", "v1", "users", metadata={"annotations": {"openshift.io/requester": "me"}})
     await play.add_namespaces("poolboy")
     await play.apply(users)
     crds = (f"helm/crds/resource{name}s.yaml" for name in ("claim", "handle", "pool", "provider"))
-    await play.apply(_TEST_KIND, *crds)
+    await play.apply(declare("poolboy.gpte.redhat.com", "v1", "ResourceClaimTest", with_status=True), *crds)
     meta = {"namespace": "users"}
     made = {"apiVersion": version, "kind": "ResourceClaimTest", "metadata": meta, "spec": {"foo": "bar"}}
     spec = {
@@ -176,10 +184,10 @@ async def prepare_poolboy(play: Play) -> tuple[str, dict[str, Any]]:
         "template": {"enable": True, "definition": {"spec": {"size": 1}}},
         "updateFilters": [{"pathMatch": "/spec/.*"}],
     }
-    return version, _object("ResourceProvider", version, "test", "poolboy", spec=spec)
+    return version, describe_object("ResourceProvider", version, "test", "poolboy", spec=spec)
 
 
-@_operator(
+@operator(
     "redhat-cop/poolboy",
     "kubernetes_asyncio",
     "inflection",
@@ -200,7 +208,7 @@ async def poolboy(play: Play) -> None:
     run = ("--standalone", "--all-namespaces", "--log-format=json", "operator/operator.py")
     version, provider = await prepare_poolboy(play)
     used = {"provider": {"name": "test"}, "template": {"metadata": {"name": "made"}}}
-    claim = _object("ResourceClaim", version, "claim", "users", spec={"resources": [used]})
+    claim = describe_object("ResourceClaim", version, "claim", "users", spec={"resources": [used]})
     async with play.running(*run):
         await play.apply(provider)
         await play.settle()
@@ -214,7 +222,7 @@ async def poolboy(play: Play) -> None:
         reference = {"apiVersion": version, "kind": "ResourceProvider", "name": "test", "namespace": "poolboy"}
         pooled = {"provider": reference, "template": {"metadata": {"name": "pooled"}}}
         pool = {"minAvailable": 1, "resources": [pooled]}
-        await play.apply(_object("ResourcePool", version, "pool", "poolboy", spec=pool))
+        await play.apply(describe_object("ResourcePool", version, "pool", "poolboy", spec=pool))
         await play.record("pooled", quiet=6)
     await play.cluster.delete("resourceclaimtests", "made", "users")
     async with play.running(*run):
@@ -224,7 +232,7 @@ async def poolboy(play: Play) -> None:
         await play.record("deleted", quiet=6)
 
 
-@_operator(
+@operator(
     "dask/dask-kubernetes", "dask", "distributed", "kr8s", "kubernetes", "kubernetes_asyncio", "pykube-ng", "rich"
 )
 async def dask_kubernetes(play: Play) -> None:
@@ -265,7 +273,7 @@ def connect_dba(*args): raise Error("there is no server")
 """
 
 
-@_operator("mysql/mysql-operator", "kubernetes")
+@operator("mysql/mysql-operator", "kubernetes")
 async def mysql_operator(play: Play) -> None:
     (play.home / "lib").mkdir()
     (play.home / "lib" / "mysqlsh.py").write_text(_MYSQLSH)
@@ -276,8 +284,8 @@ async def mysql_operator(play: Play) -> None:
     play.skip("ClusterKopfPeering", "KopfPeering")
     await play.add_namespaces("mysql-operator")
     await play.apply("deploy/deploy-crds.yaml")
-    await play.apply(_object("ClusterKopfPeering", "zalando.org/v1", "mysql-operator"))
-    secret = _object("Secret", "v1", "mypwds", "default", stringData={"rootUser": "root", "rootHost": "%"})
+    await play.apply(describe_object("ClusterKopfPeering", "zalando.org/v1", "mysql-operator"))
+    secret = describe_object("Secret", "v1", "mypwds", "default", stringData={"rootUser": "root", "rootHost": "%"})
     secret["stringData"]["rootPassword"] = "secret"
     await play.apply(secret)
     async with play.executing("mysqloperator", "operator", is_module=True):
@@ -299,36 +307,9 @@ while [ $# -gt 0 ]; do
   shift
 done
 """
-_KAFKA: Final = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: kafkas.kafka.strimzi.io}
-spec:
-  group: kafka.strimzi.io
-  scope: Namespaced
-  names: {kind: Kafka, plural: kafkas, singular: kafka}
-  versions:
-  - name: v1beta2
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: kafkausers.kafka.strimzi.io}
-spec:
-  group: kafka.strimzi.io
-  scope: Namespaced
-  names: {kind: KafkaUser, plural: kafkausers, singular: kafkauser}
-  versions:
-  - name: v1beta2
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
 
 
-@_operator("lsst-sqre/strimzi-registry-operator", "kubernetes", "structlog", "async-timeout", native=True)
+@operator("lsst-sqre/strimzi-registry-operator", "kubernetes", "structlog", "async-timeout", native=True)
 async def strimzi_registry_operator(play: Play) -> None:
     play.put("keytool", _KEYTOOL)
     play.put("openssl", _KEYTOOL)
@@ -339,7 +320,7 @@ async def strimzi_registry_operator(play: Play) -> None:
     labels = {"strimzi.io/cluster": "events"}
     tls = {"name": "tls", "type": "internal"}
     address = {"name": "tls", "type": "tls", "addresses": [{"host": "kafka", "port": 9093}]}
-    kafka = _object(
+    kafka = describe_object(
         "Kafka",
         "kafka.strimzi.io/v1beta2",
         "events",
@@ -347,40 +328,48 @@ async def strimzi_registry_operator(play: Play) -> None:
         spec={"kafka": {"listeners": [tls]}},
         status={"listeners": [address]},
     )
-    certificates = _object("Secret", "v1", "events-cluster-ca-cert", "events", metadata={"labels": labels})
-    user = _object("Secret", "v1", "registry", "events", metadata={"labels": labels})
+    certificates = describe_object("Secret", "v1", "events-cluster-ca-cert", "events", metadata={"labels": labels})
+    user = describe_object("Secret", "v1", "registry", "events", metadata={"labels": labels})
     await play.add_namespaces("events")
-    await play.apply("manifests/registry-crd.yaml", _KAFKA)
+    await play.apply("manifests/registry-crd.yaml")
+    await play.apply(*(declare("kafka.strimzi.io", "v1beta2", kind) for kind in ("Kafka", "KafkaUser")))
     await play.apply(kafka, certificates | {"data": {"ca.crt": "MQ=="}})
     await play.apply(user | {"data": dict.fromkeys(("ca.crt", "user.crt", "user.key"), "MQ==")})
     spec = {"strimziVersion": "v1beta2", "listener": "tls"}
-    registry = _object("StrimziSchemaRegistry", "roundtable.lsst.codes/v1beta1", "registry", "events", spec=spec)
+    version, meta = "roundtable.lsst.codes/v1beta1", {"labels": labels}
+    registry = describe_object("StrimziSchemaRegistry", version, "registry", "events", metadata=meta, spec=spec)
     async with play.running(*run):
         await play.apply(registry)
-        await play.record("created")
+        await play.record("created", quiet=6)
         await play.cluster.patch("secrets", "events-cluster-ca-cert", {"data": {"ca.crt": "Mg=="}}, "events")
-        await play.record("CA changed")
+        await play.record("CA changed", quiet=6)
     async with play.running(*run):
-        await play.record("started again")
+        await play.record("started again", quiet=6)
         await play.cluster.patch("secrets", "registry", {"data": {"user.key": "Mw=="}}, "events")
-        await play.record("key changed")
+        await play.record("key changed", quiet=6)
         await play.cluster.delete("strimzischemaregistries", "registry", "events")
-        await play.record("deleted")
+        await play.record("deleted", quiet=6)
 
 
-@_operator(
-    "azimuth-cloud/azimuth-schedule-operator", "aiohttp", "easykube", "httpx", "kube-custom-resource", "pydantic"
+@operator(
+    "azimuth-cloud/azimuth-schedule-operator",
+    "aiohttp",
+    "easykube",
+    "httpx",
+    "kube-custom-resource",
+    "pydantic",
+    ports=True,
 )
 async def azimuth_schedule_operator(play: Play) -> None:
     play.environment |= {"AZIMUTH_SCHEDULE_CHECK_INTERVAL_SECONDS": "2"}
     play.add_certificate()  # its client library knows no tokens
     version = "scheduling.azimuth.stackhpc.com/v1alpha1"
     await play.add_namespaces("users")
-    await play.apply(*(_object("ConfigMap", "v1", name, "users", data={}) for name in ("soon", "later")))
+    await play.apply(*(describe_object("ConfigMap", "v1", name, "users", data={}) for name in ("soon", "later")))
     async with play.executing("azimuth_schedule_operator", is_module=True):
         for name, time in (("soon", "2020-01-01T00:00:00Z"), ("later", "2100-01-01T00:00:00Z")):
             spec = {"ref": {"apiVersion": "v1", "kind": "ConfigMap", "name": name}, "notAfter": time}
-            await play.apply(_object("Schedule", version, name, "users", spec=spec))
+            await play.apply(describe_object("Schedule", version, name, "users", spec=spec))
         await play.record("created")
     async with play.executing("azimuth_schedule_operator", is_module=True):
         await play.cluster.patch("schedules", "later", {"spec": {"notAfter": "2020-01-01T00:00:00Z"}}, "users")
@@ -390,9 +379,14 @@ async def azimuth_schedule_operator(play: Play) -> None:
         await play.record("deleted")
 
 
-@_operator("gefyrahq/gefyra", "click", "python-decouple", "python-statemachine", apart=("kubernetes<37",))
+@operator("gefyrahq/gefyra", "click", "python-decouple", "python-statemachine", apart=("kubernetes<37",))
 async def gefyra(play: Play) -> None:
-    play.masks += [r"\b10\.\d+\.\d+\.\d+", r'"token": "[^"]*"', r'"name": "[0-9a-z]{8,}"', r'"(time|expires)": "[^"]*"']
+    play.masks += [
+        r"\b10\.\d+\.\d+\.\d+",
+        r'token(?:\\)?": ?(?:\\)?"[^"\\]*',
+        r'"name": "[0-9a-z]{8,}"',
+        r'"(time|expires)": "[^"]*"',
+    ]
     play.environment |= {"GEFYRA_OPERATOR_RECONCILIATION_INTERVAL": "2"}
     run = ("--all-namespaces", "main.py")
     version, api = "gefyra.dev/v1", "gefyraclients"
@@ -400,7 +394,7 @@ async def gefyra(play: Play) -> None:
     async with play.running(*run, cwd="operator"):
         await play.record("started", quiet=6)  # it has created its definitions and its StatefulSet
         for name, fields in (("one", {}), ("two", {"sunset": "2020-01-01T00:00:00Z"})):
-            client = _object("gefyraclient", version, name, "gefyra", provider="stowaway", **fields)
+            client = describe_object("gefyraclient", version, name, "gefyra", provider="stowaway", **fields)
             await play.apply(client)
         await play.record("clients created", quiet=6)
     await play.cluster.patch(api, "one", {"providerParameter": {"subnet": "192.168.99.0/24"}}, "gefyra")
@@ -436,7 +430,7 @@ observer.stop_observer()
 """
 
 
-@_operator(None, "prefect-kubernetes")
+@operator(None, "prefect-kubernetes")
 async def prefect_kubernetes(play: Play) -> None:
     events = play.home / "events"
     play.environment |= {"EVENTS": str(events), "PREFECT_HOME": str(play.home), "PREFECT_LOGGING_LEVEL": "INFO"}
@@ -452,16 +446,18 @@ async def prefect_kubernetes(play: Play) -> None:
     async with play.executing(str(script)):
         for name, more in (("flow", labels), ("other", {})):
             spec = {"containers": containers}
-            await play.apply(_object("Pod", "v1", name, "default", metadata={"labels": more}, spec=spec))
+            await play.apply(describe_object("Pod", "v1", name, "default", metadata={"labels": more}, spec=spec))
         template = {"metadata": {"labels": labels}, "spec": {"containers": containers, "restartPolicy": "Never"}}
         await play.apply(
-            _object("Job", "batch/v1", "run", "default", metadata={"labels": labels}, spec={"template": template})
+            describe_object(
+                "Job", "batch/v1", "run", "default", metadata={"labels": labels}, spec={"template": template}
+            )
         )
         await record("created")
         await play.cluster.patch("pods", "flow", {"metadata": {"labels": {"more": "yes"}}}, "default")
         await record("changed")
     await play.apply(
-        _object("Pod", "v1", "later", "default", metadata={"labels": labels}, spec={"containers": containers})
+        describe_object("Pod", "v1", "later", "default", metadata={"labels": labels}, spec={"containers": containers})
     )
     async with play.executing(str(script)):
         await record("started again")
@@ -469,7 +465,7 @@ async def prefect_kubernetes(play: Play) -> None:
         await record("deleted")
 
 
-@_operator(
+@operator(
     "crate/crate-operator",
     "aiohttp",
     "aiopg",
@@ -495,7 +491,7 @@ async def crate_operator(play: Play) -> None:
         "nodes": {"data": [{"name": "hot", "replicas": 1, "resources": resources}]},
     }
     async with play.running(*run):
-        await play.apply(_object("CrateDB", "cloud.crate.io/v1", "one", "cratedb", spec=spec))
+        await play.apply(describe_object("CrateDB", "cloud.crate.io/v1", "one", "cratedb", spec=spec))
         await play.record("created", quiet=8)
         change = {"spec": {"cluster": {"allowedCIDRs": ["192.168.0.0/16"]}}}
         await play.cluster.patch("cratedbs", "one", change, "cratedb")
@@ -516,7 +512,7 @@ _CRATE: Final = {
 }
 
 
-@_operator("djkormo/k8s-kopf-examples", "environs", "kubernetes")
+@operator("djkormo/k8s-kopf-examples", "environs", "kubernetes")
 async def k8s_kopf_examples(play: Play) -> None:
     play.environment |= {"LOOP_INTERVAL": "5", "EXCLUDED_NAMESPACES": "kube-system,default"}
     project, limits = (f"kopf-example-{name}-operator" for name in ("project", "limitrange-np"))

@@ -19,6 +19,7 @@ import yaml
 
 from tests.world.states import normalize
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
+from trioperator.errors import ApiError
 
 MODES: Final = ("kopf", "bridge", "native")
 _MODULES: Final = {"kopf": "kopf", "bridge": "trioperator.kopf", "native": "trioperator"}
@@ -100,6 +101,14 @@ class Play:
                 await self.cluster.apply([obj for obj in yaml.safe_load_all(manifest) if obj])
             else:
                 await self.cluster.apply(manifest)
+
+    async def refusal(self, manifest: Mapping[str, Any] | None, *deleted: str) -> str:
+        """Return why the API server refuses to apply an object, or to delete one."""
+        try:
+            await (self.cluster.delete(*deleted) if manifest is None else self.cluster.apply(manifest))
+        except ApiError as error:
+            return str(error)
+        return "not refused"
 
     async def add_namespaces(self, *names: str) -> None:
         await self.apply(*({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in names))

@@ -31,6 +31,8 @@ _UID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?")
 # Where the frameworks keep their state: the names differ natively, and the contents are tested by others.
 _STORED = re.compile(r"^(kopf\.zalando\.org|trioperator\.dev)/")
+# What only one of them has in its records of progress: in the status, and as JSON in annotations of any prefix.
+_RECORDED = re.compile(r'"attempted": "<time>", |,\\"attempted\\":\\"<time>\\"')
 _FINALIZERS = ("kopf.zalando.org/KopfFinalizerMarker", "trioperator.dev/finalizer")
 
 
@@ -50,7 +52,7 @@ def normalize(objects: Iterable[Mapping[str, Any]], before: Iterable[str], masks
         line = json.dumps(_strip(obj), sort_keys=True)
         if pattern is not None:
             line = pattern.sub(lambda match: names[match.group()], line)
-        line = _TIME.sub("<time>", _UID.sub("<uid of what is gone>", line))
+        line = _RECORDED.sub("", _TIME.sub("<time>", _UID.sub("<uid of what is gone>", line)))
         for mask in masks:
             line = re.sub(mask, "<…>", line)
         lines.append(line)

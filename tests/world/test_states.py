@@ -65,3 +65,12 @@ def test_owners_that_are_gone_have_no_uids_to_compare() -> None:
     gone = ("85776e9a-dd84-439e-b154-5a137a1d5006", "8d723104-f773-43c1-b458-a748e9bb17bc")
     first, second = (normalize([make("child", "c", ownerReferences=[{"uid": uid}])], []) for uid in gone)
     assert first == second
+
+
+def test_what_only_one_framework_records_of_attempts_is_no_difference() -> None:
+    def state(**more: str) -> list[str]:
+        record = {"started": "2026-01-01T00:00:00Z", "retries": 1, **more}
+        text = json.dumps(record, separators=(",", ":"))
+        return normalize([make("a", annotations={"app.dev/create_fn": text}) | {"status": {"create_fn": record}}], [])
+
+    assert state(attempted="2026-01-02T00:00:00Z") == state()
