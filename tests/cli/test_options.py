@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from trioperator.cli.options import declare_option, split_names, taking
+from trioperator.cli.options import option, split_names, taking
 
 
 @pytest.mark.parametrize(
@@ -20,15 +20,18 @@ def test_lists_are_separated_by_commas(names: str, expected: tuple[str, ...]) ->
     assert split_names(names) == expected
 
 
+class Two(msgspec.Struct, frozen=True, kw_only=True):
+    one: Annotated[str, option("--one-of-two", help="One.")] = "default"
+    two: Annotated[str, option("--two", "-t", env=("TWO", "SECOND"))] = "default"
+
+
 def run(env: dict[str, str], *args: str) -> str:
     app = typer.Typer()
 
     @app.command()
-    def command(
-        one: Annotated[str, declare_option("RUN", "--one", env="ONE", help="One.")] = "default",
-        two: Annotated[str, declare_option("RUN", "--two", "-t", env=("TWO", "SECOND"))] = "default",
-    ) -> None:
-        typer.echo(f"{one} {two}")
+    @taking(Two, "RUN")
+    def command(context: typer.Context, options: Two) -> None:
+        typer.echo(f"{options.one} {options.two}")
 
     result = CliRunner().invoke(app, args, env=env)
     assert result.exit_code == 0, result.output
@@ -39,12 +42,12 @@ def run(env: dict[str, str], *args: str) -> str:
     ("env", "args", "expected"),
     [
         ({}, [], "default default"),
-        ({}, ["--one", "1", "-t", "2"], "1 2"),
-        ({"TRIOPERATOR_RUN_ONE": "1", "TRIOPERATOR_RUN_TWO": "2"}, [], "1 2"),
+        ({}, ["--one-of-two", "1", "-t", "2"], "1 2"),
+        ({"TRIOPERATOR_RUN_ONE_OF_TWO": "1", "TRIOPERATOR_RUN_TWO": "2"}, [], "1 2"),
         ({"TRIOPERATOR_RUN_SECOND": "2"}, [], "default 2"),
         ({"TRIOPERATOR_RUN_TWO": "2", "TRIOPERATOR_RUN_SECOND": "3"}, [], "default 2"),
-        ({"TRIOPERATOR_RUN_ONE": "1"}, ["--one", "5"], "5 default"),
-        ({"TRIOPERATOR_ONE": "1", "RUN_ONE": "1"}, [], "default default"),
+        ({"TRIOPERATOR_RUN_ONE_OF_TWO": "1"}, ["--one-of-two", "5"], "5 default"),
+        ({"TRIOPERATOR_ONE_OF_TWO": "1", "RUN_ONE_OF_TWO": "1"}, [], "default default"),
     ],
 )
 def test_an_option_has_the_environment_variables_of_its_command(
@@ -55,8 +58,8 @@ def test_an_option_has_the_environment_variables_of_its_command(
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     files: Annotated[list[str], typer.Argument()] = []
-    name: Annotated[str, declare_option("RUN", "--name", env="NAME")] = "default"
-    limit: Annotated[int | None, declare_option("RUN", "--limit", env="LIMIT")] = None
+    name: Annotated[str, option("--name")] = "default"
+    limit: Annotated[int | None, option("--limit")] = None
 
 
 @pytest.mark.parametrize(
@@ -81,3 +84,22 @@ def test_the_fields_of_a_struct_are_the_options_of_a_command(args: list[str], ex
     assert result.exit_code == 0, result.output
     assert taken == [expected]
     assert "Do it." in CliRunner().invoke(app, ["--help"]).output
+
+
+def test_commands_that_share_an_option_have_variables_of_their_own() -> None:
+    found = []
+
+    @taking(Two, "ONE")
+    def first(context: typer.Context, options: Two) -> None:
+        found.append(options.one)
+
+    @taking(Two, "OTHER")
+    def second(context: typer.Context, options: Two) -> None:
+        found.append(options.one)
+
+    app = typer.Typer()
+    app.command()(first)
+    app.command()(second)
+    for name in ("first", "second"):
+        CliRunner().invoke(app, [name], env={"TRIOPERATOR_OTHER_ONE_OF_TWO": "given"})
+    assert found == ["default", "given"]

@@ -120,7 +120,7 @@ async def test_a_running_operator_is_shown_and_its_handlers_can_be_cancelled(
 
     async def call(**options: Any) -> int:
         try:
-            await run_in_thread(lambda: top(url, **options), limiter=trio.CapacityLimiter(1))
+            await run_in_thread(lambda: top(context=None, url=url, **options), limiter=trio.CapacityLimiter(1))
         except typer.Exit as error:
             return error.exit_code
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from typing import Any
@@ -40,7 +41,8 @@ async def test_a_running_operator_says_why_an_object_was_reconciled(
 
     async def call(name: str, **options: Any) -> int:
         try:
-            await run_in_thread(lambda: why(name, url=url, **options), limiter=trio.CapacityLimiter(1))
+            run = functools.partial(why, context=None, object=name, url=url, **options)
+            await run_in_thread(run, limiter=trio.CapacityLimiter(1))
         except typer.Exit as error:
             return error.exit_code
         return 0
@@ -71,9 +73,9 @@ async def test_a_running_operator_says_why_an_object_was_reconciled(
 @pytest.mark.parametrize("name", ["orders", "databases/", "/orders", "databases/default/"])
 def test_an_object_needs_a_kind_and_a_name(name: str) -> None:
     with pytest.raises(typer.BadParameter, match="KIND/NAME"):
-        why(name)
+        why(context=None, object=name)
 
 
 def test_a_namespace_is_given_once() -> None:
     with pytest.raises(typer.BadParameter, match="KIND/NAMESPACE/NAME"):
-        why("databases/default/orders", namespace="other")
+        why(context=None, object="databases/default/orders", namespace="other")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import typer
 
-from trioperator._logs import configure, get_logger
+from trioperator._logs import configure
 
 if TYPE_CHECKING:
     from trioperator.client import Client
@@ -20,13 +20,11 @@ def run_with_client(prepare: Callable[[], Act]) -> None:
     """Do what is prepared with a client of the cluster. Failures are logged, and lead to an exit code."""
     import trio
 
-    from trioperator.cli.failures import FAILURE, report_failure
+    from trioperator.cli.failures import FAILURE, reporting_failures
 
     configure(quiet=True)
-    try:
+    with reporting_failures():
         is_done = trio.run(_call_with_client, prepare())
-    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
-        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
     if not is_done:
         raise typer.Exit(FAILURE)
 

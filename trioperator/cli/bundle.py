@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trioperator._logs import configure, get_logger
-from trioperator.cli.deployment import DeploymentCommand, ManifestsOptions, option, parse_request
-from trioperator.cli.options import split_names, taking
+from trioperator.cli.deployment import DeploymentCommand, ManifestsOptions, parse_request
+from trioperator.cli.options import option, split_names, taking
 from trioperator.errors import ApiError, ConfigError
 
 if TYPE_CHECKING:
@@ -23,53 +23,40 @@ if TYPE_CHECKING:
 class BundleArguments(DeploymentCommand, frozen=True, kw_only=True):
     """Options of ``trioperator bundle``."""
 
-    version: Annotated[
-        str, option("--version", env="VERSION", metavar="VERSION", help="Version of the operator, such as 1.2.3.")
-    ]
-    output: Annotated[
-        str, option("-o", "--output", env="OUTPUT", metavar="DIR", help="Write the bundle in this directory.")
-    ] = "bundle"
+    version: Annotated[str, option("--version", metavar="VERSION", help="Version of the operator, such as 1.2.3.")]
+    output: Annotated[str, option("-o", "--output", metavar="DIR", help="Write the bundle in this directory.")] = (
+        "bundle"
+    )
     examples: Annotated[
-        list[str],
-        option("--examples", env="EXAMPLES", metavar="FILE", help="Examples of custom objects; repeatable."),
-    ] = []  # noqa: RUF012 -- the class is a struct, which copies it
+        list[str], option("--examples", metavar="FILE", help="Examples of custom objects; repeatable.")
+    ] = []
     channels: Annotated[
-        str,
-        option("--channels", env="CHANNELS", metavar="NAMES", help="Channels, separated by commas; first: default."),
+        str, option("--channels", metavar="NAMES", help="Channels, separated by commas; first: default.")
     ] = "alpha"
     replaces: Annotated[
-        str | None,
-        option("--replaces", env="REPLACES", metavar="VERSION", help="Version that is upgraded to this one."),
+        str | None, option("--replaces", metavar="VERSION", help="Version that is upgraded to this one.")
     ] = None
-    display_name: Annotated[
-        str, option("--display-name", env="DISPLAY_NAME", metavar="TEXT", help="Name of the operator for people.")
-    ] = ""
+    display_name: Annotated[str, option("--display-name", metavar="TEXT", help="Name of the operator for people.")] = ""
     description: Annotated[
-        str, option("--description", env="DESCRIPTION", metavar="TEXT", help="What the operator does, in Markdown.")
+        str, option("--description", metavar="TEXT", help="What the operator does, in Markdown.")
     ] = ""
-    provider: Annotated[
-        str, option("--provider", env="PROVIDER", metavar="TEXT", help="Who publishes the operator.")
-    ] = ""
-    min_kube_version: Annotated[
-        str, option("--min-kube-version", env="MIN_KUBE_VERSION", metavar="VERSION", help="The oldest Kubernetes.")
-    ] = "1.25.0"
+    provider: Annotated[str, option("--provider", metavar="TEXT", help="Who publishes the operator.")] = ""
+    min_kube_version: Annotated[str, option("--min-kube-version", metavar="VERSION", help="The oldest Kubernetes.")] = (
+        "1.25.0"
+    )
 
 
-@taking(BundleArguments)
+@taking(BundleArguments, "DEPLOY")
 def bundle(context: typer.Context, options: BundleArguments) -> None:
     """Write a bundle for the Operator Lifecycle Manager.
 
     OLM installs operators from bundles.
     """
-    from trioperator.cli.failures import report_failure
+    from trioperator.cli.failures import reporting_failures
 
     configure(quiet=True)
-    try:
+    with reporting_failures():
         _write(_make_request(options), options)
-    except (typer.Exit, typer.BadParameter):
-        raise
-    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
-        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
 
 
 def _make_request(options: BundleArguments) -> DeploymentRequest:

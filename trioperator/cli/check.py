@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import enum
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from trioperator._logs import configure, get_logger
+from trioperator._logs import configure
 from trioperator.cli.controls import CLIControls
-from trioperator.cli.options import declare_option
+from trioperator.cli.options import SourceOptions, option, taking
 
 if TYPE_CHECKING:
     from trioperator._handling.declaring.registry import OperatorRegistry
@@ -29,69 +28,47 @@ class OutputFormat(enum.StrEnum):
     JSON = "json"
 
 
-_option: Final = functools.partial(declare_option, "CHECK")
+class CheckOptions(SourceOptions, frozen=True, kw_only=True):
+    """Options of ``trioperator check``."""
 
-Files: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
-]
-Modules: TypeAlias = Annotated[
-    list[str] | None,
-    _option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
-]
-Manifests: TypeAlias = Annotated[
-    list[str] | None,
-    _option(
-        "--manifests",
-        env="MANIFESTS",
-        metavar="FILE",
-        help="Check that all kinds are built in, or defined in a file, a directory or stdin (-); repeatable.",
-    ),
-]
-Kopf: TypeAlias = Annotated[
-    bool,
-    _option(
-        "--kopf",
-        env="KOPF",
-        help="List the lines that differ for an operator that was written for Kopf. Nothing is imported.",
-    ),
-]
-Format: TypeAlias = Annotated[OutputFormat, _option("--format", env="FORMAT", help="Format of the output.")]
+    manifests: Annotated[
+        list[str] | None,
+        option(
+            "--manifests",
+            metavar="FILE",
+            help="Check that all kinds are built in, or defined in a file, a directory or stdin (-); repeatable.",
+        ),
+    ] = None
+    kopf: Annotated[
+        bool,
+        option(
+            "--kopf", help="List the lines that differ for an operator that was written for Kopf. Nothing is imported."
+        ),
+    ] = False
+    format: Annotated[OutputFormat, option("--format", help="Format of the output.")] = OutputFormat.TEXT
 
 
-def check(
-    context: typer.Context,
-    files: Files = None,
-    modules: Modules = None,
-    manifests: Manifests = None,
-    kopf: Kopf = False,
-    format: Format = OutputFormat.TEXT,
-) -> None:
+@taking(CheckOptions, "CHECK")
+def check(context: typer.Context, options: CheckOptions) -> None:
     """Find mistakes in handlers without running them.
 
     All mistakes in the files and modules are reported at once. The exit code is 1 if there are any. With --kopf, it is
     1 if anything has to be changed before the operator runs with `python -m trioperator.kopf`.
     """
-    if not files and not modules:
-        raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
-    from trioperator._handling.declaring.registry import set_default_registry
-    from trioperator.cli.failures import report_failure
+    options.check_sources()
+    from trioperator._handling.declaring.registry import get_default_registry, set_default_registry
+    from trioperator._tooling.checking import list_selectors
+    from trioperator.cli.failures import reporting_failures
 
     configure(quiet=True)
     controls = context.find_object(CLIControls) or CLIControls()
     if controls.registry is not None:
         set_default_registry(controls.registry)
-    try:
-        if kopf:
-            raise typer.Exit(_report_migration(tuple(files or ()), tuple(modules or ()), format))
-        handlers, problems = _examine(tuple(files or ()), tuple(modules or ()), manifests)
-    except typer.Exit:
-        raise
-    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
-        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
-    from trioperator._handling.declaring.registry import get_default_registry
-    from trioperator._tooling.checking import list_selectors
-
-    show = _print_json if format is OutputFormat.JSON else _print_text
+    with reporting_failures():
+        if options.kopf:
+            raise typer.Exit(_report_migration(options.files, options.modules, options.format))
+        handlers, problems = _examine(options.files, options.modules, options.manifests)
+    show = _print_json if options.format is OutputFormat.JSON else _print_text
     show(handlers, problems, list_selectors(get_default_registry()))
     raise typer.Exit(1 if problems else 0)
 

@@ -10,7 +10,7 @@ import pathlib
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import trio
@@ -18,7 +18,7 @@ import typer
 
 from trioperator._logs import LogFormat, configure, get_logger
 from trioperator.cli.assets import assets, write_assets
-from trioperator.cli.options import declare_option, split_names, taking
+from trioperator.cli.options import option, split_names, taking
 
 if TYPE_CHECKING:
     from trioperator.apiserver import Cluster
@@ -34,59 +34,44 @@ class AuthorizationName(enum.StrEnum):
     ALWAYS_ALLOW = "always-allow"
 
 
-_option: Final = functools.partial(declare_option, "CLUSTER")
-
-
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``trioperator cluster``."""
 
-    host: Annotated[str, _option("--host", env="HOST", metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1"
+    host: Annotated[str, option("--host", metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1"
     port: Annotated[
-        int,
-        _option(
-            "--port", env="PORT", min=0, max=65535, metavar="PORT", help="Listen on this port; 0 picks a free one."
-        ),
+        int, option("--port", min=0, max=65535, metavar="PORT", help="Listen on this port; 0 picks a free one.")
     ] = 0
-    tls: Annotated[bool, _option("--tls/--no-tls", env="TLS", help="Serve over TLS with its own CA.")] = True
+    tls: Annotated[bool, option("--tls/--no-tls", help="Serve over TLS with its own CA.")] = True
     data: Annotated[
-        str | None, _option("--data", env="DATA", metavar="FILE", help="Keep the objects in this file across restarts.")
+        str | None, option("--data", metavar="FILE", help="Keep the objects in this file across restarts.")
     ] = None
     kubeconfig: Annotated[
         str | None,
-        _option(
+        option(
             "--kubeconfig",
-            env="KUBECONFIG",
             metavar="FILE",
             help="Write the kubeconfig to this file and keep it; to a temporary file by default.",
         ),
     ] = None
     manifests: Annotated[
         list[str],
-        _option(
-            "--apply",
-            env="APPLY",
-            metavar="FILE",
-            help="Apply the manifests in a file, a directory or stdin (-); repeatable.",
-        ),
+        option("--apply", metavar="FILE", help="Apply the manifests in a file, a directory or stdin (-); repeatable."),
     ] = []
     authorization: Annotated[
-        AuthorizationName,
-        _option("--authorization", env="AUTHORIZATION", help="Authorization mode: RBAC, or allow everything."),
+        AuthorizationName, option("--authorization", help="Authorization mode: RBAC, or allow everything.")
     ] = AuthorizationName.ALWAYS_ALLOW
     controllers: Annotated[
         str,
-        _option(
+        option(
             "--controllers",
-            env="CONTROLLERS",
             metavar="NAMES",
             help="Run these controllers, separated by commas, or all; none by default.",
         ),
     ] = ""
     print_assets: Annotated[
         str | None,
-        _option(
+        option(
             "--print-assets",
-            env="PRINT_ASSETS",
             metavar="DIR",
             help="Serve nothing: write stand-ins for kube-apiserver, etcd and kubectl to this directory, and print it.",
         ),
@@ -98,7 +83,7 @@ cluster.command("assets")(assets)
 
 
 @cluster.callback(invoke_without_command=True)
-@taking(ClusterOptions)
+@taking(ClusterOptions, "CLUSTER")
 def serve_standalone(context: typer.Context, options: ClusterOptions) -> None:
     """Serve a standalone Kubernetes API until stopped.
 

@@ -2,92 +2,77 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from trioperator._logs import configure, get_logger
-from trioperator.cli.options import declare_option
+from trioperator._logs import configure
+from trioperator.cli.options import option, taking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_option: Final = functools.partial(declare_option, "CRDS")
 
-Files: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="FILES", help="Python files with classes.", show_default=False)
-]
-Modules: TypeAlias = Annotated[
-    list[str] | None,
-    _option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with classes; repeatable."),
-]
+class CrdsOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``trioperator crds``."""
 
-
-Check: TypeAlias = Annotated[
-    str | None,
-    _option(
-        "--check",
-        env="CHECK",
-        metavar="OLD",
-        help="Print breaking changes since these definitions: a file, a directory or '-'.",
-    ),
-]
-
-
-Migrate: TypeAlias = Annotated[
-    bool, _option("--migrate", env="MIGRATE", help="Store all objects in the cluster in the storage version instead.")
-]
-Names: TypeAlias = Annotated[
-    list[str] | None,
-    _option("--crd", env="NAMES", metavar="NAME", help="With --migrate: a CRD by its name in the cluster; repeatable."),
-]
-Rate: TypeAlias = Annotated[
-    float, _option("--rate", env="RATE", min=0.1, metavar="NUMBER", help="With --migrate: objects per second.")
-]
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILES", help="Python files with classes.", show_default=False)
+    ] = []
+    modules: Annotated[
+        list[str],
+        option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with classes; repeatable."),
+    ] = []
+    check: Annotated[
+        str | None,
+        option(
+            "--check", metavar="OLD", help="Print breaking changes since these definitions: a file, a directory or '-'."
+        ),
+    ] = None
+    migrate: Annotated[
+        bool, option("--migrate", help="Store all objects in the cluster in the storage version instead.")
+    ] = False
+    names: Annotated[
+        list[str],
+        option(
+            "--crd", env="NAMES", metavar="NAME", help="With --migrate: a CRD by its name in the cluster; repeatable."
+        ),
+    ] = []
+    rate: Annotated[float, option("--rate", min=0.1, metavar="NUMBER", help="With --migrate: objects per second.")] = (
+        100.0
+    )
 
 
-def crds(
-    files: Files = None,
-    modules: Modules = None,
-    check: Check = None,
-    migrate: Migrate = False,
-    names: Names = None,
-    rate: Rate = 100.0,
-) -> None:
+@taking(CrdsOptions, "CRDS")
+def crds(context: typer.Context, options: CrdsOptions) -> None:
     """Print the definitions of the kinds that classes declare.
 
     They are CustomResourceDefinitions in YAML, for the classes in files and modules. With --migrate, rewrite the
     objects of these kinds in the cluster, so that old versions can be removed.
     """
-    from trioperator.cli.failures import FAILURE, report_failure
+    from trioperator.cli.failures import reporting_failures
 
-    if names and not migrate:
+    has_sources = bool(options.files or options.modules)
+    if options.names and not options.migrate:
         raise typer.BadParameter("it requires --migrate.", param_hint="'--crd'")
-    if migrate and check is not None:
+    if options.migrate and options.check is not None:
         raise typer.BadParameter("pass either --check or --migrate, not both.", param_hint="'--migrate'")
-    if not files and not modules and not names:
+    if not has_sources and not options.names:
         raise typer.BadParameter("pass files or modules (-m) with classes.", param_hint="FILES")
     configure(quiet=True)
-    try:
-        if migrate:
-            declared = _load_definitions(files or (), modules or ()) if files or modules else []
-            every = [*(str(each["metadata"]["name"]) for each in declared), *(names or ())]
-            if not _migrate(every, rate):
-                raise typer.Exit(FAILURE)
-            return
-        definitions = _load_definitions(files or (), modules or ())
-        changes = [] if check is None else _find_changes(check, definitions)
-    except typer.Exit:
-        raise
-    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
-        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
-    if check is None:
+    with reporting_failures():
+        definitions = _load_definitions(options.files, options.modules) if has_sources else []
+        if options.migrate:
+            names = [*(str(each["metadata"]["name"]) for each in definitions), *options.names]
+            raise typer.Exit(0 if _migrate(names, options.rate) else 1)
+        changes = [] if options.check is None else _find_changes(options.check, definitions)
+    if options.check is None:
         typer.echo(dump_definitions(definitions), nl=False)
     for change in changes:
         typer.echo(change)
     if changes:
-        raise typer.Exit(FAILURE)
+        raise typer.Exit(1)
 
 
 def _load_definitions(files: Sequence[str], modules: Sequence[str]) -> list[dict[str, Any]]:

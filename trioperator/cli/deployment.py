@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import pathlib
 from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
 import typer
 
 from trioperator._logs import configure, get_logger
-from trioperator.cli.options import declare_option, taking
-from trioperator.cli.rbac import RbacOptions, find_missing_options, make_requirements, parse_pair, parse_rules
+from trioperator.cli.options import check_scope, option, taking
+from trioperator.cli.rbac import (
+    CaSecret,
+    Clusterwide,
+    Conversions,
+    Managed,
+    Migrate,
+    Namespaces,
+    RbacOptions,
+    RightsOptions,
+    find_missing_options,
+    make_rbac_options,
+    make_requirements,
+)
 from trioperator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,11 +35,14 @@ if TYPE_CHECKING:
     from trioperator._tooling.permissions import Permissions
     from trioperator.cli.manifests import Manifest
 
-# Declares an option of commands about deployments.
-option: Final = functools.partial(declare_option, "DEPLOY")
+# The options of deployments that are taken as they are.
+_SHARED: Final = (
+    *("name", "image", "peering", "replicas", "leader_elect", "shards", "service_monitor", "alerts", "runbooks"),
+    "create_namespace",
+)
 
 
-class DeploymentCommand(msgspec.Struct, frozen=True, kw_only=True):
+class DeploymentCommand(RightsOptions, frozen=True, kw_only=True):
     """Options that commands about deployments have in common."""
 
     files: Annotated[
@@ -38,94 +51,57 @@ class DeploymentCommand(msgspec.Struct, frozen=True, kw_only=True):
             metavar="FILES", help="Python files with handlers, by their paths in the image.", show_default=False
         ),
     ] = []
-    modules: Annotated[
-        list[str],
-        option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
-    ] = []
-    force: Annotated[bool, option("--force", env="FORCE", help="Replace files that differ.")] = False
-    name: Annotated[str, option("--name", env="NAME", metavar="NAME", help="Name of the operator's objects.")] = (
-        "trioperator"
+    force: Annotated[bool, option("--force", help="Replace files that differ.")] = False
+    name: Annotated[str, option("--name", metavar="NAME", help="Name of the operator's objects.")] = "trioperator"
+    image: Annotated[str, option("--image", metavar="REF", help="Image whose entry point is trioperator run.")] = (
+        "operator"
     )
-    image: Annotated[
-        str,
-        option("--image", env="IMAGE", metavar="REF", help="Image whose entry point is trioperator run."),
-    ] = "operator"
     crds: Annotated[
         list[str],
-        option(
-            "--crds", env="CRDS", metavar="FILE", help="Include the CRDs in a file, a directory or stdin; repeatable."
-        ),
+        option("--crds", metavar="FILE", help="Include the CRDs in a file, a directory or stdin; repeatable."),
     ] = []
     other_crds: Annotated[
-        list[str],
-        option("--other-crds", env="OTHER_CRDS", metavar="FILE", help="CRDs that others install; repeatable."),
+        list[str], option("--other-crds", metavar="FILE", help="CRDs that others install; repeatable.")
     ] = []
     peering: Annotated[
-        str | None,
-        option("-P", "--peering", env="PEERING", metavar="NAME", help="With this peering object; else none."),
+        str | None, option("-P", "--peering", metavar="NAME", help="With this peering object; else none.")
     ] = None
-    replicas: Annotated[int, option("--replicas", env="REPLICAS", min=1, metavar="NUMBER", help="Number of pods.")] = 1
-    leader_elect: Annotated[bool, option("--leader-elect", env="LEADER_ELECT", help="With leader election.")] = False
-    shards: Annotated[
-        int, option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="Number of shards that the replicas share.")
-    ] = 1
+    replicas: Annotated[int, option("--replicas", min=1, metavar="NUMBER", help="Number of pods.")] = 1
     metrics: Annotated[
-        bool, option("--metrics", env="METRICS", help="With metrics, and a ServiceMonitor for the Prometheus Operator.")
+        bool, option("--metrics", help="With metrics, and a ServiceMonitor for the Prometheus Operator.")
     ] = False
-    scanning: Annotated[
-        bool, option("--scanning/--no-scanning", env="SCANNING", help="As for rbac: settings.scanning.disabled.")
-    ] = True
-    events: Annotated[
-        bool, option("--events/--no-events", env="EVENTS", help="As for rbac: settings.posting.enabled.")
-    ] = True
-    rules: Annotated[
-        list[str],
-        option("--rule", env="RULES", metavar="VERBS:KINDS", help="As for rbac: rights of handlers; repeatable."),
-    ] = []
 
 
 class ManifestsOptions(DeploymentCommand, frozen=True, kw_only=True):
     """Options of ``trioperator manifests``."""
 
     output: Annotated[
-        str | None,
-        option("-o", "--output", env="OUTPUT", metavar="DIR", help="Write files in this directory; else print YAML."),
+        str | None, option("-o", "--output", metavar="DIR", help="Write files in this directory; else print YAML.")
     ] = None
     pod_namespace: Annotated[
         str | None,
         option(
             "--pod-namespace",
-            env="POD_NAMESPACE",
             metavar="NAME",
             help="Namespace of the operator's pods; by default, it has the name of the operator.",
         ),
     ] = None
     create_namespace: Annotated[
-        bool,
-        option(
-            "--create-namespace/--no-create-namespace",
-            env="CREATE_NAMESPACE",
-            help="Whether the namespace is included.",
-        ),
+        bool, option("--create-namespace/--no-create-namespace", help="Whether the namespace is included.")
     ] = True
-    clusterwide: Annotated[
-        bool, option("-A", "--all-namespaces", env="ALL_NAMESPACES", help="For all namespaces, which is the default.")
-    ] = False
-    namespaces: Annotated[
-        list[str],
-        option("-n", "--namespace", env="NAMESPACES", metavar="PATTERN", help="Handle these namespaces; repeatable."),
-    ] = []
+    clusterwide: Clusterwide = False
+    namespaces: Namespaces = []
+    managed: Managed = None
+    conversions: Conversions = False
+    migrate: Migrate = False
+    ca_secret: CaSecret = None
     prometheus: Annotated[
-        str,
-        option(
-            "--prometheus", env="PROMETHEUS", metavar="NAMESPACE", help="With --metrics: the namespace of Prometheus."
-        ),
+        str, option("--prometheus", metavar="NAMESPACE", help="With --metrics: the namespace of Prometheus.")
     ] = "monitoring"
     service_monitor: Annotated[
         bool,
         option(
             "--service-monitor/--no-service-monitor",
-            env="SERVICE_MONITOR",
             help="With --metrics: whether a ServiceMonitor is included, or annotations for others than that operator.",
         ),
     ] = True
@@ -133,32 +109,11 @@ class ManifestsOptions(DeploymentCommand, frozen=True, kw_only=True):
         bool,
         option(
             "--alerts",
-            env="ALERTS",
             help="With --metrics: alerts for the Prometheus Operator, or with --no-service-monitor a rules file.",
         ),
     ] = False
     runbooks: Annotated[
-        str | None,
-        option("--runbooks", env="RUNBOOKS", metavar="URL", help="The page with the runbooks, for links in alerts."),
-    ] = None
-    managed: Annotated[
-        str | None,
-        option("--managed", env="MANAGED", metavar="NAME", help="As for rbac: settings.admission.managed."),
-    ] = None
-    conversions: Annotated[
-        bool,
-        option(
-            "--managed-conversions",
-            env="MANAGED_CONVERSIONS",
-            help="As for rbac: settings.admission.managed_conversions.",
-        ),
-    ] = False
-    migrate: Annotated[bool, option("--migrate", env="MIGRATE", help="As for rbac: settings.crds.migrate.")] = False
-    ca_secret: Annotated[
-        str | None,
-        option(
-            "--ca-secret", env="CA_SECRET", metavar="NAMESPACE/NAME", help="As for rbac; then without cert-manager."
-        ),
+        str | None, option("--runbooks", metavar="URL", help="The page with the runbooks, for links in alerts.")
     ] = None
 
 
@@ -172,24 +127,20 @@ class DeploymentRequest:
     other_crds: tuple[str, ...] = ()
 
 
-@taking(ManifestsOptions)
+@taking(ManifestsOptions, "DEPLOY")
 def manifests(context: typer.Context, options: ManifestsOptions) -> None:
     """Print or write the manifests of a deployment.
 
     Together they are a base for kustomize.
     """
-    from trioperator.cli.failures import report_failure
+    from trioperator.cli.failures import reporting_failures
 
     if options.force and options.output is None:
         raise typer.BadParameter("it requires -o.", param_hint="'--force'")
     configure(quiet=True)
-    try:
+    with reporting_failures():
         directory = None if options.output is None else pathlib.Path(options.output)
         _make_base(parse_request(options), directory, force=options.force)
-    except (typer.Exit, typer.BadParameter):
-        raise
-    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
-        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
 
 
 def parse_request(options: ManifestsOptions) -> DeploymentRequest:
@@ -197,23 +148,17 @@ def parse_request(options: ManifestsOptions) -> DeploymentRequest:
     from trioperator._tooling.deployment.options import DeploymentOptions
 
     _check_usage(options)
-    rbac = _make_rbac_options(options)
+    account = (options.pod_namespace or options.name, options.name)
+    has_lease = options.leader_elect or options.shards > 1
+    is_standalone = options.peering is None
+    rbac = make_rbac_options(options, standalone=is_standalone, lease=account if has_lease else None, account=account)
     deployment = DeploymentOptions(
-        name=options.name,
-        namespace=options.pod_namespace or options.name,
-        image=options.image,
-        files=rbac.files,
-        modules=rbac.modules,
-        patterns=rbac.namespaces,
-        peering=options.peering,
-        replicas=options.replicas,
-        leader_elect=options.leader_elect,
-        shards=options.shards,
+        **{name: getattr(options, name) for name in _SHARED},
+        namespace=account[0],
+        files=tuple(options.files),
+        modules=tuple(options.modules),
+        patterns=tuple(options.namespaces),
         prometheus=options.prometheus if options.metrics else None,
-        service_monitor=options.service_monitor,
-        alerts=options.alerts,
-        runbooks=options.runbooks,
-        create_namespace=options.create_namespace,
     )
     return DeploymentRequest(
         rbac=rbac, deployment=deployment, crds=tuple(options.crds), other_crds=tuple(options.other_crds)
@@ -221,38 +166,13 @@ def parse_request(options: ManifestsOptions) -> DeploymentRequest:
 
 
 def _check_usage(options: ManifestsOptions) -> None:
-    if not options.files and not options.modules:
-        raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
-    if options.clusterwide and options.namespaces:
-        raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
+    options.check_sources()
+    check_scope(clusterwide=options.clusterwide, namespaces=options.namespaces)
     if options.alerts and not options.service_monitor and options.output is None:
         raise typer.BadParameter("without a ServiceMonitor, it requires -o.", param_hint="'--alerts'")
     if options.ca_secret is not None and options.managed is None and not options.conversions:
         hint = "'--ca-secret'"
         raise typer.BadParameter("it requires --managed or --managed-conversions.", param_hint=hint)
-
-
-def _make_rbac_options(options: ManifestsOptions) -> RbacOptions:
-    account = (options.pod_namespace or options.name, options.name)
-    has_lease = options.leader_elect or options.shards > 1
-    return RbacOptions(
-        files=tuple(options.files),
-        modules=tuple(options.modules),
-        namespaces=tuple(options.namespaces),
-        standalone=options.peering is None,
-        peering=options.peering,
-        lease=account if has_lease else None,
-        shards=options.shards,
-        scanning=options.scanning,
-        events=options.events,
-        managed=options.managed,
-        conversions=options.conversions,
-        ca_secret=parse_pair(options.ca_secret, "--ca-secret"),
-        migrate=options.migrate,
-        name=options.name,
-        account=account,
-        rules=parse_rules(options.rules),
-    )
 
 
 def _make_base(request: DeploymentRequest, directory: pathlib.Path | None, *, force: bool) -> None:

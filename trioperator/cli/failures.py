@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from trioperator._logs import Logger
+import typer
+
+from trioperator._logs import Logger, get_logger
 from trioperator._supervisor.signals import INTERRUPTED
 from trioperator.errors import ConfigError, TrioperatorError
 
@@ -14,6 +17,17 @@ SUCCESS: Final = 0
 FAILURE: Final = 1
 #: The user's input is wrong: options, files, manifests, the kubeconfig.
 USAGE_ERROR: Final = 2
+
+
+@contextlib.contextmanager
+def reporting_failures() -> Iterator[None]:
+    """Log what is raised in the block, and exit with its code; exits of commands and usage errors go on."""
+    try:
+        yield
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
+        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
 
 
 def report_failure(error: BaseException, logger: Logger) -> int:

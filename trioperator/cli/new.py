@@ -3,48 +3,51 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from trioperator._logs import configure, get_logger
-from trioperator.cli.options import declare_option
+from trioperator._logs import configure
+from trioperator.cli.options import option, taking
 from trioperator.errors import ConfigError
 
 if TYPE_CHECKING:
     from trioperator._tooling.scaffolding import ProjectOptions
 
-_option: Final = functools.partial(declare_option, "NEW")
 
-Name: TypeAlias = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name of the project, and of its folder.", show_default=False)
-]
-Kind: TypeAlias = Annotated[
-    str | None, _option("--kind", env="KIND", metavar="KIND", help="Kind of the objects; by default, after the name.")
-]
-Group: TypeAlias = Annotated[str, _option("--group", env="GROUP", metavar="DOMAIN", help="API group of the kind.")]
-Namespaced: TypeAlias = Annotated[
-    bool, _option("--namespaced/--cluster-scoped", env="NAMESPACED", help="Whether the objects are in namespaces.")
-]
+class NewOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``trioperator new``."""
+
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the project, and of its folder.", show_default=False)
+    ]
+    kind: Annotated[
+        str | None, option("--kind", metavar="KIND", help="Kind of the objects; by default, after the name.")
+    ] = None
+    group: Annotated[str, option("--group", metavar="DOMAIN", help="API group of the kind.")] = "example.com"
+    namespaced: Annotated[
+        bool, option("--namespaced/--cluster-scoped", help="Whether the objects are in namespaces.")
+    ] = True
 
 
-def new(name: Name, kind: Kind = None, group: Group = "example.com", namespaced: Namespaced = True) -> None:
+@taking(NewOptions, "NEW")
+def new(context: typer.Context, options: NewOptions) -> None:
     """Create a project for an operator, in a new folder.
 
     It has handlers, a kind, tests, an image and a deployment.
     """
     from trioperator._tooling.scaffolding import ProjectOptions
     from trioperator._tooling.scaffolding.project import derive_kind
-    from trioperator.cli.failures import report_failure
+    from trioperator.cli.failures import reporting_failures
 
     configure(quiet=True)
-    try:
-        options = ProjectOptions(name=name, kind=kind or derive_kind(name), group=group, namespaced=namespaced)
-        count = _write_project(pathlib.Path(name), options)
-    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
-        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
+    name = options.name
+    with reporting_failures():
+        kind = options.kind or derive_kind(name)
+        project = ProjectOptions(name=name, kind=kind, group=options.group, namespaced=options.namespaced)
+        count = _write_project(pathlib.Path(name), project)
     typer.echo(
         f"Made the project {name}, with {count} files. Its README has the next steps:\n\n"
         f"    cd {name}\n    pip install -e '.[dev]'\n"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection
+from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
 import typer
@@ -13,10 +14,37 @@ import typer
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def declare_option(command: str, *names: str, env: str | tuple[str, ...], **settings: Any) -> Any:
-    """Declare an option of a command and its environment variables, ``TRIOPERATOR_{command}_{env}``."""
-    variables = [f"TRIOPERATOR_{command}_{name}" for name in ((env,) if isinstance(env, str) else env)]
-    return typer.Option(*names, envvar=variables if len(variables) > 1 else variables[0], **settings)
+def option(*names: str, env: str | tuple[str, ...] = (), **settings: Any) -> Any:
+    """Declare an option of a command and its environment variables, which :func:`taking` prefixes with the command.
+
+    *env* is by default the long name of the option: ``DRY_RUN`` for ``--dry-run``.
+    """
+    long = next(name for name in names if name.startswith("--")).partition("/")[0]
+    variables = [env] if isinstance(env, str) else list(env)
+    return typer.Option(*names, envvar=variables or [long[2:].replace("-", "_").upper()], **settings)
+
+
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of commands that load the handlers of an operator."""
+
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
+    ] = []
+    modules: Annotated[
+        list[str],
+        option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
+    ] = []
+
+    def check_sources(self) -> None:
+        """Raise BadParameter if there is nothing to load."""
+        if not self.files and not self.modules:
+            raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
+
+
+def check_scope(*, clusterwide: bool, namespaces: Collection[str]) -> None:
+    """Raise BadParameter if an operator is to be in all namespaces and in some."""
+    if clusterwide and namespaces:
+        raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
 
 
 def split_names(names: str) -> tuple[str, ...]:
@@ -24,24 +52,34 @@ def split_names(names: str) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in names.split(","))))
 
 
-def taking(options: type[T]) -> Callable[[Callable[[typer.Context, T], None]], Callable[..., None]]:
-    """Make a command of a function that gets its options as a struct, whose fields declare them."""
+def taking(options: type[T], command: str = "") -> Callable[[Callable[[typer.Context, T], None]], Callable[..., None]]:
+    """Make a command of a function that gets its options as a struct, whose fields declare them.
+
+    Their environment variables begin with ``TRIOPERATOR_{command}_``.
+    """
 
     def decorate(run: Callable[[typer.Context, T], None]) -> Callable[..., None]:
         @functools.wraps(run)
-        def command(context: typer.Context, **given: Any) -> None:
+        def taken(context: typer.Context, **given: Any) -> None:
             run(context, options(**{name: value for name, value in given.items() if value is not None}))
 
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        context = inspect.Parameter("context", keyword, annotation=typer.Context)
-        command.__signature__ = inspect.Signature([context, *map(_parameter, msgspec.structs.fields(options))])  # type: ignore[attr-defined]
-        command.__annotations__ = {}
-        return command
+        prefix = f"TRIOPERATOR_{command}_" if command else "TRIOPERATOR_"
+        parameters = [_make_parameter(field, prefix) for field in msgspec.structs.fields(options)]
+        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        taken.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+        taken.__annotations__ = {}
+        return taken
 
     return decorate
 
 
-def _parameter(field: msgspec.structs.FieldInfo) -> inspect.Parameter:
+def _make_parameter(field: msgspec.structs.FieldInfo, prefix: str) -> inspect.Parameter:
+    type_, declared = get_args(field.type)
+    declared = copy.copy(declared)
+    if declared.envvar:
+        names = [f"{prefix}{name}" for name in declared.envvar]
+        declared.envvar = names if len(names) > 1 else names[0]
     default = () if field.default_factory is not msgspec.NODEFAULT else field.default
     default = inspect.Parameter.empty if default is msgspec.NODEFAULT else default
-    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(field.name, keyword, default=default, annotation=Annotated[type_, declared])

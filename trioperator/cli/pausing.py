@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
+import msgspec
 import typer
 
 from trioperator.cli.acting import Act, run_with_client
-from trioperator.cli.options import declare_option
+from trioperator.cli.options import option, taking
 
 if TYPE_CHECKING:
     from trioperator._tooling.pausing import Target
@@ -19,37 +20,51 @@ _PAUSED: Final = "trioperator.dev/paused"
 _POKED: Final = "trioperator.dev/reconcile-requested-at"
 
 
-def _namespace(command: str) -> Any:
-    text = "Namespace; by default, the context's."
-    return declare_option(command, "-n", "--namespace", env="NAMESPACE", metavar="NAME", help=text)
-
-
-def _annotation(command: str, setting: str) -> Any:
-    text = f"Annotation of the operator: its settings.pausing.{setting}."
-    return declare_option(command, "--annotation", env="ANNOTATION", metavar="NAME", help=text)
-
-
-Objects: TypeAlias = Annotated[
-    list[str], typer.Argument(metavar="KIND/NAME...", help="Objects, such as databases.example.com/orders.")
-]
-Until: TypeAlias = Annotated[
-    str | None,
-    declare_option(
-        "PAUSE", "--until", env="UNTIL", metavar="END", help="When it ends: in 30m, 2h or 3d, or at 2026-12-01T00:00Z."
-    ),
-]
-Reason: TypeAlias = Annotated[
-    str | None, declare_option("PAUSE", "--reason", env="REASON", metavar="TEXT", help="Why, for people.")
+Annotation: TypeAlias = Annotated[
+    str, option("--annotation", metavar="NAME", help="Annotation of the operator: its settings.pausing.annotation.")
 ]
 
 
-def pause(
-    objects: Objects,
-    namespace: Annotated[str | None, _namespace("PAUSE")] = None,
-    until: Until = None,
-    reason: Reason = None,
-    annotation: Annotated[str, _annotation("PAUSE", "annotation")] = _PAUSED,
-) -> None:
+class ObjectsOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of commands about a few objects."""
+
+    objects: Annotated[
+        list[str], typer.Argument(metavar="KIND/NAME...", help="Objects, such as databases.example.com/orders.")
+    ]
+    namespace: Annotated[
+        str | None, option("-n", "--namespace", metavar="NAME", help="Namespace; by default, the context's.")
+    ] = None
+
+
+class PauseOptions(ObjectsOptions, frozen=True, kw_only=True):
+    """Options of ``trioperator pause``."""
+
+    until: Annotated[
+        str | None, option("--until", metavar="END", help="When it ends: in 30m, 2h or 3d, or at 2026-12-01T00:00Z.")
+    ] = None
+    reason: Annotated[str | None, option("--reason", metavar="TEXT", help="Why, for people.")] = None
+    annotation: Annotation = _PAUSED
+
+
+class UnpauseOptions(ObjectsOptions, frozen=True, kw_only=True):
+    """Options of ``trioperator unpause``."""
+
+    annotation: Annotation = _PAUSED
+
+
+class PokeOptions(ObjectsOptions, frozen=True, kw_only=True):
+    """Options of ``trioperator poke``."""
+
+    annotation: Annotated[
+        str,
+        option(
+            "--annotation", metavar="NAME", help="Annotation of the operator: its settings.pausing.poke_annotation."
+        ),
+    ] = _POKED
+
+
+@taking(PauseOptions, "PAUSE")
+def pause(context: typer.Context, options: PauseOptions) -> None:
     """Let operators leave objects alone: no handler, timer, daemon or write.
 
     Call it again to change the end or the reason. Deletions go on.
@@ -59,56 +74,48 @@ def pause(
         from trioperator._model.pause import Pause
         from trioperator._tooling.pausing import parse_until, pause_object
 
-        end = None if until is None else parse_until(until, _now())
-        wanted = Pause(end, " ".join((reason or "").split()))
-        return lambda client: pause_object(client, target, wanted, annotation)
+        end = None if options.until is None else parse_until(options.until, _now())
+        wanted = Pause(end, " ".join((options.reason or "").split()))
+        return lambda client: pause_object(client, target, wanted, options.annotation)
 
-    _run(objects, namespace, prepare)
+    _run(options, prepare)
 
 
-def unpause(
-    objects: Objects,
-    namespace: Annotated[str | None, _namespace("UNPAUSE")] = None,
-    annotation: Annotated[str, _annotation("UNPAUSE", "annotation")] = _PAUSED,
-) -> None:
+@taking(UnpauseOptions, "UNPAUSE")
+def unpause(context: typer.Context, options: UnpauseOptions) -> None:
     """Let operators go on with objects that were paused, with all that was missed."""
 
     def prepare(target: Target) -> Callable[[Client], Awaitable[str]]:
         from trioperator._tooling.pausing import unpause_object
 
-        return lambda client: unpause_object(client, target, annotation)
+        return lambda client: unpause_object(client, target, options.annotation)
 
-    _run(objects, namespace, prepare)
+    _run(options, prepare)
 
 
-def poke(
-    objects: Objects,
-    namespace: Annotated[str | None, _namespace("POKE")] = None,
-    annotation: Annotated[str, _annotation("POKE", "poke_annotation")] = _POKED,
-) -> None:
+@taking(PokeOptions, "POKE")
+def poke(context: typer.Context, options: PokeOptions) -> None:
     """Let operators reconcile objects now, whatever they wait for."""
 
     def prepare(target: Target) -> Callable[[Client], Awaitable[str]]:
         from trioperator._tooling.pausing import poke_object
 
-        return lambda client: poke_object(client, target, annotation, _now())
+        return lambda client: poke_object(client, target, options.annotation, _now())
 
-    _run(objects, namespace, prepare)
+    _run(options, prepare)
 
 
 def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-def _run(
-    objects: list[str], namespace: str | None, prepare: Callable[[Target], Callable[[Client], Awaitable[str]]]
-) -> None:
+def _run(options: ObjectsOptions, prepare: Callable[[Target], Callable[[Client], Awaitable[str]]]) -> None:
     """Do what is prepared for each object in turn. All of them are parsed before anything is done."""
 
     def prepare_all() -> Act:
         from trioperator._tooling.pausing import Target
 
-        acts = [prepare(Target.parse(text, namespace)) for text in objects]
+        acts = [prepare(Target.parse(text, options.namespace)) for text in options.objects]
 
         async def act(client: Client) -> bool:
             for each in acts:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import msgspec
 import typer
 
-from trioperator._logs import LogFormat, configure, get_logger
-from trioperator.cli.options import declare_option, taking
+from trioperator._logs import LogFormat, configure
+from trioperator.cli.options import check_scope, option, taking
 from trioperator.cli.run_options import LogFormatName
 
 if TYPE_CHECKING:
@@ -19,75 +19,56 @@ if TYPE_CHECKING:
 
 _DEV_PRIORITY: Final = 666
 
-Name: TypeAlias = Annotated[
-    str, declare_option("PEERING", "-P", "--peering", env="NAME", metavar="NAME", help="Name of the peering object.")
-]
-Identity: TypeAlias = Annotated[
-    str | None,
-    declare_option(
-        "PEERING", "-i", "--id", env="ID", metavar="ID", help="Name of the record: user and host by default."
-    ),
-]
-Clusterwide: TypeAlias = Annotated[
-    bool, declare_option("PEERING", "-A", "--all-namespaces", env="ALL_NAMESPACES", help="Cluster-wide operators.")
-]
-Namespaces: TypeAlias = Annotated[
-    list[str] | None,
-    declare_option(
-        "PEERING", "-n", "--namespace", env="NAMESPACES", metavar="NAME", help="Operators of a namespace; repeatable."
-    ),
-]
-Lifetime: TypeAlias = Annotated[
-    int,
-    declare_option("FREEZE", "-t", "--lifetime", env="LIFETIME", min=1, metavar="SECONDS", help="How long to pause."),
-]
-Priority: TypeAlias = Annotated[
-    int, declare_option("FREEZE", "-p", "--priority", env="PRIORITY", metavar="NUMBER", help="Pause operators below.")
-]
-Dev: TypeAlias = Annotated[bool, declare_option("FREEZE", "--dev", env="DEV", help="Use the priority 666.")]
-Message: TypeAlias = Annotated[
-    str | None,
-    declare_option("FREEZE", "-m", "--message", env="MESSAGE", metavar="TEXT", help="Ignored, as by Kopf."),
-]
-Verbose: TypeAlias = Annotated[bool, declare_option("PEERING", "-v", "--verbose", env="VERBOSE", help="Log more.")]
-Debug: TypeAlias = Annotated[bool, declare_option("PEERING", "-d", "--debug", env="DEBUG", help="Log everything.")]
-Quiet: TypeAlias = Annotated[bool, declare_option("PEERING", "-q", "--quiet", env="QUIET", help="Log only failures.")]
-Format: TypeAlias = Annotated[
-    LogFormatName,
-    declare_option("PEERING", "--log-format", env="LOG_FORMAT", case_sensitive=False, help="Format of the logs."),
-]
-Prefix: TypeAlias = Annotated[
-    bool | None, declare_option("PEERING", "--log-prefix/--no-log-prefix", env="LOG_PREFIX", help="Ignored.")
-]
-RefKey: TypeAlias = Annotated[
-    str | None, declare_option("PEERING", "--log-refkey", env="LOG_REFKEY", metavar="KEY", help="Ignored.")
-]
-
 _Action: TypeAlias = "Callable[[ApiClient, Resource, str | None], Awaitable[None]]"
 
 
 class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``trioperator resume``, which ``trioperator freeze`` has, too."""
 
-    name: Name = "default"
-    identity: Identity = None
-    clusterwide: Clusterwide = False
-    namespaces: Namespaces = None
-    verbose: Verbose = False
-    debug: Debug = False
-    quiet: Quiet = False
-    format: Format = LogFormatName.FULL
-    prefix: Prefix = None
-    refkey: RefKey = None
+    name: Annotated[
+        str, option("-P", "--peering", env="PEERING_NAME", metavar="NAME", help="Name of the peering object.")
+    ] = "default"
+    identity: Annotated[
+        str | None,
+        option("-i", "--id", env="PEERING_ID", metavar="ID", help="Name of the record: user and host by default."),
+    ] = None
+    clusterwide: Annotated[
+        bool, option("-A", "--all-namespaces", env="PEERING_ALL_NAMESPACES", help="Cluster-wide operators.")
+    ] = False
+    namespaces: Annotated[
+        list[str],
+        option(
+            "-n", "--namespace", env="PEERING_NAMESPACES", metavar="NAME", help="Operators of a namespace; repeatable."
+        ),
+    ] = []
+    verbose: Annotated[bool, option("-v", "--verbose", env="PEERING_VERBOSE", help="Log more.")] = False
+    debug: Annotated[bool, option("-d", "--debug", env="PEERING_DEBUG", help="Log everything.")] = False
+    quiet: Annotated[bool, option("-q", "--quiet", env="PEERING_QUIET", help="Log only failures.")] = False
+    format: Annotated[
+        LogFormatName,
+        option("--log-format", env="PEERING_LOG_FORMAT", case_sensitive=False, help="Format of the logs."),
+    ] = LogFormatName.FULL
+    prefix: Annotated[
+        bool | None, option("--log-prefix/--no-log-prefix", env="PEERING_LOG_PREFIX", help="Ignored.")
+    ] = None
+    refkey: Annotated[str | None, option("--log-refkey", env="PEERING_LOG_REFKEY", metavar="KEY", help="Ignored.")] = (
+        None
+    )
 
 
 class FreezeOptions(ResumeOptions, frozen=True, kw_only=True):
     """Options of ``trioperator freeze``."""
 
-    lifetime: Lifetime
-    priority: Priority = 100
-    dev: Dev = False
-    message: Message = None
+    lifetime: Annotated[
+        int, option("-t", "--lifetime", env="FREEZE_LIFETIME", min=1, metavar="SECONDS", help="How long to pause.")
+    ]
+    priority: Annotated[
+        int, option("-p", "--priority", env="FREEZE_PRIORITY", metavar="NUMBER", help="Pause operators below.")
+    ] = 100
+    dev: Annotated[bool, option("--dev", env="FREEZE_DEV", help="Use the priority 666.")] = False
+    message: Annotated[
+        str | None, option("-m", "--message", env="FREEZE_MESSAGE", metavar="TEXT", help="Ignored, as by Kopf.")
+    ] = None
 
 
 @taking(FreezeOptions)
@@ -131,16 +112,13 @@ def _run(act: _Action, options: ResumeOptions) -> None:
     """Do something in the cluster, or in each of the namespaces. Failures are logged, and lead to an exit code."""
     import trio
 
-    from trioperator.cli.failures import report_failure
+    from trioperator.cli.failures import reporting_failures
 
     log_format = LogFormat[options.format.name]
     configure(verbose=options.verbose, debug=options.debug, quiet=options.quiet, log_format=log_format)
-    if options.clusterwide and options.namespaces:
-        raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
-    try:
+    check_scope(clusterwide=options.clusterwide, namespaces=options.namespaces)
+    with reporting_failures():
         trio.run(functools.partial(_act, act, options.namespaces or [None]))
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
-        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
 
 
 async def _act(act: _Action, namespaces: list[Any]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from trioperator._logs import configure, get_logger
-from trioperator.cli.options import declare_option
+from trioperator.cli.options import SourceOptions, check_scope, option, taking
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -27,20 +26,102 @@ _OPTIONS: Final = {
     ("admission", "managed_conversions"): "--managed-conversions",
     ("crds", "migrate"): "--migrate",
 }
+# The options that are taken as they are.
+_SHARED: Final = (
+    *("files", "modules", "namespaces", "peering", "shards", "scanning", "events", "managed", "conversions"),
+    *("migrate", "name"),
+)
 # The peering object of operators that name none.
 _DEFAULT_PEERING: Final = "default"
 
 
+Clusterwide: TypeAlias = Annotated[
+    bool, option("-A", "--all-namespaces", help="For all namespaces, which is the default.")
+]
+Namespaces: TypeAlias = Annotated[
+    list[str],
+    option(
+        "-n",
+        "--namespace",
+        env="NAMESPACES",
+        metavar="PATTERN",
+        help="For these namespaces, as for run: exact names need no rights in others; repeatable.",
+    ),
+]
+Managed: TypeAlias = Annotated[
+    str | None, option("--managed", metavar="NAME", help="With webhook configurations: settings.admission.managed.")
+]
+Conversions: TypeAlias = Annotated[
+    bool, option("--managed-conversions", help="With conversions of CRDs: settings.admission.managed_conversions.")
+]
+CaSecret: TypeAlias = Annotated[
+    str | None,
+    option("--ca-secret", metavar="NAMESPACE/NAME", help="With a Secret for the CA of webhooks: no cert-manager."),
+]
+Migrate: TypeAlias = Annotated[bool, option("--migrate", help="With migrations of objects: settings.crds.migrate.")]
+
+
+class RightsOptions(SourceOptions, frozen=True, kw_only=True):
+    """Options of commands that grant an operator its rights."""
+
+    leader_elect: Annotated[bool, option("--leader-elect", help="With leader election.")] = False
+    shards: Annotated[
+        int, option("--shards", min=1, metavar="NUMBER", help="Number of shards that the replicas share.")
+    ] = 1
+    scanning: Annotated[
+        bool, option("--scanning/--no-scanning", help="Without CRDs and namespaces: settings.scanning.disabled.")
+    ] = True
+    events: Annotated[
+        bool, option("--events/--no-events", help="Without Kubernetes Events: settings.posting.enabled.")
+    ] = True
+    rules: Annotated[
+        list[str],
+        option(
+            "--rule",
+            env="RULES",
+            metavar="VERBS:KINDS",
+            help="Add rights for requests of handlers, such as get,list:pods,deployments.apps; repeatable.",
+        ),
+    ] = []
+
+
+class RbacCommand(RightsOptions, frozen=True, kw_only=True):
+    """Options of ``trioperator rbac``."""
+
+    clusterwide: Clusterwide = False
+    namespaces: Namespaces = []
+    standalone: Annotated[bool, option("--standalone", help="Without peering.")] = False
+    peering: Annotated[str | None, option("-P", "--peering", metavar="NAME", help="With this peering object.")] = None
+    lease: Annotated[
+        str, option("--lease", metavar="[NAMESPACE/]NAME", help="With --leader-elect or --shards: the Lease.")
+    ] = "trioperator"
+    managed: Managed = None
+    conversions: Conversions = False
+    ca_secret: CaSecret = None
+    migrate: Migrate = False
+    name: Annotated[str, option("--name", metavar="NAME", help="Name of the roles.")] = "trioperator"
+    service_account: Annotated[
+        str | None,
+        option("--service-account", metavar="NAMESPACE/NAME", help="Print bindings to this service account, too."),
+    ] = None
+    embedded: Annotated[
+        bool, option("--embedded", help="Look kinds up in an API server in this process, not a cluster.")
+    ] = False
+    manifests: Annotated[
+        list[str], option("--apply", metavar="FILE", help="With --embedded: apply these CRDs; repeatable.")
+    ] = []
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RbacOptions:
-    """Options of ``trioperator rbac``; ``lease`` and ``account`` are a namespace and a name.
+    """What the roles depend on; ``lease`` and ``account`` are a namespace and a name.
 
     ``manifests`` are for an embedded API server in place of the cluster, if not None.
     """
 
-    files: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    namespaces: tuple[str, ...] = ()
+    files: Sequence[str] = ()
+    modules: Sequence[str] = ()
+    namespaces: Sequence[str] = ()
     standalone: bool = False
     peering: str | None = None
     lease: tuple[str, str] | None = None
@@ -53,157 +134,40 @@ class RbacOptions:
     migrate: bool = False
     name: str = "trioperator"
     account: tuple[str, str] | None = None
-    manifests: tuple[str, ...] | None = None
+    manifests: Sequence[str] | None = None
     rules: tuple[Rule, ...] = ()
 
 
-_option: Final = functools.partial(declare_option, "RBAC")
-
-Files: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
-]
-Modules: TypeAlias = Annotated[
-    list[str] | None,
-    _option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
-]
-Clusterwide: TypeAlias = Annotated[
-    bool, _option("-A", "--all-namespaces", env="ALL_NAMESPACES", help="For all namespaces, which is the default.")
-]
-Namespaces: TypeAlias = Annotated[
-    list[str] | None,
-    _option(
-        "-n",
-        "--namespace",
-        env="NAMESPACES",
-        metavar="PATTERN",
-        help="For these namespaces, as for run: exact names need no rights in others; repeatable.",
-    ),
-]
-Standalone: TypeAlias = Annotated[bool, _option("--standalone", env="STANDALONE", help="Without peering.")]
-PeeringName: TypeAlias = Annotated[
-    str | None, _option("-P", "--peering", env="PEERING", metavar="NAME", help="With this peering object.")
-]
-LeaderElect: TypeAlias = Annotated[bool, _option("--leader-elect", env="LEADER_ELECT", help="With leader election.")]
-LeaseName: TypeAlias = Annotated[
-    str, _option("--lease", env="LEASE", metavar="[NAMESPACE/]NAME", help="With --leader-elect or --shards: the Lease.")
-]
-Shards: TypeAlias = Annotated[
-    int, _option("--shards", env="SHARDS", min=1, metavar="NUMBER", help="Number of shards that the replicas share.")
-]
-Scanning: TypeAlias = Annotated[
-    bool,
-    _option(
-        "--scanning/--no-scanning", env="SCANNING", help="Without CRDs and namespaces: settings.scanning.disabled."
-    ),
-]
-Events: TypeAlias = Annotated[
-    bool, _option("--events/--no-events", env="EVENTS", help="Without Kubernetes Events: settings.posting.enabled.")
-]
-Managed: TypeAlias = Annotated[
-    str | None,
-    _option(
-        "--managed", env="MANAGED", metavar="NAME", help="With webhook configurations: settings.admission.managed."
-    ),
-]
-Conversions: TypeAlias = Annotated[
-    bool,
-    _option(
-        "--managed-conversions",
-        env="MANAGED_CONVERSIONS",
-        help="With conversions of CRDs: settings.admission.managed_conversions.",
-    ),
-]
-CaSecret: TypeAlias = Annotated[
-    str | None,
-    _option("--ca-secret", env="CA_SECRET", metavar="NAMESPACE/NAME", help="With a Secret for the CA of webhooks."),
-]
-Migrate: TypeAlias = Annotated[
-    bool, _option("--migrate", env="MIGRATE", help="With migrations of stored objects: settings.crds.migrate.")
-]
-Name: TypeAlias = Annotated[str, _option("--name", env="NAME", metavar="NAME", help="Name of the roles.")]
-ServiceAccount: TypeAlias = Annotated[
-    str | None,
-    _option(
-        "--service-account",
-        env="SERVICE_ACCOUNT",
-        metavar="NAMESPACE/NAME",
-        help="Print bindings to this service account, too.",
-    ),
-]
-Rules: TypeAlias = Annotated[
-    list[str] | None,
-    _option(
-        "--rule",
-        env="RULES",
-        metavar="VERBS:KINDS",
-        help="Add rights for requests of handlers, such as get,list:pods,deployments.apps; repeatable.",
-    ),
-]
-Embedded: TypeAlias = Annotated[
-    bool, _option("--embedded", env="EMBEDDED", help="Look kinds up in an API server in this process, not a cluster.")
-]
-Manifests: TypeAlias = Annotated[
-    list[str] | None,
-    _option("--apply", env="APPLY", metavar="FILE", help="With --embedded: apply these CRDs; repeatable."),
-]
-
-
-def rbac(
-    files: Files = None,
-    modules: Modules = None,
-    clusterwide: Clusterwide = False,
-    namespaces: Namespaces = None,
-    standalone: Standalone = False,
-    peering: PeeringName = None,
-    leader_elect: LeaderElect = False,
-    lease: LeaseName = "trioperator",
-    shards: Shards = 1,
-    scanning: Scanning = True,
-    events: Events = True,
-    managed: Managed = None,
-    conversions: Conversions = False,
-    ca_secret: CaSecret = None,
-    migrate: Migrate = False,
-    name: Name = "trioperator",
-    service_account: ServiceAccount = None,
-    rules: Rules = None,
-    embedded: Embedded = False,
-    manifests: Manifests = None,
-) -> None:
+@taking(RbacCommand, "RBAC")
+def rbac(context: typer.Context, options: RbacCommand) -> None:
     """Print the roles that an operator needs, as YAML.
 
     They are for the handlers in files and modules.
     """
-    if not files and not modules:
-        raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
-    if clusterwide and namespaces:
-        raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
-    if manifests and not embedded:
+    options.check_sources()
+    check_scope(clusterwide=options.clusterwide, namespaces=options.namespaces)
+    if options.manifests and not options.embedded:
         raise typer.BadParameter("it requires --embedded.", param_hint="'--apply'")
-    account = parse_pair(service_account, "--service-account")
-    options = RbacOptions(
-        files=tuple(files or ()),
-        modules=tuple(modules or ()),
-        namespaces=tuple(namespaces or ()),
-        standalone=standalone,
-        peering=peering,
-        lease=_parse_lease(lease, account) if leader_elect or shards > 1 else None,
-        shards=shards,
-        scanning=scanning,
-        events=events,
-        managed=managed,
-        conversions=conversions,
-        ca_secret=parse_pair(ca_secret, "--ca-secret"),
-        migrate=migrate,
-        name=name,
+    account = parse_pair(options.service_account, "--service-account")
+    has_lease = options.leader_elect or options.shards > 1
+    parsed = make_rbac_options(
+        options,
+        standalone=options.standalone,
+        lease=_parse_lease(options.lease, account) if has_lease else None,
         account=account,
-        manifests=tuple(manifests or ()) if embedded else None,
-        rules=parse_rules(rules or ()),
+        manifests=options.manifests if options.embedded else None,
     )
-    _print_roles(options)
+    _print_roles(parsed)
 
 
-def parse_rules(texts: Sequence[str]) -> tuple[Rule, ...]:
+def make_rbac_options(options: RightsOptions, **own: Any) -> RbacOptions:
+    """Return what the roles depend on, from options that all commands about them have. Raises BadParameter."""
+    shared = {name: getattr(options, name) for name in _SHARED}
+    ca_secret = parse_pair(getattr(options, "ca_secret", None), "--ca-secret")
+    return RbacOptions(**shared, ca_secret=ca_secret, rules=_parse_rules(options.rules), **own)
+
+
+def _parse_rules(texts: Sequence[str]) -> tuple[Rule, ...]:
     """Parse the values of ``--rule``. Raises BadParameter."""
     from trioperator._model.rights import parse_rule
 
@@ -240,14 +204,14 @@ def _print_roles(options: RbacOptions) -> None:
 
     from trioperator._handling.declaring.registry import get_default_registry
     from trioperator._tooling.permissions import list_permissions, make_roles
-    from trioperator.cli.failures import report_failure
+    from trioperator.cli.failures import reporting_failures
     from trioperator.cli.kinds import discover_all
     from trioperator.cli.loading import load_all
     from trioperator.cli.manifests import find_declared, load_manifests
 
     logger = get_logger("trioperator.cli")
     configure(quiet=True)
-    try:
+    with reporting_failures():
         load_all(options.files, options.modules)
         registry = get_default_registry()
         registry.check()
@@ -256,8 +220,6 @@ def _print_roles(options: RbacOptions) -> None:
         requirements, problems = make_requirements(options, resources, registry.declared_kinds())
         problems += find_missing_options(options)
         permissions = list_permissions(tuple(registry), resources, requirements)
-    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
-        raise typer.Exit(report_failure(error, logger)) from None
     for problem in (*problems, *permissions.problems):
         logger.warning("%s", problem)
     roles = make_roles(permissions, name=options.name, account=options.account)
@@ -276,7 +238,7 @@ def make_requirements(
     from trioperator._runtime.watching.scope import Scope
     from trioperator._tooling.permissions import Requirements
 
-    scope = Scope(clusterwide=not options.namespaces, namespaces=options.namespaces)
+    scope = Scope(clusterwide=not options.namespaces, namespaces=tuple(options.namespaces))
     kind = None if options.standalone else _find_peering(resources, clusterwide=scope.clusterwide)
     problems = []
     if kind is None and options.peering is not None and not options.standalone:

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
+import msgspec
 import typer
 
 from trioperator._logs import get_logger
 from trioperator.cli.acting import Act, run_with_client
-from trioperator.cli.options import declare_option
+from trioperator.cli.options import SourceOptions, option, taking
 from trioperator.cli.rbac import parse_pair
 
 if TYPE_CHECKING:
-    from trioperator._handling.handlers.handler import Handler
     from trioperator._tooling.releasing import Place, ReleaseSummary, Traces
     from trioperator._tooling.uninstalling import Installation
     from trioperator.client import Client
 
-_option: Final = functools.partial(declare_option, "RELEASE")
-_uninstall_option: Final = functools.partial(declare_option, "UNINSTALL")
 
-Kind: TypeAlias = Annotated[str, typer.Argument(metavar="KIND", help="Kind, such as widgets.example.com.")]
-Names: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="NAMES", help="Names of objects; by default, all.", show_default=False)
-]
-Clusterwide: TypeAlias = Annotated[
-    bool, _option("-A", "--all-namespaces", env="ALL_NAMESPACES", help="The objects of all namespaces.")
-]
-Namespace: TypeAlias = Annotated[
-    str | None,
-    _option("-n", "--namespace", env="NAMESPACE", metavar="NAME", help="Namespace; by default, the context's."),
-]
 Prefixes: TypeAlias = Annotated[
-    list[str] | None,
-    _option(
+    list[str],
+    option(
         "--prefix",
         env="PREFIXES",
         metavar="DOMAIN",
@@ -44,71 +30,75 @@ Prefixes: TypeAlias = Annotated[
     ),
 ]
 Finalizers: TypeAlias = Annotated[
-    list[str] | None,
-    _option(
+    list[str],
+    option(
         "--finalizer", env="FINALIZERS", metavar="NAME", help="A finalizer of the operator by its name; repeatable."
     ),
 ]
-State: TypeAlias = Annotated[bool, _option("--state", env="STATE", help="Remove the state stored on objects, too.")]
-DryRun: TypeAlias = Annotated[bool, _option("--dry-run", env="DRY_RUN", help="Print what would be removed only.")]
+State: TypeAlias = Annotated[bool, option("--state", help="Remove the state stored on objects, too.")]
+DryRun: TypeAlias = Annotated[bool, option("--dry-run", help="Print what would be removed only.")]
 
-Files: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
-]
-Modules: TypeAlias = Annotated[
-    list[str] | None,
-    _uninstall_option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers."),
-]
-Managed: TypeAlias = Annotated[
-    str | None,
-    _uninstall_option(
-        "--managed", env="MANAGED", metavar="NAME", help="Webhook configurations: settings.admission.managed."
-    ),
-]
-Lease: TypeAlias = Annotated[
-    str | None,
-    _uninstall_option("--lease", env="LEASE", metavar="NAMESPACE/NAME", help="Lease, or prefix of the shards' Leases."),
-]
-Stop: TypeAlias = Annotated[
-    str | None,
-    _uninstall_option(
-        "--stop", env="STOP", metavar="NAMESPACE/NAME", help="Stop this Deployment of the operator first."
-    ),
-]
-Namespaces: TypeAlias = Annotated[
-    list[str] | None,
-    _uninstall_option(
-        "-n", "--namespace", env="NAMESPACES", metavar="NAME", help="Objects of this namespace only; repeatable."
-    ),
-]
-Yes: TypeAlias = Annotated[bool, _uninstall_option("-y", "--yes", env="YES", help="Do not ask for confirmation.")]
+
+class ReleaseOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``trioperator release``."""
+
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="Kind, such as widgets.example.com.")]
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAMES", help="Names of objects; by default, all.", show_default=False)
+    ] = []
+    clusterwide: Annotated[bool, option("-A", "--all-namespaces", help="The objects of all namespaces.")] = False
+    namespace: Annotated[
+        str | None, option("-n", "--namespace", metavar="NAME", help="Namespace; by default, the context's.")
+    ] = None
+    prefixes: Prefixes = []
+    finalizers: Finalizers = []
+    state: State = False
+    dry_run: DryRun = False
+
+
+class UninstallOptions(SourceOptions, frozen=True, kw_only=True):
+    """Options of ``trioperator uninstall``."""
+
+    managed: Annotated[
+        str | None, option("--managed", metavar="NAME", help="Webhook configurations: settings.admission.managed.")
+    ] = None
+    lease: Annotated[
+        str | None, option("--lease", metavar="NAMESPACE/NAME", help="Lease, or prefix of the shards' Leases.")
+    ] = None
+    stop: Annotated[
+        str | None, option("--stop", metavar="NAMESPACE/NAME", help="Stop this Deployment of the operator first.")
+    ] = None
+    namespaces: Annotated[
+        list[str],
+        option(
+            "-n", "--namespace", env="NAMESPACES", metavar="NAME", help="Objects of this namespace only; repeatable."
+        ),
+    ] = []
+    prefixes: Prefixes = []
+    finalizers: Finalizers = []
+    state: State = False
+    dry_run: DryRun = False
+    yes: Annotated[bool, option("-y", "--yes", help="Do not ask for confirmation.")] = False
+
 
 _RUNNING: Final = "%d objects have a finalizer again, from an operator that still runs. Stop it first, and repeat this."
 
 
-def release(
-    kind: Kind,
-    names: Names = None,
-    clusterwide: Clusterwide = False,
-    namespace: Namespace = None,
-    prefixes: Prefixes = None,
-    finalizers: Finalizers = None,
-    state: State = False,
-    dry_run: DryRun = False,
-) -> None:
+@taking(ReleaseOptions, "RELEASE")
+def release(context: typer.Context, options: ReleaseOptions) -> None:
     """Remove the finalizers of an uninstalled operator from objects.
 
     This completes pending deletions. Stop the operator first: it adds its finalizers again.
     """
-    if clusterwide and (namespace or names):
-        other = "namespace" if namespace else "names"
+    if options.clusterwide and (options.namespace or options.names):
+        other = "namespace" if options.namespace else "names"
         raise typer.BadParameter(f"pass either -A or {other}, not both.", param_hint="'-A'")
     from trioperator._tooling.releasing import Place
 
-    place = Place(namespace, clusterwide, tuple(names or ()))
+    place = Place(options.namespace, options.clusterwide, tuple(options.names))
 
     def prepare() -> Act:
-        return functools.partial(_release, kind, place, _make_traces(prefixes, finalizers, state), dry_run=dry_run)
+        return functools.partial(_release, options.kind, place, _make_traces(options), dry_run=options.dry_run)
 
     run_with_client(prepare)
 
@@ -120,11 +110,11 @@ async def _release(kind: str, place: Place, traces: Traces, client: Client, *, d
     return _conclude(summary, dry_run=dry_run)
 
 
-def _make_traces(prefixes: list[str] | None, finalizers: list[str] | None, state: bool) -> Traces:
+def _make_traces(options: ReleaseOptions | UninstallOptions) -> Traces:
     from trioperator._tooling.releasing import DEFAULT_PREFIXES, Traces
 
-    domains = tuple(prefixes or (() if finalizers else DEFAULT_PREFIXES))
-    return Traces(prefixes=domains, finalizers=frozenset(finalizers or ()), state=state)
+    domains = tuple(options.prefixes or (() if options.finalizers else DEFAULT_PREFIXES))
+    return Traces(prefixes=domains, finalizers=frozenset(options.finalizers), state=options.state)
 
 
 def _conclude(summary: ReleaseSummary, *, dry_run: bool) -> bool:
@@ -137,42 +127,32 @@ def _conclude(summary: ReleaseSummary, *, dry_run: bool) -> bool:
     return not (summary.failed or summary.again)
 
 
-def uninstall(
-    files: Files = None,
-    modules: Modules = None,
-    managed: Managed = None,
-    lease: Lease = None,
-    stop: Stop = None,
-    namespaces: Namespaces = None,
-    prefixes: Prefixes = None,
-    finalizers: Finalizers = None,
-    state: State = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-) -> None:
+@taking(UninstallOptions, "UNINSTALL")
+def uninstall(context: typer.Context, options: UninstallOptions) -> None:
     """Remove everything that an operator has left in a cluster.
 
     Webhook configurations, conversions that no longer respond, finalizers of all kinds with handlers, Leases.
     Stop the operator first, or pass --stop. Objects, their children and CRDs stay.
     """
-    if not files and not modules:
-        raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
-    pair, deployment = parse_pair(lease, "--lease"), parse_pair(stop, "--stop")
+    options.check_sources()
+    pair, deployment = parse_pair(options.lease, "--lease"), parse_pair(options.stop, "--stop")
 
     def prepare() -> Act:
+        from trioperator._handling.declaring.registry import get_default_registry
         from trioperator._tooling.uninstalling import Installation
+        from trioperator.cli.loading import load_all
 
-        traces = _make_traces(prefixes, finalizers, state)
-        handlers = _load(files or (), modules or ())
+        load_all(options.files, options.modules)
         installation = Installation(
-            handlers=handlers,
+            handlers=tuple(get_default_registry()),
             deployment=deployment,
-            managed=managed,
+            managed=options.managed,
             lease=pair,
-            namespaces=tuple(namespaces or ()),
-            traces=traces,
+            namespaces=tuple(options.namespaces),
+            traces=_make_traces(options),
         )
-        return functools.partial(_uninstall, installation, dry_run=dry_run, ask=not (yes or dry_run))
+        ask = not (options.yes or options.dry_run)
+        return functools.partial(_uninstall, installation, dry_run=options.dry_run, ask=ask)
 
     run_with_client(prepare)
 
@@ -205,11 +185,3 @@ def _confirm() -> bool:
     except typer.Abort:
         typer.echo("Pass --yes to go on without being asked.", err=True)
         return False
-
-
-def _load(files: Sequence[str], modules: Sequence[str]) -> tuple[Handler, ...]:
-    from trioperator._handling.declaring.registry import get_default_registry
-    from trioperator.cli.loading import load_all
-
-    load_all(files, modules)
-    return tuple(get_default_registry())

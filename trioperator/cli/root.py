@@ -120,9 +120,10 @@ def root(
     """Run Kubernetes operators written in Python, on Trio."""
     try:
         _find_defaults(context)
-    except ConfigError as error:
-        from trioperator._logs import configure, get_logger
-        from trioperator.cli.failures import report_failure
+    except ConfigError:
+        from trioperator._logs import configure
+        from trioperator.cli.failures import reporting_failures
 
         configure(quiet=True)
-        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
+        with reporting_failures():
+            raise

@@ -9,11 +9,11 @@ import typer
 
 from trioperator._logs import LogFormat, configure, get_logger
 from trioperator.cli.controls import CLIControls
-from trioperator.cli.options import split_names, taking
+from trioperator.cli.options import check_scope, split_names, taking
 from trioperator.cli.run_options import RunOptions, make_operator_options
 
 
-@taking(RunOptions)
+@taking(RunOptions, "RUN")
 def run(context: typer.Context, options: RunOptions) -> None:
     """Run an operator with the handlers in files and modules."""
     _check_usage(options)
@@ -21,10 +21,8 @@ def run(context: typer.Context, options: RunOptions) -> None:
 
 
 def _check_usage(options: RunOptions) -> None:
-    if not options.files and not options.modules:
-        raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
-    if options.clusterwide and options.namespaces:
-        raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
+    options.check_sources()
+    check_scope(clusterwide=options.clusterwide, namespaces=options.namespaces)
     if options.embedded:
         return
     if options.kubeconfig is not None:

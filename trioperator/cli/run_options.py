@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import enum
-import functools
 from typing import Annotated, Any, Final
 
-import msgspec
-import typer
-
 from trioperator.cli.controls import CLIControls
-from trioperator.cli.options import declare_option
+from trioperator.cli.options import SourceOptions, option
 
 # Of --dev, as in Kopf.
 _DEV_PRIORITY: Final = 666
-
-_option: Final = functools.partial(declare_option, "RUN")
 
 
 class LogFormatName(enum.StrEnum):
@@ -26,15 +20,12 @@ class LogFormatName(enum.StrEnum):
     JSON = "json"
 
 
-class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+class RunOptions(SourceOptions, frozen=True, kw_only=True):
     """Options of ``trioperator run``."""
 
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
-    ] = []
     modules: Annotated[
         list[str],
-        _option(
+        option(
             "-m",
             "--module",
             env=("MODULES", "MODULE"),
@@ -43,11 +34,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = []
     clusterwide: Annotated[
-        bool, _option("-A", "--all-namespaces", env=("ALL_NAMESPACES", "CLUSTERWIDE"), help="Watch all namespaces.")
+        bool, option("-A", "--all-namespaces", env=("ALL_NAMESPACES", "CLUSTERWIDE"), help="Watch all namespaces.")
     ] = False
     namespaces: Annotated[
         list[str],
-        _option(
+        option(
             "-n",
             "--namespace",
             env=("NAMESPACES", "NAMESPACE"),
@@ -55,38 +46,31 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             help="Watch the namespaces that match a name or glob, or with a leading ! those that do not; repeatable.",
         ),
     ] = []
-    standalone: Annotated[bool, _option("--standalone", env="STANDALONE", help="Run without peering.")] = False
-    dev: Annotated[
-        bool, _option("--dev", env="DEV", help="Run with the priority 666, so that operators in the cluster pause.")
-    ] = False
+    standalone: Annotated[bool, option("--standalone", help="Run without peering.")] = False
+    dev: Annotated[bool, option("--dev", help="Run with the priority 666, so that operators in the cluster pause.")] = (
+        False
+    )
     priority: Annotated[
-        int | None,
-        _option("-p", "--priority", env="PRIORITY", metavar="NUMBER", help="Priority among peers: 0 by default."),
+        int | None, option("-p", "--priority", metavar="NUMBER", help="Priority among peers: 0 by default.")
     ] = None
     peering: Annotated[
-        str | None,
-        _option("-P", "--peering", env="PEERING", metavar="NAME", help="Pause until the peering object NAME exists."),
+        str | None, option("-P", "--peering", metavar="NAME", help="Pause until the peering object NAME exists.")
     ] = None
     leader_elect: Annotated[
-        bool,
-        _option(
-            "--leader-elect", env="LEADER_ELECT", help="Of several replicas, only the holder of a Lease is active."
-        ),
+        bool, option("--leader-elect", help="Of several replicas, only the holder of a Lease is active.")
     ] = False
     lease: Annotated[
         str,
-        _option(
+        option(
             "--lease",
-            env="LEASE",
             metavar="[NAMESPACE/]NAME",
             help="With --leader-elect: use this Lease; with --shards: Leases with this prefix.",
         ),
     ] = "trioperator"
     shards: Annotated[
         int,
-        _option(
+        option(
             "--shards",
-            env="SHARDS",
             min=1,
             metavar="NUMBER",
             help="Divide the objects into this number of shards, which all replicas share.",
@@ -94,7 +78,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1
     liveness: Annotated[
         str | None,
-        _option(
+        option(
             "-L",
             "--liveness",
             env=("LIVENESS", "LIVENESS_ENDPOINT"),
@@ -104,30 +88,27 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     health: Annotated[
         str | None,
-        _option(
+        option(
             "--health",
-            env="HEALTH",
             metavar="URL",
             help="Serve /livez and /readyz below this URL, such as http://0.0.0.0:8081, in a thread of their own.",
         ),
     ] = None
     metrics: Annotated[
         str | None,
-        _option(
+        option(
             "--metrics",
-            env="METRICS",
             metavar="URL",
             help="Serve metrics for Prometheus at this URL; without a path, at /metrics. Such as http://0.0.0.0:8080.",
         ),
     ] = None
     tracing: Annotated[
-        bool, _option("--tracing", env="TRACING", help="Create spans for OpenTelemetry; your program sets up its SDK.")
+        bool, option("--tracing", help="Create spans for OpenTelemetry; your program sets up its SDK.")
     ] = False
     live_view: Annotated[
         str | None,
-        _option(
+        option(
             "--live-view",
-            env="LIVE_VIEW",
             metavar="URL",
             help="Serve the live view at /debug below this URL on the loopback interface, such as http://127.0.0.1:8083."
             " Needs the extra trioperator[live-view].",
@@ -135,48 +116,38 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     live_view_token: Annotated[
         str | None,
-        _option(
+        option(
             "--live-view-token",
-            env="LIVE_VIEW_TOKEN",
             metavar="TOKEN",
             help="Token for the live view and its actions; rather set the environment variable.",
         ),
     ] = None
-    verbose: Annotated[bool, _option("-v", "--verbose", env="VERBOSE", help="Log debug messages of the operator.")] = (
+    verbose: Annotated[bool, option("-v", "--verbose", help="Log debug messages of the operator.")] = False
+    debug: Annotated[bool, option("-d", "--debug", help="Log debug messages of the operator, Trio and asyncio.")] = (
         False
     )
-    debug: Annotated[
-        bool, _option("-d", "--debug", env="DEBUG", help="Log debug messages of the operator, Trio and asyncio.")
-    ] = False
-    quiet: Annotated[bool, _option("-q", "--quiet", env="QUIET", help="Log only warnings and errors.")] = False
-    format: Annotated[
-        LogFormatName, _option("--log-format", env="LOG_FORMAT", case_sensitive=False, help="Format of the logs.")
-    ] = LogFormatName.FULL
+    quiet: Annotated[bool, option("-q", "--quiet", help="Log only warnings and errors.")] = False
+    format: Annotated[LogFormatName, option("--log-format", case_sensitive=False, help="Format of the logs.")] = (
+        LogFormatName.FULL
+    )
     prefix: Annotated[
         bool | None,
-        _option(
+        option(
             "--log-prefix/--no-log-prefix",
-            env="LOG_PREFIX",
             help="Start messages with the namespace and name of the object. On by default, except for json.",
         ),
     ] = None
     refkey: Annotated[
         str | None,
-        _option(
-            "--log-refkey",
-            env="LOG_REFKEY",
-            metavar="KEY",
-            help="Key of the object reference in json logs: 'object' by default.",
-        ),
+        option("--log-refkey", metavar="KEY", help="Key of the object reference in json logs: 'object' by default."),
     ] = None
     embedded: Annotated[
-        bool, _option("--embedded", env="EMBEDDED", help="Run against an API server in this process, not a cluster.")
+        bool, option("--embedded", help="Run against an API server in this process, not a cluster.")
     ] = False
     port: Annotated[
         int,
-        _option(
+        option(
             "--embedded-port",
-            env="EMBEDDED_PORT",
             min=0,
             max=65535,
             metavar="PORT",
@@ -185,34 +156,31 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     manifests: Annotated[
         list[str],
-        _option(
+        option(
             "--apply",
-            env="APPLY",
             metavar="FILE",
             help="With --embedded: apply the manifests in a file, a directory or stdin (-); repeatable.",
         ),
     ] = []
     controllers: Annotated[
         str,
-        _option(
+        option(
             "--controllers",
-            env="CONTROLLERS",
             metavar="NAMES",
             help="With --embedded: run these controllers, separated by commas, or all; none by default.",
         ),
     ] = ""
     kubeconfig: Annotated[
         str | None,
-        _option(
+        option(
             "--kubeconfig",
-            env="KUBECONFIG",
             metavar="FILE",
             help="With --embedded: write its kubeconfig to this file and keep it; to a temporary file by default.",
         ),
     ] = None
-    reload: Annotated[
-        bool, _option("--reload", env="RELOAD", help="For development: restart the operator when its files change.")
-    ] = False
+    reload: Annotated[bool, option("--reload", help="For development: restart the operator when its files change.")] = (
+        False
+    )
 
     @property
     def has_lease(self) -> bool:

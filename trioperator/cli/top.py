@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
 
 from trioperator.cli.keys import reading_keys
-from trioperator.cli.options import declare_option
+from trioperator.cli.options import option, taking
 
 if TYPE_CHECKING:
     import httpx
@@ -20,44 +21,34 @@ DEFAULT_URL: Final = "http://127.0.0.1:8083"
 _MAX_ROWS: Final = 20
 _MAX_CHILDREN: Final = 8
 
-Url: TypeAlias = Annotated[str, typer.Argument(metavar="URL", help="The operator's URL of --live-view.")]
-Once: TypeAlias = Annotated[bool, declare_option("TOP", "--once", env="ONCE", help="Print it once, and exit.")]
-ShowTree: TypeAlias = Annotated[bool, declare_option("TOP", "--tree", env="TREE", help="Show the tree of tasks, too.")]
-Interval: TypeAlias = Annotated[
-    float, declare_option("TOP", "--interval", env="INTERVAL", min=0.1, metavar="SECONDS", help="Seconds to wait.")
-]
-Requeue: TypeAlias = Annotated[
-    str | None,
-    declare_option("TOP", "--requeue", env="REQUEUE", metavar="OBJECT", help="Requeue KIND/NAMESPACE/NAME, or a uid."),
-]
-Cancel: TypeAlias = Annotated[
-    str | None,
-    declare_option("TOP", "--cancel", env="CANCEL", metavar="OBJECT", help="Cancel the handlers of an object."),
-]
-Token: TypeAlias = Annotated[
-    str | None, declare_option("TOP", "--token", env="TOKEN", metavar="TOKEN", help="The token of --live-view-token.")
-]
+
+class TopOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``trioperator top``."""
+
+    url: Annotated[str, typer.Argument(metavar="URL", help="The operator's URL of --live-view.")] = DEFAULT_URL
+    once: Annotated[bool, option("--once", help="Print it once, and exit.")] = False
+    tree: Annotated[bool, option("--tree", help="Show the tree of tasks, too.")] = False
+    interval: Annotated[float, option("--interval", min=0.1, metavar="SECONDS", help="Seconds to wait.")] = 1.0
+    requeue: Annotated[
+        str | None, option("--requeue", metavar="OBJECT", help="Requeue KIND/NAMESPACE/NAME, or a uid.")
+    ] = None
+    cancel: Annotated[str | None, option("--cancel", metavar="OBJECT", help="Cancel the handlers of an object.")] = None
+    token: Annotated[str | None, option("--token", metavar="TOKEN", help="The token of --live-view-token.")] = None
 
 
-def top(
-    url: Url = DEFAULT_URL,
-    once: Once = False,
-    tree: ShowTree = False,
-    interval: Interval = 1.0,
-    requeue: Requeue = None,
-    cancel: Cancel = None,
-    token: Token = None,
-) -> None:
+@taking(TopOptions, "TOP")
+def top(context: typer.Context, options: TopOptions) -> None:
     """Show what an operator is doing, until q is pressed.
 
     With --requeue or --cancel, do that to one object instead.
     """
-    with open_view(url, token) as client:
-        for action, name in (("requeue", requeue), ("cancel", cancel)):
+    actions = {"requeue": options.requeue, "cancel": options.cancel}
+    with open_view(options.url, options.token) as client:
+        for action, name in actions.items():
             if name is not None:
                 _act(client, action, name)
-        if requeue is None and cancel is None:
-            _show(client, interval=None if once else interval, tree=tree)
+        if not any(name is not None for name in actions.values()):
+            _show(client, interval=None if options.once else options.interval, tree=options.tree)
 
 
 @contextlib.contextmanager

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import functools
 import io
 import logging
 import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from trioperator._logs import configure, get_logger
-from trioperator.cli.options import declare_option, split_names, taking
+from trioperator._logs import configure
+from trioperator.cli.options import SourceOptions, option, split_names, taking
 from trioperator.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,96 +32,59 @@ class OutputFormat(enum.StrEnum):
     JSON = "json"
 
 
-_option: Final = functools.partial(declare_option, "EXPLORE")
-
-Files: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
-]
-Modules: TypeAlias = Annotated[
-    list[str] | None,
-    _option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
-]
-Crds: TypeAlias = Annotated[
-    list[str] | None,
-    _option("--crds", env="CRDS", metavar="FILE", help="Definitions of kinds: a file or a directory; repeatable."),
-]
-Examples: TypeAlias = Annotated[
-    list[str] | None,
-    _option(
-        "--from",
-        env="FROM",
-        metavar="FILE",
-        help="Objects to vary (needed for kinds without a schema), and existing objects; repeatable.",
-    ),
-]
-Setup: TypeAlias = Annotated[
-    list[str] | None,
-    _option("--setup", env="SETUP", metavar="FILE", help="A Python file with strategies and fakes; repeatable."),
-]
-Statuses: TypeAlias = Annotated[
-    list[str] | None,
-    _option(
-        "--status",
-        env="STATUS",
-        metavar="KIND=CONDITION",
-        help="Set a condition on all objects of a kind that no controller handles; repeatable.",
-    ),
-]
-Kinds: TypeAlias = Annotated[
-    list[str] | None, _option("--kind", env="KINDS", metavar="KIND", help="Explore only this kind; repeatable.")
-]
-Seconds: TypeAlias = Annotated[
-    float, _option("--seconds", env="SECONDS", min=1, help="Real time after which the search ends.")
-]
-Sequences: TypeAlias = Annotated[
-    int, _option("--sequences", env="SEQUENCES", min=1, help="Sequences of states for each kind.")
-]
-Steps: TypeAlias = Annotated[int, _option("--steps", env="STEPS", min=1, help="States in a sequence.")]
-Seed: TypeAlias = Annotated[int, _option("--seed", env="SEED", min=0, help="Seed of the sequences.")]
-Oracles: TypeAlias = Annotated[
-    str, _option("--oracles", env="ORACLES", metavar="NAMES", help="Names of oracles, with commas. Default: all.")
-]
-Faults: TypeAlias = Annotated[
-    str,
-    _option(
-        "--faults",
-        env="FAULTS",
-        metavar="NAMES",
-        help="Also inject faults: crash, blind, late, order, edit, drift, separated by commas; or all.",
-    ),
-]
-Played: TypeAlias = Annotated[
-    str | None, _option("--play", env="PLAY", metavar="JSON", help="Play only this sequence: a list of states.")
-]
-Format: TypeAlias = Annotated[OutputFormat, _option("--format", env="FORMAT", help="Format of the report.")]
-WriteTests: TypeAlias = Annotated[
-    str | None,
-    _option("--write-tests", env="WRITE_TESTS", metavar="DIR", help="Write a pytest file for each finding."),
-]
-
-
-class ExploreOptions(msgspec.Struct, frozen=True, kw_only=True):
+class ExploreOptions(SourceOptions, frozen=True, kw_only=True):
     """Options of ``trioperator explore``."""
 
-    files: Files = None
-    modules: Modules = None
-    crds: Crds = None
-    examples: Examples = None
-    setup: Setup = None
-    statuses: Statuses = None
-    kinds: Kinds = None
-    seconds: Seconds = 60
-    sequences: Sequences = 100
-    steps: Steps = 5
-    seed: Seed = 0
-    oracles: Oracles = ""
-    faults: Faults = ""
-    play: Played = None
-    format: Format = OutputFormat.TEXT
-    write_tests: WriteTests = None
+    crds: Annotated[
+        list[str], option("--crds", metavar="FILE", help="Definitions of kinds: a file or a directory; repeatable.")
+    ] = []
+    examples: Annotated[
+        list[str],
+        option(
+            "--from",
+            metavar="FILE",
+            help="Objects to vary (needed for kinds without a schema), and existing objects; repeatable.",
+        ),
+    ] = []
+    setup: Annotated[
+        list[str], option("--setup", metavar="FILE", help="A Python file with strategies and fakes; repeatable.")
+    ] = []
+    statuses: Annotated[
+        list[str],
+        option(
+            "--status",
+            metavar="KIND=CONDITION",
+            help="Set a condition on all objects of a kind that no controller handles; repeatable.",
+        ),
+    ] = []
+    kinds: Annotated[
+        list[str], option("--kind", env="KINDS", metavar="KIND", help="Explore only this kind; repeatable.")
+    ] = []
+    seconds: Annotated[float, option("--seconds", min=1, help="Real time after which the search ends.")] = 60
+    sequences: Annotated[int, option("--sequences", min=1, help="Sequences of states for each kind.")] = 100
+    steps: Annotated[int, option("--steps", min=1, help="States in a sequence.")] = 5
+    seed: Annotated[int, option("--seed", min=0, help="Seed of the sequences.")] = 0
+    oracles: Annotated[
+        str, option("--oracles", metavar="NAMES", help="Names of oracles, with commas. Default: all.")
+    ] = ""
+    faults: Annotated[
+        str,
+        option(
+            "--faults",
+            metavar="NAMES",
+            help="Also inject faults: crash, blind, late, order, edit, drift, separated by commas; or all.",
+        ),
+    ] = ""
+    play: Annotated[str | None, option("--play", metavar="JSON", help="Play only this sequence: a list of states.")] = (
+        None
+    )
+    format: Annotated[OutputFormat, option("--format", help="Format of the report.")] = OutputFormat.TEXT
+    write_tests: Annotated[
+        str | None, option("--write-tests", metavar="DIR", help="Write a pytest file for each finding.")
+    ] = None
 
 
-@taking(ExploreOptions)
+@taking(ExploreOptions, "EXPLORE")
 def explore(context: typer.Context, options: ExploreOptions) -> None:
     """Find bugs by playing states of custom objects, without a cluster.
 
@@ -130,8 +92,7 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
     shortest sequence of states that reproduces it. The exit code is 1 if anything is found, and 2 if the operator
     cannot be explored.
     """
-    if not options.files and not options.modules:
-        raise typer.BadParameter("pass files or modules (-m) with handlers.", param_hint="FILES")
+    options.check_sources()
     report = _explore(options)
     _publish(report, options.format, options.write_tests)
     raise typer.Exit(1 if any(report.iterate_alarms()) else 0)
@@ -139,19 +100,17 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
 
 def _explore(options: ExploreOptions) -> Report:
     """Return the report of a search. Errors are reported, and end the command."""
-    from trioperator.cli.failures import report_failure
+    from trioperator.cli.failures import reporting_failures
 
     configure(quiet=True)
-    try:
+    with reporting_failures():
         _check_installed()
         from trioperator.testing.exploring.reports import Inputs
 
         names = ("files", "modules", "crds", "examples", "setup", "statuses")
-        inputs = Inputs(seed=options.seed, **{name: getattr(options, name) or () for name in names})
+        inputs = Inputs(seed=options.seed, **{name: getattr(options, name) for name in names})
         with _silenced():
             return _Search(inputs, options).run()
-    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
-        raise typer.Exit(report_failure(error, get_logger("trioperator.cli"))) from None
 
 
 def _publish(report: Report, format: OutputFormat, directory: str | None) -> None:
@@ -190,7 +149,7 @@ class _Search:
         inputs, start, play = self._inputs, time.monotonic(), self._options.play
         app = FilesApp([*inputs.setup, *inputs.files], inputs.modules)
         manifests = {"crds": inputs.crds, "examples": inputs.examples, "statuses": inputs.statuses}
-        kinds = self._options.kinds or ()
+        kinds = self._options.kinds
         players = make_players(app, **manifests, kinds=kinds, on_blocked=self._end_blocked)
         if play is not None and len(players) > 1:
             raise ConfigError("Several kinds are handled: say with --kind which one is to be played.")
