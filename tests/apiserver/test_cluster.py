@@ -180,3 +180,37 @@ async def test_history_is_bounded() -> None:
         await cluster.patch("frees", "a", {"spec": {"x": number}})
     table = cluster.api.state.store.table(("conformance.dev", "frees"))
     assert len(table.changes) <= 125
+
+
+async def test_a_snapshot_brings_back_definitions_owners_and_namespaces(frees: Cluster) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}
+    await frees.create(namespace)
+    owner = await frees.create(FREE, "n")
+    reference = {"apiVersion": owner["apiVersion"], "kind": "Free", "name": "a", "uid": owner["metadata"]["uid"]}
+    owned = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "ownerReferences": [reference]}}
+    await frees.create(owned, "n")
+    snapshot = frees.snapshot()
+    await frees.delete("crds", "frees.conformance.dev")
+    await frees.delete("namespaces", "n")
+    await frees.create(namespace)
+    assert await frees.find("cm", "c", "n") is None
+    await frees.restore(snapshot)
+    assert (await frees.get("frees", "a", "n"))["metadata"]["uid"] == owner["metadata"]["uid"]
+    assert await frees.find("cm", "c", "n") is not None
+    await frees.delete("frees", "a", "n")
+    assert await frees.find("cm", "c", "n") is None
+
+
+async def test_controllers_go_on_from_a_restored_snapshot(cluster: Cluster) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    async with cluster.open_controllers("workloads"):
+        await cluster.create({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "r"}, "spec": spec})
+        await cluster.wait_for("rs", "r", lambda obj: obj["status"]["replicas"] == 1)
+        snapshot = cluster.snapshot()
+        await cluster.delete("rs", "r")
+        assert await cluster.list("pods") == []
+        await cluster.restore(snapshot)
+        await cluster.patch("rs", "r", {"spec": {"replicas": 3}})
+        await cluster.wait_for("rs", "r", lambda obj: obj["status"]["replicas"] == 3)
+        assert len(await cluster.list("pods")) == 3

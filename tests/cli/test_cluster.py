@@ -67,9 +67,19 @@ class TestOptions:
             authorization=AuthorizationName.RBAC,
             controllers="pods, workloads",
             print_assets="p",
+            admin_token="t",
         )
         options = ("--host", "::1", "--port", "5", "--no-tls", "--data", "d", "--kubeconfig", "k")
-        more = ("--authorization", "rbac", "--controllers", "pods, workloads", "--print-assets", "p")
+        more = (
+            "--authorization",
+            "rbac",
+            "--controllers",
+            "pods, workloads",
+            "--print-assets",
+            "p",
+            "--admin-token",
+            "t",
+        )
         manifests = ("--apply", "a.yaml", "--apply", "folder", "--apply", "-")
         assert parse(*options, *manifests, *more) == expected
         variables = {
@@ -82,6 +92,7 @@ class TestOptions:
             "AUTHORIZATION": "rbac",
             "CONTROLLERS": "pods, workloads",
             "PRINT_ASSETS": "p",
+            "ADMIN_TOKEN": "t",
         }
         assert parse(**variables) == expected
 

@@ -33,7 +33,7 @@ from .restoring import stored_check
 from .serving.certificates import CertificateAuthority
 from .serving.kubeconfig import EXTENSION
 from .store.state import State
-from .store.storage import Stored
+from .store.storage import Snapshot, Stored
 from .webhooks.client import WebhookClient
 from .writing.writer import Written
 
@@ -196,6 +196,19 @@ class Cluster:
     def compact(self, revision: int | None = None) -> None:
         """Compact the history up to the revision (by default all of it): watches and pages from there get 410."""
         self._state.store.compact(revision)
+
+    def snapshot(self) -> Snapshot:
+        """Return all objects as they are now, for :meth:`restore`. It costs little: the objects are shared."""
+        return self._state.store.snapshot()
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Make all objects what they were when the snapshot of this cluster was taken; new ones are gone.
+
+        What changes by it gets new resource versions. Watches of such kinds end with 410, so that clients list again.
+        """
+        self._state.store.rewind(snapshot)
+        self.api.followups.run()
+        await self._state.saved()
 
     async def get(self, kind: str, name: str, namespace: str | None = None) -> Object:
         """Return the object. Raises NotFoundError if it does not exist."""

@@ -13,6 +13,7 @@ import trio
 from trioperator.errors import ConfigError
 
 from .cluster import Cluster
+from .model.messages import Handler
 from .model.user import ANONYMOUS, NO_CREDENTIALS
 from .serving.http import serve_listeners
 
@@ -26,14 +27,16 @@ async def serve_cluster(
     port: int = 0,
     tls: bool | ssl.SSLContext = False,
     anonymous: bool = True,
+    handler: Handler | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve the cluster on a port (0: any free one) until cancelled. ``task_status.started()`` passes the URL.
 
     With ``tls`` the serving certificate is issued by the cluster's own CA, and clients may present a certificate of
     that CA; pass a context instead to use other certificates. Without ``anonymous``, requests without credentials get
-    401: :meth:`Cluster.kubeconfig` has some. With it, on a loopback address, requests that a web page may have sent are
-    refused. Raises ConfigError if the server cannot listen on the port.
+    401: :meth:`Cluster.kubeconfig` has some. ``handler`` answers in place of the cluster's API. With it, or with
+    ``anonymous``, on a loopback address, requests that a web page may have sent are refused. Raises ConfigError if the
+    server cannot listen on the port.
     """
     context, ca_data = tls if isinstance(tls, ssl.SSLContext) else None, ""
     if tls is True:
@@ -51,13 +54,15 @@ async def serve_cluster(
     cluster.ca_certificates[url] = ca_data
     user = ANONYMOUS if anonymous else NO_CREDENTIALS
     async with trio.open_nursery() as nursery:
-        local_only = anonymous and _is_loopback(host)
-        serve = partial(serve_listeners, cluster.api, listeners, context=context, user=user, local_only=local_only)
+        local_only = (anonymous or handler is not None) and is_loopback(host)
+        answering = handler or cluster.api
+        serve = partial(serve_listeners, answering, listeners, context=context, user=user, local_only=local_only)
         await nursery.start(serve)
         task_status.started(url)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether the host is this machine, by its name or address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

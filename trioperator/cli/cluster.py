@@ -17,6 +17,7 @@ import trio
 import typer
 
 from trioperator._logs import LogFormat, configure, get_logger
+from trioperator.cli.admin import adjustable_clock, cluster_options, make_admin
 from trioperator.cli.assets import assets, write_assets
 from trioperator.cli.options import option, split_names, taking
 
@@ -76,6 +77,14 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
             help="Serve nothing: write stand-ins for kube-apiserver, etcd and kubectl to this directory, and print it.",
         ),
     ] = None
+    admin_token: Annotated[
+        str | None,
+        option(
+            "--admin-token",
+            metavar="FILE",
+            help="Serve the admin endpoint for those who know the token in this file, which is made if it is missing.",
+        ),
+    ] = None
 
 
 cluster = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -104,7 +113,8 @@ def run_cluster(options: ClusterOptions, *, echo: Callable[[str], None] = print)
             echo(str(write_assets(pathlib.Path(options.print_assets))))
             return SUCCESS
         manifests = load_manifests(options.manifests)
-        trio.run(functools.partial(_serve_until_signal, options, manifests, echo=echo))
+        serve_all = functools.partial(_serve_until_signal, options, manifests, echo=echo)
+        trio.run(serve_all, clock=adjustable_clock(options.admin_token))
     except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 -- all of them are reported
         return report_failure(error, get_logger("trioperator.cli"))
     return SUCCESS
@@ -131,11 +141,14 @@ async def serve(options: ClusterOptions, manifests: Sequence[Manifest], *, echo:
     from trioperator.cli.manifests import apply_manifests
 
     async with _open(options) as served, trio.open_nursery() as server:
+        admin = make_admin(served, options.admin_token, options.host)
         start = functools.partial(serve_cluster, host=options.host, port=options.port, tls=options.tls, anonymous=False)
-        url: str = await server.start(start, served)
+        url: str = await server.start(functools.partial(start, handler=admin), served)
         with kubeconfig_path(options.kubeconfig) as path:
             write_kubeconfig(path, served.kubeconfig(url))
             await apply_manifests(served, manifests)
+            if admin is not None:
+                admin.keep_start()
             echo(_introduction(url, path, options))
             await trio.sleep_forever()
 
@@ -144,12 +157,12 @@ async def serve(options: ClusterOptions, manifests: Sequence[Manifest], *, echo:
 async def _open(options: ClusterOptions) -> AsyncIterator[Cluster]:
     from trioperator.apiserver import Cluster, open_cluster
 
+    kept = {"authorization": options.authorization.value, **cluster_options(options.admin_token)}
     async with contextlib.AsyncExitStack() as stack:
         if options.data is None:
-            opened = Cluster(log_limit=0, authorization=options.authorization.value)
+            opened = Cluster(**kept)
         else:
-            opening = open_cluster(options.data, log_limit=0, authorization=options.authorization.value)
-            opened = await stack.enter_async_context(opening)
+            opened = await stack.enter_async_context(open_cluster(options.data, **kept))
         if names := split_names(options.controllers):
             await stack.enter_async_context(opened.open_controllers(*names))
         yield opened
@@ -169,6 +182,8 @@ def _introduction(url: str, path: str, options: ClusterOptions) -> str:
     import shlex
 
     kept = f"are kept in {options.data}" if options.data is not None else "are gone when it stops (--data keeps them)"
+    if options.admin_token is not None:
+        kept += f"; the admin endpoint is at {url}/trioperator, its token in {options.admin_token}"
     return (
         f"The API server is at {url}, its kubeconfig is {path}. To use it:\n\n"
         f"    export KUBECONFIG={shlex.quote(path)}\n    kubectl get namespaces\n\n"

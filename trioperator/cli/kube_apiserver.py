@@ -22,9 +22,11 @@ import trio
 
 from trioperator.apiserver import Cluster, User, serve_cluster
 from trioperator.apiserver.reading.discovery import VERSION
+from trioperator.cli.admin import adjustable_clock, cluster_options, make_admin
 from trioperator.errors import ConfigError
 
 CONTROLLERS: Final = "TRIOPERATOR_CLUSTER_CONTROLLERS"
+ADMIN_TOKEN: Final = "TRIOPERATOR_CLUSTER_ADMIN_TOKEN"  # the path of a file
 # Flags of test environments that are not needed: objects are in memory, and tokens have keys of their own.
 _NEEDLESS: Final = frozenset(
     {
@@ -159,12 +161,14 @@ def _make_certificate(folder: pathlib.Path, host: str) -> None:
 async def serve(flags: Flags, controllers: Sequence[str] = ()) -> None:
     """Serve a cluster by the flags until SIGTERM or SIGINT. Raises ConfigError for flags that cannot be met."""
     users = read_users(flags.token_auth_file) if flags.token_auth_file else {}
-    cluster = Cluster(log_limit=0, authorization=flags.authorization, tokens=users)
+    token = os.environ.get(ADMIN_TOKEN)
+    cluster = Cluster(authorization=flags.authorization, tokens=users, **cluster_options(token))
     cluster.is_prompt = False  # what collects garbage is a controller
     await cluster.create(_OWN_SERVICE)
     start = functools.partial(
         serve_cluster,
         cluster,
+        handler=make_admin(cluster, token, flags.bind_address),
         host=flags.bind_address,
         port=flags.secure_port,
         tls=make_context(flags),
@@ -189,7 +193,7 @@ def main(args: Sequence[str]) -> int:
             ignored = ", ".join(f"--{name}" for name in flags.ignored)
             sys.stderr.write(f"kube-apiserver: flags without an effect on the embedded server: {ignored}\n")
         names = os.environ.get(CONTROLLERS, "").replace(",", " ").split()
-        trio.run(serve, flags, names)
+        trio.run(serve, flags, names, clock=adjustable_clock(os.environ.get(ADMIN_TOKEN)))
     except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 -- all of them are reported
         from trioperator._logs import LogFormat, configure, get_logger
         from trioperator.cli.failures import report_failure

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypedDict, Unpack
 from urllib.parse import unquote
 
@@ -143,6 +143,11 @@ class FaultPlan:
     def __init__(self, *, seed: int = 0) -> None:
         self._rules: list[FaultRule] = []
         self._rng = random.Random(seed)
+
+    @property
+    def rules(self) -> Sequence[FaultRule]:
+        """The rules, in their order."""
+        return tuple(self._rules)
 
     def add(
         self,

@@ -124,3 +124,35 @@ def test_all_tables_share_one_revision_counter() -> None:
     assert (first.revision, second.revision) == (1, 2)
     assert second.obj["metadata"]["resourceVersion"] == "2"
     assert store.remove(store.table(RESOURCE), "a/1") == 3
+
+
+def test_a_rewound_store_has_the_old_objects_under_new_revisions() -> None:
+    store = Store(clock=lambda: 0)
+    table = store.table(RESOURCE)
+    for number, key in enumerate(("a/1", "a/2", "a/3")):
+        store.put(table, key, thing(number))
+    snapshot = store.snapshot()
+    store.remove(table, "a/1")
+    store.put(table, "a/2", thing(7))
+    store.put(table, "a/4", thing(8))
+    revision = store.revision
+    store.rewind(snapshot)
+    assert sorted(table.objects) == table.keys() == ["a/1", "a/2", "a/3"]
+    contents = {key: {**stored.obj["metadata"], "resourceVersion": ""} for key, stored in table.objects.items()}
+    assert contents == {key: {**s.obj["metadata"], "resourceVersion": ""} for key, s in snapshot[RESOURCE].items()}
+    assert table.objects["a/3"] is snapshot[RESOURCE]["a/3"]
+    assert all(table.objects[key].revision > revision for key in ("a/1", "a/2"))
+    assert isinstance(table.index_after(revision), Expired)
+
+
+def test_an_object_with_another_uid_is_removed_before_the_old_one_comes_back() -> None:
+    store = Store(clock=lambda: 0)
+    table = store.table(RESOURCE)
+    store.put(table, "a/1", thing(1))
+    snapshot = store.snapshot()
+    store.remove(table, "a/1")
+    store.put(table, "a/1", thing(2) | {"metadata": {**thing(2)["metadata"], "uid": "other"}})
+    changes: list[tuple[bool, bool]] = []
+    store.on_change.append(lambda _, change: changes.append((change.old is None, change.new is None)))
+    store.rewind(snapshot)
+    assert changes == [(False, True), (True, False)]

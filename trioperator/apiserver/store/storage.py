@@ -11,7 +11,7 @@ import bisect
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import trio
@@ -255,6 +255,26 @@ class Store:
             self._record(self.table((group, plural)), key, Stored(key, obj, version, raw))
         self.compact()
 
+    def snapshot(self) -> Snapshot:
+        """Return all objects as they are now."""
+        return {resource: dict(table.objects) for resource, table in self.tables.items() if table.objects}
+
+    def rewind(self, snapshot: Snapshot) -> None:
+        """Make the objects what they were, by changes with new revisions, and compact the history.
+
+        Watches of what has changed get 410. Objects that have not changed keep their resource versions.
+        """
+        order = sorted({*self.tables, *snapshot}, key=lambda resource: _restore_order((*resource, "")))
+        for resource in order:
+            table, wanted = self.table(resource), snapshot.get(resource, {})
+            for key, stored in tuple(table.objects.items()):
+                if key not in wanted or wanted[key].uid != stored.uid:
+                    self.remove(table, key)
+            for key, stored in wanted.items():
+                if key not in table.objects or table.objects[key].at(stored.revision).obj != stored.obj:
+                    self.put(table, key, stored.obj)
+        self.compact()
+
     def check_version(self, revision: int) -> None:
         """Raise 504 for a revision in the future."""
         if revision > self.revision:
@@ -280,6 +300,10 @@ class Store:
             table.drop(max(len(table.changes) // 4, 1))
         for listener in self.on_change:
             listener(table, change)
+
+
+#: Objects by resource (group, plural) and key.
+Snapshot: TypeAlias = Mapping[tuple[str, str], Mapping[str, Stored]]
 
 
 def _version_of(key: str, obj: Any) -> int:
