@@ -14,7 +14,7 @@ import pytest
 
 import trioperator as kopf
 from tests.handling.factory import event_cause
-from trioperator._handling.declaring.registry import KindHandlers, select_event_handlers
+from trioperator._handling.declaring.registry import KindHandlers, select_matching
 from trioperator._handling.handlers.handler import (
     ActivityHandler,
     ChangeHandler,
@@ -322,7 +322,7 @@ def test_overlapping_selectors_call_a_function_once(registry: kopf.OperatorRegis
 
     handlers = KindHandlers.of(h for h in registry.resource_handlers() if h.selector.matches(KEX))
     assert len(handlers.events) == 3
-    assert len(select_event_handlers(handlers, event_cause({}))) == 1
+    assert len(select_matching(handlers.events, event_cause({}))) == 1
 
 
 # --------------------------------------------------------------------------------------------- Filtering

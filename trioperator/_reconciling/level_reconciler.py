@@ -19,7 +19,7 @@ from trioperator._handling.arguments.context import current_cause
 from trioperator._handling.arguments.reconciling import ReconcileCause, ReconcileHandler
 from trioperator._handling.calls.invoke import Attempt
 from trioperator._handling.calls.storable import check_storable
-from trioperator._handling.declaring.registry import select_reconcile_handlers
+from trioperator._handling.declaring.registry import select_matching
 from trioperator._handling.guard import forget_frames
 from trioperator._handling.handlers.children import Desired
 from trioperator._handling.handlers.outcome import Outcome, check_limits, describe
@@ -144,7 +144,7 @@ class LevelReconciler:
         schedule = self._begin(state)
         cause = self._causes.make_reconcile_cause(state, body)
         digest = self._executor.essences.digest(state, body)
-        for handler, own in schedule.match(select_reconcile_handlers(state.cache.kind.handlers, cause)).items():
+        for handler, own in schedule.match(select_matching(state.cache.kind.handlers.reconciles, cause)).items():
             if not own.is_due(digest, trio.current_time()):
                 continue
             if not self._watches.is_complete(handler, state.namespace):

@@ -6,7 +6,7 @@ import trio
 
 from trioperator._concurrency.clock import steady_now
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
-from trioperator._handling.declaring.registry import select_handlers
+from trioperator._handling.declaring.registry import select_change_handlers
 from trioperator._handling.handlers.lifecycles import Lifecycle
 from trioperator._runtime.causes import CauseFactory
 from trioperator._runtime.daemons.manager import DaemonManager
@@ -40,7 +40,9 @@ class GoneObjects:
         handlers = state.cache.kind.handlers
         if handlers.optional_deletes and state.body is not None and not self._is_handled(state):
             cause = self._causes.make_deletion_cause(state)
-            selected = [handler for handler in select_handlers(handlers, cause) if handler.is_optional_delete]
+            selected = [
+                handler for handler in select_change_handlers(handlers.changes, cause) if handler.is_optional_delete
+            ]
             progress = self._executor.progress.begin(state, cause, selected)
             progress.plan_save(None)
             execution = Execution(self._executor, state, nursery=find_nursery())

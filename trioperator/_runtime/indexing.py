@@ -18,7 +18,7 @@ from trioperator._handling.arguments.cause import ObjectCause
 from trioperator._handling.arguments.context import current_cause
 from trioperator._handling.arguments.indexing import Indices, discard, owners, replace
 from trioperator._handling.calls.invoke import Attempt, Invoker
-from trioperator._handling.declaring.registry import handler_identity, select_index_handlers
+from trioperator._handling.declaring.registry import handler_identity, select_matching
 from trioperator._handling.handlers.handler import IndexHandler
 from trioperator._handling.handlers.outcome import Outcome
 from trioperator._kube.objects import RawObject
@@ -118,7 +118,7 @@ class Indexing:
         """Call the index handlers that match: all of them, or *again* only those that have failed."""
         cause = self._causes.make_index_cause(state, body)
         handlers = state.cache.kind.handlers
-        chosen = {handler_identity(handler): handler for handler in select_index_handlers(handlers, cause)}
+        chosen = {handler_identity(handler): handler for handler in select_matching(handlers.indices, cause)}
         for handler in handlers.indices:
             if handler_identity(handler) not in chosen:
                 self._discard(state, handler)

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from trioperator._handling.declaring.registry import select_event_handlers
+from trioperator._handling.declaring.registry import select_matching
 from trioperator._model.pause import Pause
 from trioperator._runtime.causes import CauseFactory
 from trioperator._runtime.daemons.manager import DaemonManager
@@ -141,7 +141,7 @@ class PendingEvents:
         missed = self._missed.pop(state, event_type)
         shown = missed if missed in _APPEARANCES and event_type != "DELETED" else event_type
         cause = self._causes.make_event_cause(state, body, type=shown)
-        for handler in select_event_handlers(state.cache.kind.handlers, cause):
+        for handler in select_matching(state.cache.kind.handlers.events, cause):
             await self._executor.call_event_handler(state, cause, handler)
 
     def expedite(self, state: ObjectState) -> bool:

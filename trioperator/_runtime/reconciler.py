@@ -62,11 +62,7 @@ from collections.abc import Sequence
 import trio
 
 from trioperator._concurrency.clock import steady_now
-from trioperator._handling.declaring.registry import (
-    prematches_any,
-    requires_finalizer,
-    select_handlers,
-)
+from trioperator._handling.declaring.registry import any_prematches, select_change_handlers
 from trioperator._handling.handlers.handler import ChangeHandler, Reason
 from trioperator._handling.handlers.lifecycles import Lifecycle, get_default_lifecycle
 from trioperator._logs import Logger
@@ -308,11 +304,11 @@ class Reconciler:
         if change.current:
             self._progress.confirm(state)
         cause = change.cause
-        blocked = blocked or requires_finalizer(handlers, cause)
+        blocked = blocked or any_prematches(handlers.mandatory_deletes, cause)
         result = await self._finalizers.adjust(state, cause.logger, blocked=blocked, finalized=change.finalized)
         if result is not None:
             return result
-        if self._progress.get(state) is None and not prematches_any(handlers, cause):
+        if self._progress.get(state) is None and not any_prematches(handlers.changes, cause):
             return await self._store_pending(state, cause.logger)
         if cause.reason in TITLES:
             return await self._handle_cause(state, change)
@@ -348,7 +344,7 @@ class Reconciler:
         if cause.reason is not Reason.RESUME and self.takeover.may_be_stale(state):
             return await self.takeover.verify(state, self._patcher)
         self._incoming.note_update(cause)
-        selected = select_handlers(state.cache.kind.handlers, cause)
+        selected = select_change_handlers(state.cache.kind.handlers.changes, cause)
         progress = self._progress.begin(state, cause, selected)
         self._events.adjust(state, progress)
         if cause.logger.isEnabledFor(logging.DEBUG):

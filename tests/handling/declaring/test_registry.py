@@ -11,11 +11,10 @@ from tests.handling.factory import change_cause, change_handler, event_cause, ev
 from trioperator._handling.declaring.registry import (
     KindHandlers,
     OperatorRegistry,
+    any_prematches,
     get_default_registry,
-    prematches_any,
-    requires_finalizer,
-    select_event_handlers,
-    select_handlers,
+    select_change_handlers,
+    select_matching,
     set_default_registry,
 )
 from trioperator._handling.handlers.filters import PRESENT, all_, not_
@@ -42,7 +41,9 @@ def default_registry() -> Iterator[OperatorRegistry]:
 
 
 def selected(handlers: Iterable[ChangeHandler], **options: Any) -> list[str]:
-    return [handler.id for handler in select_handlers(KindHandlers.of(handlers), change_cause(**options))]
+    return [
+        handler.id for handler in select_change_handlers(KindHandlers.of(handlers).changes, change_cause(**options))
+    ]
 
 
 # --------------------------------------------------------------------------------------------- selection
@@ -97,7 +98,7 @@ def test_one_function_with_one_id_is_selected_once() -> None:
         change_handler(nothing, id="fn", initial=True, param=2),
         change_handler(nothing, id="fn", reason=Reason.UPDATE, param=3),
     ]
-    [chosen] = select_handlers(KindHandlers.of(handlers), change_cause(old=A, new=B, initial=True))
+    [chosen] = select_change_handlers(KindHandlers.of(handlers).changes, change_cause(old=A, new=B, initial=True))
     assert chosen.param == 2, "the first one that suits"
 
 
@@ -124,7 +125,7 @@ def test_a_bound_method_is_selected_once_for_each_instance() -> None:
 
     one, other = Same(), Same()
     handlers = [update_handler(fn, id="fn") for fn in (one.method, one.method, other.method, one.method)]
-    chosen = select_handlers(KindHandlers.of(handlers), change_cause(old=A, new=B))
+    chosen = select_change_handlers(KindHandlers.of(handlers).changes, change_cause(old=A, new=B))
     assert [handler.fn.__self__ for handler in chosen] == [one, other]  # type: ignore[attr-defined]
     assert chosen[0].fn.__self__ is one  # type: ignore[attr-defined]
     assert chosen[1].fn.__self__ is other  # type: ignore[attr-defined]
@@ -134,7 +135,7 @@ def test_event_handlers_are_called_once_for_each_function_and_id() -> None:
     def other(**_: Any) -> None: ...
 
     handlers = [event_handler(id="a"), event_handler(id="a"), event_handler(id="b"), event_handler(other, id="a")]
-    chosen = select_event_handlers(KindHandlers.of(handlers), event_cause({}))
+    chosen = select_matching(KindHandlers.of(handlers).events, event_cause({}))
     assert [handler.id for handler in chosen] == ["a", "b", "a"]
 
 
@@ -143,7 +144,7 @@ def test_each_decorator_of_an_event_handler_has_its_own_filters() -> None:
     kind = KindHandlers.of(handlers)
 
     def chosen(*labels: str) -> tuple[Any, ...]:
-        return select_event_handlers(kind, event_cause({"metadata": {"labels": dict.fromkeys(labels, "")}}))
+        return select_matching(kind.events, event_cause({"metadata": {"labels": dict.fromkeys(labels, "")}}))
 
     assert chosen("y") == (handlers[1],)
     assert chosen("x", "y") == (handlers[0],)
@@ -152,7 +153,7 @@ def test_each_decorator_of_an_event_handler_has_its_own_filters() -> None:
 
 def test_a_filter_that_raises_skips_only_its_own_event_handler(caplog: pytest.LogCaptureFixture) -> None:
     handlers = [event_handler(id="a", when=lambda spec: spec["nonexistent"]), event_handler(id="b")]
-    assert select_event_handlers(KindHandlers.of(handlers), event_cause({})) == (handlers[1],)
+    assert select_matching(KindHandlers.of(handlers).events, event_cause({})) == (handlers[1],)
     [record] = caplog.records
     assert "Handler 'a'" in record.getMessage()
     assert record.exc_info
@@ -184,34 +185,36 @@ def test_handlers_of_a_kind_are_grouped_by_class() -> None:
 def test_delete_handlers_that_prematch_require_the_finalizer() -> None:
     handlers = KindHandlers.of([change_handler(reason=Reason.DELETE, labels={"a": "b"}), UPDATE])
     mine = {"metadata": {"labels": {"a": "b"}}}
-    assert requires_finalizer(handlers, change_cause(old=None, new=mine, reason=Reason.CREATE))
-    assert not requires_finalizer(handlers, change_cause(old=None, new={}, reason=Reason.CREATE))
-    assert not requires_finalizer(KindHandlers.of([CREATE, RESUME]), change_cause(old=None, new={}))
+    assert any_prematches(handlers.mandatory_deletes, change_cause(old=None, new=mine, reason=Reason.CREATE))
+    assert not any_prematches(handlers.mandatory_deletes, change_cause(old=None, new={}, reason=Reason.CREATE))
+    assert not any_prematches(KindHandlers.of([CREATE, RESUME]).mandatory_deletes, change_cause(old=None, new={}))
     optional = KindHandlers.of([change_handler(reason=Reason.DELETE, optional=True)])
-    assert not requires_finalizer(optional, change_cause(old=None, new={}))
+    assert not any_prematches(optional.mandatory_deletes, change_cause(old=None, new={}))
 
 
 def test_an_object_prematches_if_any_handler_may_be_called_for_it() -> None:
     labelled = change_handler(reason=Reason.CREATE, labels={"a": "b"})
     cause = change_cause(old=A, new=A, reason=Reason.NOOP)
-    assert not prematches_any(KindHandlers.of([labelled]), cause)
-    assert prematches_any(KindHandlers.of([labelled, DELETE]), cause)
+    assert not any_prematches(KindHandlers.of([labelled]).changes, cause)
+    assert any_prematches(KindHandlers.of([labelled, DELETE]).changes, cause)
 
 
 def test_a_handler_of_a_missing_field_prematches_all_objects() -> None:
     dummy = change_handler(field=("spec", "nonexistent"), needs_change=True)
-    assert prematches_any(KindHandlers.of([dummy]), change_cause(old=None, new={"spec": {}}, reason=Reason.CREATE))
+    assert any_prematches(
+        KindHandlers.of([dummy]).changes, change_cause(old=None, new={"spec": {}}, reason=Reason.CREATE)
+    )
     present = change_handler(reason=Reason.CREATE, field=("spec", "nonexistent"))
-    assert not prematches_any(KindHandlers.of([present]), change_cause(old=None, new={}, reason=Reason.CREATE))
+    assert not any_prematches(KindHandlers.of([present]).changes, change_cause(old=None, new={}, reason=Reason.CREATE))
 
 
 def test_a_filtered_field_handler_prematches_objects_that_have_or_had_the_field() -> None:
     handlers = KindHandlers.of([change_handler(field=("spec", "f"), needs_change=True, when=lambda **_: True)])
     have, lack = {"spec": {"f": 1}}, {"spec": {"other": 1}}
-    assert prematches_any(handlers, change_cause(old=have, new=have))
-    assert prematches_any(handlers, change_cause(old=have, new=lack))
-    assert prematches_any(handlers, change_cause(old=lack, new=have))
-    assert not prematches_any(handlers, change_cause(old=lack, new=lack))
+    assert any_prematches(handlers.changes, change_cause(old=have, new=have))
+    assert any_prematches(handlers.changes, change_cause(old=have, new=lack))
+    assert any_prematches(handlers.changes, change_cause(old=lack, new=have))
+    assert not any_prematches(handlers.changes, change_cause(old=lack, new=lack))
 
 
 # ---------------------------------------------------------------------------------------------- registry

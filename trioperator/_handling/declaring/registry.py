@@ -20,7 +20,6 @@ from trioperator._handling.arguments.cause import (
     EVENT_KWARGS,
     INDEX_KWARGS,
     ChangeCause,
-    EventCause,
     ObjectCause,
 )
 from trioperator._handling.arguments.indexing import Index, Indices
@@ -55,6 +54,7 @@ from trioperator._model.resource import Selector
 from trioperator.errors import ConfigError, UserCodeError
 
 H = TypeVar("H", bound=Handler)
+R = TypeVar("R", bound=ResourceHandler)
 
 
 class KindHandlers(msgspec.Struct, frozen=True):
@@ -259,28 +259,12 @@ def _declares_any(handlers: Iterable[ResourceHandler], names: frozenset[str]) ->
     )
 
 
-def select_index_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[IndexHandler, ...]:
-    """Return the index handlers whose filters match the object, each function once for an index.
+def select_matching(handlers: Iterable[R], cause: ObjectCause) -> tuple[R, ...]:
+    """Return the *handlers* whose filters match the object, in their order, each function once for an id.
 
-    A filter that raises is logged, and does not match.
+    A filter that raises is logged, and does not match: other handlers are still called.
     """
-    return _deduplicated([h for h in handlers.indices if not h.has_filters or _safely_matches(h, cause)])
-
-
-def select_event_handlers(handlers: KindHandlers, cause: EventCause) -> tuple[EventHandler, ...]:
-    """Return the handlers of a watch event, in the order of their declaration, each function once for an id.
-
-    A filter that raises is logged, and does not match: other handlers still get the event.
-    """
-    return _deduplicated([h for h in handlers.events if not h.has_filters or _safely_matches(h, cause)])
-
-
-def select_reconcile_handlers(handlers: KindHandlers, cause: ObjectCause) -> tuple[ReconcileHandler, ...]:
-    """Return the reconcile handlers whose filters match the object, in their order, each function once for an id.
-
-    A filter that raises is logged, and does not match.
-    """
-    return _deduplicated([h for h in handlers.reconciles if not h.has_filters or _safely_matches(h, cause)])
+    return _deduplicated([h for h in handlers if not h.has_filters or _safely_matches(h, cause)])
 
 
 def select_admission_handlers(
@@ -305,11 +289,6 @@ def _matched_before(handler: AdmissionHandler, cause: AdmissionCause) -> bool:
     return matches(handler, OldObject(cause.old, cause.kwargs))
 
 
-def select_handlers(handlers: KindHandlers, cause: ChangeCause) -> tuple[ChangeHandler, ...]:
-    """Return the handlers of a detected change, in the order of their declaration, each function once for an id."""
-    return select_change_handlers(handlers.changes, cause)
-
-
 def select_change_handlers(handlers: Iterable[ChangeHandler], cause: ChangeCause) -> tuple[ChangeHandler, ...]:
     """Return the *handlers* that match a detected change, in their order, each function once for an id."""
     return _deduplicated(
@@ -317,17 +296,8 @@ def select_change_handlers(handlers: Iterable[ChangeHandler], cause: ChangeCause
     )
 
 
-def prematches_any(handlers: KindHandlers, cause: ChangeCause) -> bool:
-    """Return whether any change handler prematches the object, so that it might be called for some change."""
-    return _any_prematches(handlers.changes, cause)
-
-
-def requires_finalizer(handlers: KindHandlers, cause: ChangeCause) -> bool:
-    """Return whether the object needs the finalizer, for mandatory delete handlers."""
-    return _any_prematches(handlers.mandatory_deletes, cause)
-
-
-def _any_prematches(handlers: tuple[ChangeHandler, ...], cause: ChangeCause) -> bool:
+def any_prematches(handlers: tuple[ChangeHandler, ...], cause: ChangeCause) -> bool:
+    """Return whether any of the *handlers* prematches the object, so that it might be called for some change."""
     for handler in handlers:  # noqa: SIM110 -- any() takes several times longer, and this is asked of each state
         if not handler.has_filters or prematches(handler, cause):
             return True
