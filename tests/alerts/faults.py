@@ -103,7 +103,9 @@ class World:
         settings.leadership.enabled = self.elects
         settings.admission.server = sleeping_server(self.reviews)
         if self.certfile is not None:
-            settings.admission.server = trioperator.WebhookServer(certfile=self.certfile, file_check_interval=30)
+            settings.admission.server = trioperator.WebhookServer(
+                addr="127.0.0.1", certfile=self.certfile, file_check_interval=30
+            )
         async with trio.open_nursery() as nursery:
             operate = functools.partial(
                 trioperator.operator,

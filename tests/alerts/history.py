@@ -1,8 +1,7 @@
-"""Histories of the metrics of operators in virtual time, as Prometheus would have scraped them, judged by promtool."""
+"""Histories of the metrics of operators in virtual time, as Prometheus would have scraped them, and their alerts."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import json
 import math
@@ -12,10 +11,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import trio
 
+from tests.alerts.promql import Evaluator, Labels, Series, parse_duration
 from trioperator._concurrency.clock import wall_now
 from trioperator._endpoints.metrics import OperatorCollector
 from trioperator._telemetry.inspector import Inspector
@@ -24,10 +24,8 @@ from trioperator._tooling.deployment.options import DeploymentOptions
 
 #: Seconds between two scrapes, and between two evaluations of the rules.
 STEP: Final = 30.0
+#: Where promtool is, which has to agree, if it is installed.
 PROMTOOL: Final = os.environ.get("PROMTOOL") or shutil.which("promtool")
-#: Why tests are skipped without it.
-HOW: Final = "install promtool, or set PROMTOOL to its path: go install github.com/prometheus/prometheus/cmd/promtool"
-
 RULES: Final = make_rules(DeploymentOptions(prometheus="monitoring", alerts=True))
 _NAMES: Final = frozenset(
     name
@@ -54,7 +52,7 @@ class Pod:
         finally:
             self._collector = None
 
-    def scrape(self) -> Iterator[tuple[str, float]]:
+    def scrape(self) -> Iterator[tuple[Labels, float]]:
         """Yield the series that alerts need, with their values."""
         if self._collector is None:
             return
@@ -62,9 +60,8 @@ class Pod:
         for metric in self._collector.collect():
             for sample in metric.samples:
                 if sample.name in _NAMES:
-                    labels = {**sample.labels, **target}
-                    pairs = ",".join(f"{name}={json.dumps(value)}" for name, value in sorted(labels.items()))
-                    yield f"{sample.name}{{{pairs}}}", sample.value
+                    labels = {**sample.labels, **target, "__name__": sample.name}
+                    yield frozenset(labels.items()), sample.value
 
 
 class History:
@@ -74,7 +71,8 @@ class History:
         self.pods = pods
         self._count = 0
         self._began = math.nan
-        self._series: collections.defaultdict[str, list[str]] = collections.defaultdict(list)
+        self._series: dict[Labels, Series] = {}
+        self._found = frozenset[Labels]()
 
     async def record(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Scrape all pods until cancelled."""
@@ -86,14 +84,13 @@ class History:
             await trio.sleep_until(start + self._count * STEP)
 
     def _scrape(self) -> None:
-        found = {series: value for pod in self.pods for series, value in pod.scrape()}
-        for series in found.keys() | self._series.keys():
-            values = self._series[series]
-            values += ["_"] * (self._count - len(values))
-            if series in found:
-                values.append(f"{found[series]:.17g}")
-            elif values and values[-1] not in ("_", "stale"):
-                values.append("stale")
+        time = self._count * STEP
+        found = {labels: value for pod in self.pods for labels, value in pod.scrape()}
+        for labels, value in found.items():
+            self._series.setdefault(labels, Series(labels)).add(time, value)
+        for labels in self._found - found.keys():
+            self._series[labels].end(time)
+        self._found = frozenset(found)
         self._count += 1
 
     @property
@@ -102,8 +99,19 @@ class History:
         return max(self._count - 1, 0) * STEP
 
     def judge(self, folder: pathlib.Path, fired: Mapping[float, Collection[str]]) -> str:
-        """Check which alerts have fired up to some times, by promtool; return what it says if they are others."""
-        assert PROMTOOL is not None
+        """Check which alerts have fired up to some times; return what is wrong if they are others.
+
+        If promtool is installed, it is asked, too.
+        """
+        [group] = RULES["groups"]
+        evaluator = Evaluator(list(self._series.values()), began=round(self._began))
+        for until, names in fired.items():
+            found = set(evaluator.find_firing(group["rules"], step=STEP, until=until))
+            if found != set(names):
+                return f"{until:g} s: {sorted(found)} instead of {sorted(names)}"
+        return "" if PROMTOOL is None else self._ask(PROMTOOL, folder, fired)
+
+    def _ask(self, promtool: str, folder: pathlib.Path, fired: Mapping[float, Collection[str]]) -> str:
         tests = [
             {
                 "expr": 'group by (alertname) (count_over_time(ALERTS{alertstate="firing"}[7d]))',
@@ -115,20 +123,30 @@ class History:
         group = {
             "interval": f"{STEP:.0f}s",
             "start_timestamp": f"{self._began:.0f}",
-            "input_series": [{"series": each, "values": " ".join(values)} for each, values in self._series.items()],
+            "input_series": [self._format(series) for series in self._series.values()],
             "promql_expr_test": tests,
         }
         document = {"rule_files": ["rules.json"], "evaluation_interval": f"{STEP:.0f}s", "tests": [group]}
         (folder / "rules.json").write_text(json.dumps(RULES))
         (folder / "test.json").write_text(json.dumps(document))
-        command = [PROMTOOL, "test", "rules", str(folder / "test.json")]
+        command = [promtool, "test", "rules", str(folder / "test.json")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return "" if done.returncode == 0 else done.stdout + done.stderr
+
+    def _format(self, series: Series) -> dict[str, str]:
+        """Return a series as promtool reads it."""
+        values = ["_"] * self._count
+        for time in series.ends:
+            values[round(time / STEP)] = "stale"
+        for time, value in zip(series.times, series.values, strict=True):
+            values[round(time / STEP)] = f"{value:.17g}"
+        labels = dict(series.labels)
+        name = labels.pop("__name__")
+        pairs = ",".join(f"{name}={json.dumps(value)}" for name, value in sorted(labels.items()))
+        return {"series": f"{name}{{{pairs}}}", "values": " ".join(values)}
 
 
 def find_lasting(alert: str) -> float:
     """Return for how many seconds the condition of an alert has to hold, by its most urgent rule."""
-    lasting: dict[str, Any] = {}
-    for rule in RULES["groups"][0]["rules"]:
-        lasting.setdefault(rule["alert"], rule["for"])
-    return float(lasting[alert].removesuffix("m")) * 60
+    [group] = RULES["groups"]
+    return next(parse_duration(rule["for"]) for rule in group["rules"] if rule["alert"] == alert)

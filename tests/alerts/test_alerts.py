@@ -11,10 +11,8 @@ import trio
 from trio.testing import MockClock
 
 from tests.alerts.faults import TROUBLES, World, live_well
-from tests.alerts.history import HOW, PROMTOOL, find_lasting
+from tests.alerts.history import find_lasting
 from trioperator.apiserver import Cluster
-
-pytestmark = pytest.mark.skipif(PROMTOOL is None, reason=HOW)
 
 # Seconds before a fault, and those within which an alert fires once its condition has held for as long as it has to.
 _HEALTHY: Final = 900.0
