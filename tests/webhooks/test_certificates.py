@@ -8,6 +8,7 @@ import pathlib
 import ssl
 
 import pytest
+import trio.testing
 
 import trioperator
 from trioperator._webhooks.certificates import join_authorities, make_context, read_files
@@ -75,3 +76,13 @@ async def test_files_are_read(tmp_path: pathlib.Path) -> None:
     assert await read_files([str(tmp_path / "a"), None]) == (b"x", None)
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         await read_files([str(tmp_path / "b")])
+
+
+async def test_no_virtual_time_passes_while_files_are_read(
+    tmp_path: pathlib.Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    with trio.move_on_after(1) as scope:
+        for _ in range(50):
+            await read_files([str(tmp_path / "a")])
+    assert not scope.cancelled_caught

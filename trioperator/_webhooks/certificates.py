@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
 import ssl
 from collections.abc import Iterable
@@ -9,6 +10,7 @@ from typing import Final
 
 import trio
 
+from trioperator._concurrency.threads import run_in_thread
 from trioperator._kube.tls_config import open_private_file
 from trioperator.errors import ConfigError
 
@@ -48,9 +50,12 @@ def make_context(chain: bytes, key: bytes | None, password: str | None = None) -
 async def read_files(paths: Iterable[str | None]) -> tuple[bytes | None, ...]:
     """Return the contents of files; None for those without a path. Raises ConfigError if one cannot be read."""
     contents: list[bytes | None] = []
+    limiter = trio.to_thread.current_default_thread_limiter()
     for path in paths:
         try:
-            contents.append(None if path is None else await trio.Path(path).read_bytes())
+            contents.append(
+                None if path is None else await run_in_thread(pathlib.Path(path).read_bytes, limiter=limiter)
+            )
         except OSError as error:
             raise ConfigError(f"The file {path!r} cannot be read: {error.strerror or error}.") from error
     return tuple(contents)
