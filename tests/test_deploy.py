@@ -280,7 +280,7 @@ CHART: dict[str, Sequence[str]] = {
     "overlays/namespaced": ("--set=namespaces={trioperator}",),
     "overlays/ha": ("--set=replicas=2,leaderElection=true",),
     "overlays/webhooks": ("--set=webhooks.enabled=true",),
-    "monitoring": ("--set=metrics.enabled=true",),
+    "monitoring": ("--set=metrics.enabled=true,alerts.enabled=true",),
 }
 HELM = shutil.which("helm")
 needs_helm = pytest.mark.skipif(HELM is None, reason="install helm")
@@ -324,7 +324,27 @@ def test_the_chart_is_what_the_command_makes(name: str) -> None:
             assert obj["spec"]["template"]["spec"]["containers"][0].pop("imagePullPolicy") == "IfNotPresent"
     options, files = OVERLAYS[name]
     made = make_manifests("--no-create-namespace", *options, files=files)
-    assert sort(objects) == sort(obj for obj in made if obj["kind"] != "PrometheusRule")  # the chart has no alerts
+    assert sort(objects) == sort(made)
+
+
+def test_the_alerts_of_the_chart_are_those_of_the_command() -> None:
+    [made] = [obj for obj in make_manifests("--metrics", "--alerts") if obj["kind"] == "PrometheusRule"]
+    path = ROOT / "deploy/chart/files/alerts.yaml"
+    how = "in deploy/operator, run `trioperator manifests main.py --metrics --alerts --no-service-monitor -o /tmp/x`"
+    assert yaml.safe_load(path.read_text()) == made["spec"], f"{how}, and copy alerts.rules.yaml"
+
+
+@needs_helm
+def test_the_alerts_of_a_release_are_about_its_own_metrics() -> None:
+    runbooks = "https://docs.example.com/runs"
+    options = f"--set=metrics.enabled=true,alerts.enabled=true,name=hub,alerts.runbooks={runbooks}"
+    rendered = list(yaml.safe_load_all(template(options, "--namespace=there").stdout))
+    made = make_manifests("--metrics", "--alerts", "--name=hub", "--pod-namespace=there", f"--runbooks={runbooks}")
+    specs = [[obj["spec"] for obj in objects if obj["kind"] == "PrometheusRule"] for objects in (rendered, made)]
+    assert specs[0] == specs[1] != []
+    refused = template("--set=alerts.enabled=true")
+    assert refused.returncode == 1
+    assert "set metrics.enabled, too" in refused.stderr
 
 
 @needs_helm
