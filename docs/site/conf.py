@@ -98,7 +98,7 @@ def _kind_of(value: object) -> str:
 
 def write_reference(match: re.Match[str]) -> str:
     """Return the directives for the names of a module, whose docstrings are in reStructuredText."""
-    # Values have no docstrings but those of their types.
+    # Values have no docstrings but their types'.
     directives = {"errors": "autoexception", "classes": "autoclass", "functions": "autofunction", "values": "py:data"}
     module, kind = match["module"], match["kind"]
     loaded = __import__(module, fromlist=["_"])

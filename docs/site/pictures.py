@@ -1,6 +1,6 @@
 """Make the pictures of README: `python docs/site/pictures.py`, after `nox -s docs`.
 
-Terminals are what the commands of the quickstart print, as SVG; times are those of the documentation. The page of the
+Terminals are what the commands of the quickstart print, as SVG; times are the documentation's. The page of the
 site is shown by Chromium, whose path may be in $CHROMIUM. Needs what `pip install -e .` brings.
 """
 

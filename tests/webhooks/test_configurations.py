@@ -313,7 +313,7 @@ async def test_replicas_that_differ_in_their_cas_for_long_are_told_what_to_do_an
     ):
         await trio.sleep(3600)
         assert await trusted(cluster) == ["a", "b"]
-    assert "need one CA, such as that of WebhookServer(ca_secret=...)" in caplog.text
+    assert "need one CA: pass WebhookServer(ca_secret=...)" in caplog.text
     assert len([r for r in caplog.records if "trusts CAs of other replicas" in r.message]) <= 18
 
 

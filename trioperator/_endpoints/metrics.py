@@ -43,7 +43,7 @@ _Value: TypeAlias = tuple[type[CounterMetricFamily | GaugeMetricFamily], str, st
 _PATH: Final = "/metrics"
 # The name of the work queue, of which each operator has one.
 _QUEUE: Final = "trioperator"
-# An object is stuck when it is pending for longer, in seconds. So many of them have series of their own, at most.
+# An object is stuck when it is pending for longer, in seconds; and how many of them have series of their own, at most.
 _STUCK: Final = 60.0
 _MAX_STUCK: Final = 20
 

@@ -83,7 +83,7 @@ class Prober:
 
 
 def _name_error(error: BaseException) -> str:
-    """Return the name of an error's class; that of the last error where retries are used up."""
+    """Return the name of an error's class; the last error's where retries are used up."""
     last = error.__cause__ if isinstance(error, HandlerRetriesError) else None
     return type(last or error).__name__
 

@@ -22,7 +22,7 @@ _ACCEPTORS: Final = 16
 
 _RESTART: Final = Backoff(initial=1.0, maximum=60.0)
 
-# Files that are left to everything else: connections to the API server, those of handlers, pipes, libraries.
+# Files that are left to everything else: connections to the API server and of handlers, pipes, libraries.
 _RESERVED: Final = 256
 # Files that nobody needs more of, where the system would allow millions.
 _MAX_FILES: Final = 65_536

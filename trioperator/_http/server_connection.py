@@ -154,7 +154,7 @@ class Connection:
         """Return the next request when its head is there; None at the end of the connection."""
         parser = self._parser
         if parser.messages:
-            await trio.lowlevel.checkpoint()  # requests that came together take turns with those of others
+            await trio.lowlevel.checkpoint()  # requests that came together take turns with others'
         if parser.is_mid_request:
             self._begin_receiving()
         elif not parser.messages:

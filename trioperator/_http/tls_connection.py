@@ -29,7 +29,7 @@ _KEEPALIVE: Final = (
 
 
 class TlsConnection:
-    """A socket with TLS on top; plain TCP if the SSL context is None. Without a *server_name*, it is that of a server.
+    """A socket with TLS on top; plain TCP if the SSL context is None. Without a *server_name*, it is a server's.
 
     End of file reads as ``b""``; ``truncated`` is set if the peer closed without TLS ``close_notify``. Errors of the
     socket and of ``ssl`` are raised as they are.

@@ -165,7 +165,7 @@ class Meta(MappingView[Any]):
 def _begin_copies(raw: Mapping[str, Any]) -> dict[str, Any] | LazyObject:
     """Return the copies of what is handed out of an object: made one by one, or for a large one all at once.
 
-    Then the object itself is not looked at any more: it would be decoded, too.
+    Then the object itself is no longer looked at: it would be decoded, too.
     """
     return raw.copy() if type(raw) is LazyObject else {}
 

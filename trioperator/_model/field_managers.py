@@ -82,7 +82,7 @@ def format_field(path: FieldPath) -> str:
 
 
 def _sort(entries: Entries, own: Collection[str]) -> Entries:
-    """Return the entries, the newest first; of several in the same second, those of others first."""
+    """Return the entries, the newest first; of several in the same second, others' first."""
     if len(entries) < 2:
         return entries
     return sorted(entries, key=lambda entry: (_time(entry), entry.get("manager") not in own), reverse=True)

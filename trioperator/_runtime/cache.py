@@ -49,7 +49,7 @@ class ObjectCache:
     An object whose shard is not owned is followed, as are all of them on standby: its newest state is kept as the
     server has sent it, until :meth:`take_over`. With *keeps_objects* it is also kept while the object is handled, as
     its shard may go and come back. That takes about as much memory as the objects' JSON. Where the API server divides
-    the objects (``is_partial``), only those of shards that are handled here are cached at all.
+    the objects (``is_partial``), only objects of shards that are handled here are cached at all.
 
     *memories* are of an operator that was paused, by the keys of objects; each is taken when its object is seen.
     """

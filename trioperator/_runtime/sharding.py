@@ -2,7 +2,7 @@
 
 An object that is followed is in the cache and in the indices in its newest state, but nothing else is done for it. When
 its shard is acquired, it is handled as if it came from the list of that moment. Where the API server divides the
-objects, those of other replicas are not received at all, and what is acquired is listed then. Where objects are not
+objects, other replicas' objects are not received at all, and what is acquired is listed then. Where objects are not
 divided, all of them are in one shard, which the operator owns unless it is on standby.
 """
 

@@ -19,7 +19,7 @@ from trioperator._supervisor.plan import Plan
 
 
 class Activities:
-    """The activities of one operator. *make_invoker* makes what calls handlers; those of logins have no client."""
+    """The activities of one operator. *make_invoker* makes what calls handlers; login handlers have no client."""
 
     def __init__(self, plan: Plan, indices: Indices, make_invoker: Callable[..., Invoker]) -> None:
         self._plan = plan

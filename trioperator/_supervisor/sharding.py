@@ -26,8 +26,8 @@ given up     ``lost``, at any time: others   are followed   are cancelled       
 ============ =============================== ============== =================== ==================================
 
 *Followed* means that the newest state is cached and indexed, and nothing else. Two things can take a shard away at
-once, so that there are two events ``lost``: that of its ownership, as the replica's session has lapsed, and that of the
-period in which the operator is active, as the lease or the peering record has.
+once, so that there are two events ``lost``: its ownership ends, as the replica's session has lapsed, or the period in
+which the operator is active ends, as the lease or the peering record has.
 
 What is drained may last as long as the grace period, and all of that can change meanwhile: a shard that is draining may
 be lost, and an operator that stops may lose its lease. An ownership that is ending never comes back, not even if the
@@ -89,7 +89,7 @@ async def open_workers(
             _limit(operator, workers, unindexed)
             draining.start_soon(operator.work.report, name="report")
             draining.start_soon(_limit_when_lost, operator, workers, unindexed, name="give up when others take over")
-        draining.cancel_scope.cancel(reason="nothing is waited for any more")
+        draining.cancel_scope.cancel(reason="nothing is left to wait for")
     if not operator.stop.requested.is_set():  # else admission handlers still use them
         reads.indexing.clear()
 

@@ -89,7 +89,7 @@ async def _taking_part(
                 for election in elections:
                     await nursery.start(election.serve)
             yield
-            nursery.cancel_scope.cancel(reason="nothing is handled any more")
+            nursery.cancel_scope.cancel(reason="nothing is left to handle")
         await recorder.flush(stop.remaining, last=is_last)  # those who may write no more post nothing
     finally:
         for election in reversed(elections):

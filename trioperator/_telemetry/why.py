@@ -160,7 +160,7 @@ def list_occurrence(occurrence: Occurrence) -> Iterator[str]:
 
 
 def _list_changes(changes: Iterable[Change]) -> Iterator[str]:
-    """Yield the fields that have changed, those of a manager together."""
+    """Yield the fields that have changed, grouped by managers."""
     by_manager: dict[str | None, list[str]] = {}
     for change in changes:
         by_manager.setdefault(change.manager, []).append(change.field)

@@ -22,9 +22,9 @@ from trioperator.errors import ReviewError
 
 #: Bytes of a review: as much as an API server accepts in a request.
 MAX_BODY: Final = 3 * 1024 * 1024
-#: Bytes of a conversion, which may be that of many objects.
+#: Bytes of a conversion, which may be of many objects.
 MAX_CONVERSION: Final = 32 * 1024 * 1024
-# Bytes of large bodies that are received and reviewed at a time, and those of each body that do not count: small
+# Bytes of large bodies that are received and reviewed at a time, and how many of each body do not count: small
 # requests are answered whatever large ones occupy.
 _BUDGET, _FREE = 64 * 1024 * 1024, 16_384
 # Seconds for receiving a request from another server than the operator's own, which limits that itself.

@@ -18,7 +18,7 @@ _CERTIFICATE: Final = re.compile(b"-----BEGIN CERTIFICATE-----.*?-----END CERTIF
 
 
 def join_authorities(first: bytes, second: bytes) -> bytes:
-    """Return a bundle of the certificates in two bundles, in PEM: *second* if it has those of *first*, too."""
+    """Return a bundle of the certificates in two bundles, in PEM: *second* if it has all of *first*, too."""
     old, new = split_bundle(first), split_bundle(second)
     missing = [certificate for certificate in old if certificate not in new]
     return b"".join(part + b"\n" for part in (*missing, *new)) if missing else second

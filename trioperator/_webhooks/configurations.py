@@ -41,7 +41,7 @@ _ATTEMPTS: Final = 5
 _CONSEQUENCE: Final = "What others change in it, or another replica that stops, is not repaired."
 _TRUST: Final = (
     "The %s %r trusts CAs of other replicas: they are removed now. Replicas behind one address that run side by side"
-    " need one CA, such as that of WebhookServer(ca_secret=...)."
+    " need one CA: pass WebhookServer(ca_secret=...)."
 )
 _OLDER: Final = "The %s %r has webhooks of an older version of this operator: they are removed now."
 _CHANGED: Final = "The %s %r was changed by others: writing it again."
@@ -52,10 +52,10 @@ _FIGHT: Final = (
 _AMENDED: Final = (
     "The API server stores the %s %r in another form than the one that was sent, which differs in %s: it is left so."
 )
-# Seconds for which new webhooks have no rules beside those of older replicas, which get to know them meanwhile.
+# Seconds for which new webhooks have no rules beside older replicas' webhooks, which get to know them meanwhile.
 _NOTICE: Final = 2.0
 _REMOVED: Final = (
-    "Removed %d of %d webhooks from the %s %r, as the operator stops: writes are not reviewed by them any more."
+    "Removed %d of %d webhooks from the %s %r, as the operator stops: they no longer review writes."
     " Handlers with persistent=True keep theirs."
 )
 

@@ -73,7 +73,7 @@ def check_authority(authority: Authority) -> None:
 
     loaded = x509.load_pem_x509_certificate(authority.certificate)
     if serialization.load_pem_private_key(authority.key, None).public_key() != loaded.public_key():
-        raise ValueError("The private key is that of another certificate.")
+        raise ValueError("The private key belongs to another certificate.")
 
 
 def build_certificate(

@@ -4,8 +4,8 @@ While the old and the new replicas serve behind one Service, reviews for the ids
 the other version are left in the configuration, and a review for one of them is answered by all own handlers of its
 type, as one without an id is: what this version denies is denied whatever the webhook is called.
 
-Those of older versions, which are there before, are dropped after some minutes, each once: who still needs them writes
-them again. Those of newer versions stay.
+Fields of older versions, which are there before, are dropped after some minutes, each once: who still needs them writes
+them again. Fields of newer versions stay.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ class Reviewer:
 
 
 def _merge(patch: Patch, own: Patch, handler: AdmissionHandler, cause: AdmissionCause) -> None:
-    """Add the changes of a handler to those of the handlers before it; drop those that a webhook must not make."""
+    """Add the changes of a handler to what the handlers before it have changed; drop what a webhook must not make."""
     if own and (handler.type is not WebhookType.MUTATING or cause.new is None):
         why = "it deletes the object" if cause.new is None else "validating webhooks cannot change objects"
         cause.logger.warning("The changes by %s are dropped: %s.", handler, why)

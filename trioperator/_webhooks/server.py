@@ -228,7 +228,7 @@ class _TlsFiles:
         self._made: tuple[bytes, bytes, bytes] | None = None
         self._digest = b""
         self._trusted: bytes | None = None  # what API servers trust: for a while, the CA before, too
-        self._until = 0.0  # when they need not trust that any more
+        self._until = 0.0  # when they need no longer trust that
         self.context: ssl.SSLContext
         self.authority: bytes | None
 
@@ -327,7 +327,7 @@ class _TlsFiles:
         chain, key, authority, verify = files
         authority = self._server.cadata if authority is None else authority
         if self._made is not None:
-            # A CA without a certificate by it can only be that of clients; the server's own is needed as well.
+            # A CA without a certificate by it can only be the clients'; the server's own is needed as well.
             verify = authority if verify is None and self._server.verify_cadata is None else verify
             chain, key, own = self._made
             authority = own if authority is None else own + authority

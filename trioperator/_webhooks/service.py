@@ -30,7 +30,7 @@ from trioperator.settings import AdmissionSettings
 _RELEASE_TIMEOUT: Final = 5.0
 # Seconds for which webhooks are served after a stop has begun, where others take over: Services drop pods by then.
 _SHUTDOWN_DELAY: Final = 5.0
-# Seconds without a review after which none is expected any more, and the share of the grace that is waited for that.
+# Seconds without a review after which no more are expected, and the share of the grace that is waited for that.
 _QUIET: Final = 1.0
 _DELAY_SHARE: Final = 0.5
 
@@ -52,7 +52,7 @@ def check_admission(settings: AdmissionSettings, *, what: str = "Admission") -> 
 class Admission:
     """The webhook server of an operator, with its managed configurations and conversions if there are any.
 
-    The ``server``, that of the settings or another one, calls ``fn`` for each review: the object itself, or what counts
+    The ``server``, of the settings or another one, calls ``fn`` for each review: the object itself, or what counts
     its calls. *stopping* is set when the operator stops. With *has_replicas*, webhooks are left to the others at the
     end, unless their handlers say otherwise.
     """

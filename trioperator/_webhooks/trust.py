@@ -77,7 +77,7 @@ class Trust:
 
 
 def _merge(wanted: list[JsonObject], others: list[JsonObject], stored: list[JsonObject]) -> list[JsonObject]:
-    """Return the webhooks with those of others, in the order in which they are stored: all replicas agree on it."""
+    """Return the webhooks with others' webhooks, in the order in which they are stored: all replicas agree on it."""
     order = [hook.get("name") for hook in stored]
     merged = [*wanted, *others]
     return sorted(merged, key=lambda hook: order.index(hook["name"]) if hook["name"] in order else len(order))

@@ -97,7 +97,7 @@ def _stop(config: Any) -> None:
 class WebhookAutoTunnel:
     """Webhook server for K3d, Minikube or Docker Desktop if one of these is recognized, and else a tunnel by ngrok.
 
-    ``addr``, ``port`` and ``path`` are those of the server or tunnel.
+    ``addr``, ``port`` and ``path`` are the server's or the tunnel's.
     """
 
     addr: str | None = None

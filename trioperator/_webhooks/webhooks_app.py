@@ -50,7 +50,7 @@ class WebhooksApp:
     async def serve(self, fn: WebhookFn) -> AsyncIterator[WebhookClientConfig]:
         """Answer reviews by *fn*, until cancelled: for ``settings.admission.server``. Yields the address."""
         if self._reviews is not None:
-            raise ConfigError("These webhooks are those of another operator: make an app for each operator.")
+            raise ConfigError("These webhooks belong to another operator: make an app for each operator.")
         self._reviews = AdmissionApp(fn, "")
         try:
             yield self._client_config

@@ -30,7 +30,7 @@ exec {python} -m trioperator.cli.kube_apiserver "$@"
 _ETCD: Final = """#!/bin/sh
 # etcd, played by trioperator: it is healthy, and stores nothing
 if [ "$1" = --help ]; then
-  echo "Answers health checks for the embedded API server of trioperator, and ignores all flags but those of its URLs."
+  echo "Answers health checks for the embedded API server of trioperator, and ignores all flags but its URLs."
   exit
 fi
 exec {python} -IS {etcd} "$@"

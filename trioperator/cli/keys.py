@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def reading_keys() -> Iterator[Callable[[float], str]]:
-    """Read keys within the block. Yields a function that waits for one, at most so many seconds; empty without one.
+    """Read keys within the block. Yields a function that waits for one for some seconds, and returns "" without one.
 
     Where the standard input is no terminal, it only waits.
     """

@@ -98,7 +98,7 @@ def _report(_: object, context: Mapping[str, Any]) -> None:
 def load() -> Any:
     """Return the module of trio-asyncio. It changes asyncio in the whole process: import it only where it is used.
 
-    Elsewhere than in Trio's thread, loops stay asyncio's own. Those of trio-asyncio, which it makes there by default,
+    Elsewhere than in Trio's thread, loops stay asyncio's own. Loops of trio-asyncio, which it makes there by default,
     run Trio in greenlets: the process crashes when it ends while one of them is running in a daemon thread, as
     clients with a synchronous interface have them.
     """

@@ -25,7 +25,7 @@ class ContentionSettings(Section):
     """After how many writes in a minute that change nothing their fields are contended; default: 10."""
 
     writes: int | None = setting(120, COUNT.or_none())
-    """After how many writes of an object in a minute, but for those of daemons and timers, their fields are contended;
+    """After how many writes of an object in a minute, not counting daemons and timers, its fields are contended;
     default: 120. None: no limit."""
 
     interval: float = setting(60.0, TIMEOUT)

@@ -49,7 +49,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A fault, by the name of its method of :class:`Fault`, with its arguments and those of ``FaultPlan.add()``."""
+    """A fault, by the name of its method of :class:`Fault`, with its arguments and ``FaultPlan.add()``'s."""
 
     fault: str
     code: Annotated[int, msgspec.Meta(ge=200, le=599)] | msgspec.UnsetType = _UNSET

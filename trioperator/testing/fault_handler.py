@@ -63,7 +63,7 @@ async def _read(received: httpx.Response) -> Response:
 
 
 class _HandlerTransport(httpx.AsyncBaseTransport):
-    """Transport to a handler for requests that carry those of the handler."""
+    """Transport to a handler, by requests that carry the handler's."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler

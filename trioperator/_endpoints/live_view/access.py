@@ -50,7 +50,7 @@ def is_same_origin(host: str, *, origin: str | None, site: str | None) -> bool:
 class Access:
     """Decides on requests: by their host, their token, and their session. With an empty *token*, anybody may look.
 
-    *hosts* are served besides those of the loopback interface.
+    *hosts* are served besides the loopback interface's.
     """
 
     def __init__(self, token: str | None, hosts: Collection[str] = ()) -> None:
@@ -85,7 +85,7 @@ class Access:
         return cookie
 
     def has_session(self, cookie: str | None) -> bool:
-        """Check whether a cookie is that of a session which has not ended."""
+        """Check whether a cookie belongs to a session that has not ended."""
         return cookie is not None and self._sessions.get(_digest(cookie), 0.0) > trio.current_time()
 
     def log_out(self, cookie: str | None) -> None:

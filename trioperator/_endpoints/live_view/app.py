@@ -37,7 +37,7 @@ def live_view_app(*, token: str | None = None, hosts: Collection[str] = ()) -> L
 
     - *token*: token that people enter, and programs send as a bearer token; default: none, so that whoever reaches the
       server may look, and nobody may act
-    - *hosts*: host names by which browsers reach the server, without ports; default: those of the loopback interface
+    - *hosts*: host names by which browsers reach the server, without ports; default: the loopback interface's
       only. With any other, there must be a token
 
     It shows one operator at a time: the one that runs with it. Until then, all pages are HTTP 503.

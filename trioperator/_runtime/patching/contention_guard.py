@@ -265,7 +265,7 @@ class ContentionGuard:
         """Set the condition of an object that has conditions."""
         present = (watched.body.get("status") or {}).get("conditions")
         if not (is_custom(state.cache.kind.resource) and isinstance(present, list | tuple)):
-            return  # those of built-in kinds belong to their controllers
+            return  # conditions of built-in kinds belong to their controllers
         patch = Patch()
         conditions = Conditions(watched.body, patch)
         if contended:

@@ -58,7 +58,7 @@ class Catalog:
                 return
 
     def resources(self) -> frozenset[Resource]:
-        """Return the kinds that are served: those of CRDs as these define them, all others as discovered."""
+        """Return the kinds that are served: custom ones as their CRDs define them, all others as discovered."""
         custom = frozenset(resource for _, resources in self.crds for resource in resources)
         self._defined |= {name for name, _ in self.crds}
         builtin = {r for r in self._discovered if (r.group, r.plural) not in self._defined}

@@ -85,8 +85,8 @@ class _Suspect(NamedTuple):
 class DeletionChecker:
     """An observer between the reflector of a watch of *resource* with an inferred selector, and its *view*.
 
-    Requests are made with the *configured* selector only. *ranges* are those of the shards that are handled: what has
-    left before that was left to others. *division* is that of the watch, if there is one.
+    Requests are made with the *configured* selector only. *ranges* are of the shards that are handled here: what has
+    left before that was left to others. *division* is the watch's, if it has one.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class DeletionChecker:
         self._changed.set()
 
     def note_headers(self, headers: Headers) -> None:
-        """Take the headers of a response to the reflector: that of the first list says when that was."""
+        """Take the headers of a response to the reflector: the first list's say when it was."""
         date = find_header(headers, b"date")
         if self._listed_at is None and date is not None:
             with contextlib.suppress(ValueError):

@@ -9,18 +9,18 @@ is: without a range that is released, and with one that is acquired after the ob
 ============================= ====================================================================================
 the ranges                    what they are
 ============================= ====================================================================================
-``wanted``                    those of the shards that are handled here, for now
+``wanted``                    ranges of the shards that are handled here, for now
 ``covered``                   those whose objects have been listed, and are watched since: what is seen is complete
-``asked``                     those of the last request; the server should send nothing else
+``asked``                     ranges of the last request; the server should send nothing else
 ============================= ====================================================================================
 
-What is not wanted any more is forgotten at once, so it is not covered any more, either: a shard that comes back is
+What is no longer wanted is forgotten at once, so it is no longer covered, either: a shard that comes back is
 listed again, even if nothing else has happened in between. The list of an acquired range is newer than the version
 where the watch goes on. So events of that range that are not newer than its list were handled by others, and are passed
 over (the *floor*).
 
 An API server that does not know shard selectors ignores them. That shows as soon as it sends an object that was not
-asked for: then the division is given up for good. All objects are listed and watched, and those of other replicas are
+asked for: then the division is given up for good. All objects are listed and watched, and other replicas' objects are
 followed. Before that, nothing is wrong: what was not asked for is not needed.
 """
 

@@ -38,7 +38,7 @@ class WatchStatus:
     ``tried`` is set when the first list is complete or has failed, ``unlistable`` when it was refused several times, or
     failed for minutes; ``trouble`` is the last request's error, if any; ``is_synced`` is whether it has ever watched.
     ``progressed_at`` is when the server last responded to it, on Trio's clock; ``received`` and ``bookmarks`` are the
-    numbers of watch events, ``restarts`` those of watches that have ended, by reasons.
+    numbers of watch events, ``restarts`` numbers of watches that have ended, by reasons.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Failures:
         return self.count == _REFUSED
 
     def delay(self, error: TrioperatorError, *, first: float | None = None) -> float:
-        """Return the seconds to back off after an error; *first* replaces those of our own, if it is given."""
+        """Return the seconds to back off after an error; *first* replaces our own backoff, if it is given."""
         if isinstance(error, ApiError) and error.retry_after is not None:
             return max(_SOON.delay(self.count), error.retry_after * random.uniform(1.0, _SPREAD))
         return _BACKOFF.delay(self.count) if first is None else first

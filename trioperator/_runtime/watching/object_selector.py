@@ -85,7 +85,7 @@ class Requirement(msgspec.Struct, frozen=True):
     fields: Mapping[str, str] = {}
 
 
-#: That of a reader of all objects.
+#: The selector of a reader of all objects.
 EVERYTHING: Final = Requirement()
 
 

@@ -68,7 +68,7 @@ class Key(NamedTuple):
 
 
 class Target(msgspec.Struct, Generic[R], frozen=True, eq=False):
-    """For whom something is watched: the kind with its handlers, if it has any, and what it is to those of others.
+    """For whom something is watched: the kind with its handlers, if it has any, and what it is to others' handlers.
 
     The server selects the objects by the settings and the labels of its key (``configured``) and, of these, by what
     all of them require (``inferred``). Where replicas divide the objects, a target that ``is_divisible`` need not be
@@ -136,7 +136,7 @@ def select_targets(
 ) -> Targets[R]:
     """Return what is to be watched for kinds that are handled or *related*, in the *places* of their objects.
 
-    *resources* are those of the cluster. A selector that is a function, and fails, selects none.
+    *resources* are the kinds of the cluster. A selector that is a function, and fails, selects none.
     """
     settings = requirements.settings
     by_resource, problems = _match(requirements, resources)
@@ -167,7 +167,7 @@ def select_targets(
 def _infer(
     requirements: Requirements, kind: Kind, handlers: Iterable[ResourceHandler], readers: Iterable[Read]
 ) -> ObjectSelector:
-    """Return which objects of a kind all who read it require: its handlers, those of others, and webhooks."""
+    """Return which objects of a kind all who read it require: its handlers, others' handlers, and webhooks."""
     if not requirements.settings.watching.infer_selectors:
         return ObjectSelector()
     fields = kind.resource.selectable_fields

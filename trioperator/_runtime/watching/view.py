@@ -2,7 +2,7 @@
 
 A reflector fills the view. Where there are index handlers, an event waits until they have been called for it: so
 whoever is notified of an event, and looks up an index, finds it there. The events of an object are passed on in their
-order; those of others may overtake them. Where there are no index handlers, an event is passed on at once.
+order; events of others may overtake them. Where there are no index handlers, an event is passed on at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trioperator._runtime.watching.reflector import Observer
 from trioperator._runtime.watching.targets import Read
 from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue
 
-# So many objects are indexed at the same time, at most. More threads of short sync functions only wait for each other.
+# How many objects are indexed at the same time, at most. More threads of short sync functions only wait for each other.
 _AT_ONCE: Final = 16
 _NO_HANDLERS: Final = KindHandlers()
 # Types of events that are not replaced by newer ones.
@@ -108,7 +108,7 @@ class Reader(Observer, Protocol):
 
 
 class RelatedKind(Read, Protocol):
-    """A kind whose objects concern those of others: see :mod:`trioperator._reconciling`."""
+    """A kind whose objects concern others' objects: see :mod:`trioperator._reconciling`."""
 
     def open(self, namespace: str | None, indices: frozenset[str], /) -> Reader: ...
     def close(self, namespace: str | None, reader: Reader, /) -> None: ...
@@ -117,7 +117,7 @@ class RelatedKind(Read, Protocol):
 class View:
     """The objects at one path, as a reflector brings them, for all that read them.
 
-    ``cache`` is that of the objects to be handled or indexed, if they are. ``related`` are the kinds for whose
+    ``cache`` has the objects, if they are handled or indexed. ``related`` are the kinds for whose
     reconcile handlers the view is read, too.
     """
 

@@ -72,7 +72,7 @@ class _Watch:
 
 
 class WatchSet:
-    """The watches of an operator: those of objects, and those of what decides on them (CRDs and namespaces).
+    """The watches of an operator: of objects, and of what decides on them (CRDs and namespaces).
 
     *make_cache* makes the caches of kinds that are handled. ``gate`` keeps objects from being handled until all that
     must be indexed before is. *announce* is called when the state of a watch has changed.
@@ -186,7 +186,7 @@ class WatchSet:
         served: Collection[Resource],
         exists: Callable[[Key], bool],
     ) -> None:
-        """Stop the watches that are no targets any more, and start those that are missing.
+        """Stop the watches that are no longer targets, and start those that are missing.
 
         *served* are the kinds of the cluster; *exists* whether there may be objects that are no longer watched.
         """

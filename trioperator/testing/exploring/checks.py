@@ -88,7 +88,7 @@ def check_states(
                 oracles=["path"],
             )
 
-    The operator is that of the *files* and *modules*. *kind* may be left out if it handles only one kind with a
+    The operator is in the *files* and *modules*. *kind* may be left out if it handles only one kind with a
     definition. *crds* and *examples* are paths of manifests; objects of other kinds are created before. *statuses* are
     conditions by kind, such as ``certificates=Ready``, for kinds that nobody takes care of. *oracles* are names; all by
     default. *faults* are names of faults to inject, such as ``crash``, or ``all``. It has virtual time of its

@@ -63,7 +63,7 @@ def register(name: str, strategy: SearchStrategy[Any], *, type: str | None = Non
 
         strategies.register("flavor", st.sampled_from(["m1.small", "m1.large"]))
 
-    *name* is a regular expression that matches the whole name, in any case. *type* is that of the schema: ``string``,
+    *name* is a regular expression that matches the whole name, in any case. *type* is the schema's: ``string``,
     ``integer``, ``number``, ``boolean``, ``array`` or ``object``; any by default. What was registered last wins.
     """
     _added.insert(0, _Addition(re.compile(name, re.IGNORECASE), type, strategy))

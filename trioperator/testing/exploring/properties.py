@@ -56,7 +56,7 @@ def explores(
         def test_the_way_does_not_matter(play):
             play.check("path", "revert")
 
-    The operator is that of the *files* and *modules*; *kind* is the one to explore. *crds* and *examples* are paths of
+    The operator is in the *files* and *modules*; *kind* is the one to explore. *crds* and *examples* are paths of
     manifests. Sequences have at most *steps* states; hypothesis draws *max_examples* of them. The test is not async, as
     plays have virtual time of their own. It can have fixtures besides.
     """

@@ -36,7 +36,7 @@ _FORMATS: Final[Mapping[str, Sequence[str]]] = {
 
 
 def from_schema(schema: Mapping[str, Any], name: str = "") -> SearchStrategy[Any]:
-    """Return a strategy for the values of a structural schema; *name* is that of the field, which may say more."""
+    """Return a strategy for the values of a structural schema; *name* is the field's, which may say more."""
     strategy = None
     if "enum" not in schema:
         strategy = find_strategy(name, schema, fits=functools.partial(_fits, schema))

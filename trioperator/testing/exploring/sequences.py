@@ -85,7 +85,7 @@ def _collect_values(pool: Sequence[State]) -> Mapping[Path, list[Any]]:
 
 
 def iterate_paths(value: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield the fields below the top level, with their values: those of mappings after the mappings themselves."""
+    """Yield the fields below the top level, with their values: fields of mappings after the mappings themselves."""
     for key, item in value.items():
         if path and not (isinstance(item, Mapping) and item and len(path) < _MAX_DEPTH):
             yield (*path, key), item

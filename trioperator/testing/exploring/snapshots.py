@@ -88,7 +88,7 @@ def take_snapshot(
 ) -> Snapshot:
     """Return the objects of the kind *subject*, and those that the operator has written.
 
-    Those of *anonymous* kinds are numbered, as their names are never the same. *before* are the uids of objects that
+    Objects of *anonymous* kinds are numbered, as their names are never the same. *before* are the uids of objects that
     were there before.
     """
     objects = [obj for obj in cluster.objects() if obj["kind"] == subject or _is_written(obj, before)]

@@ -38,7 +38,7 @@ class World:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A kind whose objects are explored. *schema* is that of an object, without what all objects have."""
+    """A kind whose objects are explored. *schema* describes an object, without what all objects have."""
 
     resource: str
     api_version: str
