@@ -2,7 +2,7 @@
 
 Whatever happens to objects and to the operator, when all is quiet it is as the labels say: daemons run for those that
 match, and only these have finalizers; handlers have seen the newest state of those that match; and nothing was called
-deleted that was not.
+deleted that was not. With two streams, daemons require another label than the other handlers.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from trioperator.testing import Fault, FaultPlan, FaultyTransport
 SEEDS: Final = int(os.environ.get("TRIOPERATOR_SEEDS", "25"))
 NAMES: Final = ("a", "b", "c", "d")
 TIERS: Final = ("gold", "silver", None)
+APPS: Final = ("web", None)
 FAULTS: Final = (
     Fault.status(503),
     Fault.refuse(),
@@ -40,8 +41,9 @@ on = trioperator.on
 class History:
     """A random history of a few objects and an operator, with what handlers have seen of it."""
 
-    def __init__(self, bench: Bench, seed: int) -> None:
+    def __init__(self, bench: Bench, seed: int, *, has_streams: bool = False) -> None:
         self.bench = bench
+        self.has_streams = has_streams
         self.rng = random.Random(seed)
         self.plan = FaultPlan()
         self.running: collections.Counter[str] = collections.Counter()
@@ -53,10 +55,11 @@ class History:
         self.register(bench.registry)
 
     def register(self, registry: trioperator.OperatorRegistry) -> None:
-        """Declare handlers, all of them for gold ones."""
+        """Declare handlers, all of them for gold ones; with two streams, daemons for the web."""
         gold: dict[str, Any] = {"labels": {"tier": "gold"}, "registry": registry}
-        kinds = self.rng.choice(["changes", "daemons", "all", "all"])
-        self.finalizes = False
+        web: dict[str, Any] = {"labels": {"app": "web"}, "registry": registry} if self.has_streams else gold
+        kinds = "all" if self.has_streams else self.rng.choice(["changes", "daemons", "all", "all"])
+        self.changes_finalize = self.daemons_finalize = False
         if kinds != "daemons":
 
             @on.resume("widgets", **gold)
@@ -75,12 +78,12 @@ class History:
             async def delete(uid: str, **_: Any) -> None:
                 self.called_deleted.add(uid)
 
-            self.finalizes = not optional
+            self.changes_finalize = not optional
 
         if kinds != "changes":
-            finalizer = self.rng.random() < 0.7
+            self.daemons_finalize = finalizer = self.rng.random() < 0.7
 
-            @trioperator.daemon("widgets", finalizer=finalizer, **gold)
+            @trioperator.daemon("widgets", finalizer=finalizer, **web)
             async def daemon(uid: str, stopped: Any, **_: Any) -> None:
                 self.running[uid] += 1
                 try:
@@ -90,8 +93,6 @@ class History:
                     await trio.sleep(2 if self.slow else 0)
                 finally:
                     self.running[uid] -= 1
-
-            self.finalizes = self.finalizes or finalizer
 
         if self.rng.random() < 0.3:
             on.index("widgets", id="sizes", **gold)(lambda uid, spec, **_: {uid: spec["size"]})
@@ -131,13 +132,17 @@ class History:
 
     async def create(self, name: str) -> None:
         made = widget(name, size=self.rng.randint(1, 9))
-        tier = self.rng.choice(TIERS)
-        made["metadata"]["labels"] = {"tier": tier} if tier else {}
+        made["metadata"]["labels"] = {key: value for key, value in self.choose_labels().items() if value}
         if await self.bench.cluster.find("widgets", name) is None:
             await self.bench.cluster.create(made)
 
     async def label(self, name: str) -> None:
-        await self.patch(name, {"metadata": {"labels": {"tier": self.rng.choice(TIERS)}}})
+        await self.patch(name, {"metadata": {"labels": self.choose_labels()}})
+
+    def choose_labels(self) -> dict[str, str | None]:
+        """Choose labels. With two streams, an object can leave one of them and enter the other by the same change."""
+        tier = self.rng.choice(TIERS)
+        return {"tier": tier, "app": self.rng.choice(APPS)} if self.has_streams else {"tier": tier}
 
     async def resize(self, name: str) -> None:
         await self.patch(name, {"spec": {"size": self.rng.randint(1, 99)}})
@@ -174,25 +179,29 @@ class History:
         """Verify that all is as the labels say."""
         objects = [obj for name in NAMES if (obj := await self.bench.cluster.find("widgets", name))]
         by_uid = {obj["metadata"]["uid"]: obj for obj in objects}
-        matching = {uid for uid, obj in by_uid.items() if obj["metadata"].get("labels", {}).get("tier") == "gold"}
+        labels = {uid: obj["metadata"].get("labels", {}) for uid, obj in by_uid.items()}
+        matching = {uid for uid in by_uid if labels[uid].get("tier") == "gold"}
+        spawning = {uid for uid in by_uid if labels[uid].get("app") == "web"} if self.has_streams else matching
         if self.has_daemons:
-            assert {uid for uid, count in self.running.items() if count} == matching
+            assert {uid for uid, count in self.running.items() if count} == spawning
             assert max(self.running.values(), default=0) <= 1
         if self.has_changes:
             assert {uid: self.handled.get(uid) for uid in matching} == {
                 uid: by_uid[uid]["spec"]["size"] for uid in matching
             }
         finalized = {uid for uid, obj in by_uid.items() if obj["metadata"].get("finalizers")}
-        assert finalized == (matching if self.finalizes else set())
+        wanted = (matching if self.changes_finalize else set()) | (spawning if self.daemons_finalize else set())
+        assert finalized == wanted
         assert self.called_deleted <= self.deleted
         assert self.deleted.isdisjoint(by_uid)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("has_streams", [False, True], ids=["one stream", "two streams"])
 async def test_entering_and_leaving_a_selector_is_matching_and_not_matching_filters(
-    bench: Bench, autojump_clock: MockClock, seed: int
+    bench: Bench, autojump_clock: MockClock, seed: int, has_streams: bool
 ) -> None:
-    history = History(bench, seed)
+    history = History(bench, seed, has_streams=has_streams)
     await history.live()
     async with bench.running():
         await settle(400)
@@ -202,4 +211,7 @@ async def test_entering_and_leaving_a_selector_is_matching_and_not_matching_filt
             for request in bench.cluster.requests
             if "watch" in dict(request.query) and request.path.endswith("/widgets") and request.user_agent
         }
+    if not has_streams:
         assert selectors == {"tier=gold"}
+    else:
+        assert {"app=web", "tier=gold"} <= selectors <= {"app=web", "tier=gold", None}

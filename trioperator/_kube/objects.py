@@ -30,6 +30,7 @@ class _Head(msgspec.Struct, gc=False):
 class _ListMetadata(msgspec.Struct):
     resource_version: str | None = msgspec.field(name="resourceVersion", default=None)
     next: str | None = msgspec.field(name="continue", default=None)
+    remaining: int | None = msgspec.field(name="remainingItemCount", default=None)
 
 
 class _List(msgspec.Struct):
@@ -117,15 +118,24 @@ class BrokenObject(msgspec.Struct, frozen=True):
 class Page:
     """One page of a list: objects, resource version, and the token of the next page (``""`` for the last page).
 
-    ``broken`` are the objects that cannot be read, ``size`` is the size of the page in bytes.
+    ``broken`` are the objects that cannot be read, ``size`` is the size of the page in bytes. ``remaining`` is the
+    number of objects after it; None if the server does not say that, as with selectors.
     """
 
-    __slots__ = ("broken", "items", "next", "resource_version", "size")
+    __slots__ = ("broken", "items", "next", "remaining", "resource_version", "size")
 
     def __init__(
-        self, items: list[RawObject], *, resource_version: str, next: str, broken: list[BrokenObject], size: int
+        self,
+        items: list[RawObject],
+        *,
+        resource_version: str,
+        next: str,
+        broken: list[BrokenObject],
+        size: int,
+        remaining: int | None = None,
     ) -> None:
         self.items = items
+        self.remaining = remaining
         self.resource_version = resource_version
         self.next = next
         self.broken = broken
@@ -200,4 +210,5 @@ def _parse_items(parsed: _List, *, size: int) -> Page:
         next=parsed.metadata.next or "",
         broken=broken,
         size=size,
+        remaining=parsed.metadata.remaining,
     )

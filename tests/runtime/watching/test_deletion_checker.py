@@ -509,7 +509,7 @@ async def test_a_webhook_that_takes_all_arguments_matters_only_if_it_looks_at_th
         [],
         lambda _: [None],
     )
-    assert {text for target in targets.by_key.values() for text in target.inferred.labels} == selector
+    assert {text for target in targets.by_key.values() for text in target.inferred.selector.labels} == selector
 
 
 async def test_a_server_that_does_not_select_by_names_is_believed(bench: Bench, autojump_clock: MockClock) -> None:

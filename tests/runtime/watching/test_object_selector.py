@@ -12,7 +12,7 @@ import trioperator
 from trioperator import ABSENT, PRESENT
 from trioperator._handling.handlers.filters import matches
 from trioperator._handling.handlers.handler import ResourceHandler
-from trioperator._runtime.watching.object_selector import ObjectSelector, infer_selector, require, require_labels
+from trioperator._runtime.watching.object_selector import ObjectSelector, divide, require, require_labels, unite
 from trioperator.apiserver.model.selectors import parse_labels
 
 on = trioperator.on
@@ -30,7 +30,7 @@ def declare(name: str = "event", **options: Any) -> ResourceHandler:
 
 
 def infer(*labels: dict[str, Any]) -> str:
-    return str(infer_selector(require(declare(labels=each)) for each in labels))
+    return str(unite(require(declare(labels=each)) for each in labels).selector)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_labels_that_all_require_are_selected(labels: list[dict[str, Any]], sele
 
 
 def test_without_readers_everything_is_selected() -> None:
-    assert not infer_selector([])
+    assert not unite([]).selector
 
 
 @pytest.mark.parametrize(
@@ -85,20 +85,20 @@ def test_without_readers_everything_is_selected() -> None:
     ],
 )
 def test_fields_are_selected_that_the_server_can_select(name: str, options: dict[str, Any], selector: str) -> None:
-    found = infer_selector([require(declare(name, **options), ["spec.color"])])
+    found = unite([require(declare(name, **options), ["spec.color"])]).selector
     assert found.labels == ()
     assert str(found) == selector
 
 
 def test_fields_are_selected_that_all_require() -> None:
     red, blue = (require(declare(field="spec.color", value=value), ["spec.color"]) for value in ("red", "blue"))
-    assert str(infer_selector([red, red])) == "spec.color=red"
-    assert not infer_selector([red, blue])
+    assert str(unite([red, red]).selector) == "spec.color=red"
+    assert not unite([red, blue]).selector
 
 
 def test_related_objects_are_selected_by_their_labels() -> None:
-    assert str(infer_selector([require_labels([("a", "1")]), require(declare(labels={"a": "2"}))])) == "a in (1,2)"
-    assert not infer_selector([require_labels([]), require(declare(labels={"a": "2"}))])
+    assert str(unite([require_labels([("a", "1")]), require(declare(labels={"a": "2"}))]).selector) == "a in (1,2)"
+    assert not unite([require_labels([]), require(declare(labels={"a": "2"}))]).selector
 
 
 def test_selectors_are_joined_as_parameters_of_requests() -> None:
@@ -122,7 +122,46 @@ class Cause:
 @given(filters=st.lists(_FILTERS, min_size=1, max_size=4), labels=_LABELS)
 def test_whatever_any_handler_matches_is_selected(filters: list[dict[str, Any]], labels: dict[str, str]) -> None:
     handlers = [declare(labels=each) for each in filters]
-    selector = infer_selector(map(require, handlers))
+    selector = unite(map(require, handlers)).selector
     cause = Cause(labels)
     selected = parse_labels(",".join(selector.labels)).matches(cause.raw)
     assert selected or not any(matches(handler, cause) for handler in handlers)
+
+
+@pytest.mark.parametrize(
+    ("labels", "parts"),
+    [
+        ([{"a": "1"}, {"b": "1"}], {"a=1", "b=1"}),
+        ([{"a": "1", "b": "1"}, {"a": "1", "c": "1"}], {"a=1,b=1", "a=1,c=1"}),
+        ([{"a": "1"}, {"b": "1"}, {"a": "2"}], {"a in (1,2)", "b=1"}),
+        ([{"a": "1"}, {"a": ABSENT}], {"a=1", "!a"}),
+        ([{"a": "1", "x": "1"}, {"a": "2", "y": "1"}, {"b": "1"}], {"a in (1,2)", "b=1"}),
+        ([{"a": "1"}, {"a": "2"}], set()),  # these combine
+        ([{"a": "1"}, {"a": "1", "b": "1"}], set()),  # the first one is both
+        ([{"a": "1"}, {"b": "1"}, {"c": "1"}], set()),  # two of them would be everything
+        ([{"a": "1"}, {}], set()),
+        ([{}], set()),
+        ([], set()),
+        ([{f"a{number}": "1"} for number in range(9)], set()),
+    ],
+)
+def test_labels_that_do_not_combine_are_divided_into_two(labels: list[dict[str, Any]], parts: set[str]) -> None:
+    found = divide(require(declare(labels=each)) for each in labels)
+    assert {str(each.selector) for each in found} == parts
+
+
+def test_different_values_of_a_field_are_divided_into_two() -> None:
+    found = divide(require(declare(field="metadata.name", value=name)) for name in ("x", "y", "x"))
+    assert {str(each.selector) for each in found} == {"metadata.name=x", "metadata.name=y"}
+
+
+@given(filters=st.lists(_FILTERS, min_size=1, max_size=4), labels=_LABELS)
+def test_what_any_handler_matches_is_in_one_of_two_selections_and_meets_what_is_required(
+    filters: list[dict[str, Any]], labels: dict[str, str]
+) -> None:
+    handlers = [declare(labels=each) for each in filters]
+    cause = Cause(labels)
+    parts = divide(map(require, handlers)) or (unite(map(require, handlers)),)
+    are_met = [part.is_met(cause.raw) for part in parts]
+    assert are_met == [parse_labels(str(part.selector)).matches(cause.raw) for part in parts]
+    assert any(are_met) or not any(matches(handler, cause) for handler in handlers)

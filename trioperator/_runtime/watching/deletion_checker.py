@@ -3,7 +3,8 @@
 A watch with a selector shows either as a deletion, and a list shows neither. So the server is asked, by a list of the
 one name: with the selectors of the settings, but without what was inferred from handlers' filters. What it has is
 passed on in the state that it is in. To all who read the watch, that is a change like any other, by which the object
-stops to match their filters. Only what is gone is passed on as deleted.
+stops to match their filters. Only what is gone is passed on as deleted. If it has what is required, it has come back,
+or into another stream of the watch, which is going to show that.
 
 Objects may also leave while nobody watches, and keep the finalizer and records of handlers in annotations, which nobody
 else would remove. They are looked for when objects begin to be handled, by a list of the metadata of all; where
@@ -37,7 +38,7 @@ from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.leaving import ENTERED, LEFT
 from trioperator._runtime.watching.division import Division
-from trioperator._runtime.watching.object_selector import ObjectSelector
+from trioperator._runtime.watching.object_selector import ObjectSelector, Requirement
 from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.view import View
 from trioperator.errors import ApiError, TrioperatorError
@@ -85,8 +86,9 @@ class _Suspect(NamedTuple):
 class DeletionChecker:
     """An observer between the reflector of a watch of *resource* with an inferred selector, and its *view*.
 
-    Requests are made with the *configured* selector only. *ranges* are of the shards that are handled here: what has
-    left before that was left to others. *division* is the watch's, if it has one.
+    Requests are made with the *configured* selector only. An object is selected by the watch, too, if it meets any of
+    the *required*. *ranges* are of the shards that are handled here: what has left before that was left to others.
+    *division* is the watch's, if it has one.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class DeletionChecker:
         view: View,
         configured: ObjectSelector,
         *,
+        required: Collection[Requirement],
         ranges: ShardRanges,
         division: Division | None = None,
     ) -> None:
@@ -105,6 +108,7 @@ class DeletionChecker:
         self._view = view
         self._cache: ObjectCache = view.cache
         self._configured = configured
+        self._required = required
         self._division = division
         self._handled = ranges
         self._searched = ShardRanges()  # for what has left unseen
@@ -121,10 +125,8 @@ class DeletionChecker:
         if type == "DELETED" and self._is_doubtful(key):
             self._suspect(_Suspect(key, obj.namespace, obj.name, obj))
             return key
-        if self._suspects:
-            self._clear(key)
-        has_entered = type == "ADDED" and key not in self._cache.objects and self._is_old(obj)
-        return self._view.observe(ENTERED if has_entered else type, obj)
+        was_suspect = bool(self._suspects) and self._clear(key)
+        return self._view.observe(self._find_type(type, obj, was_suspect=was_suspect), obj)
 
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list. What is cached and not listed is gone, or has left."""
@@ -148,6 +150,10 @@ class DeletionChecker:
         if self._listed_at is None and date is not None:
             with contextlib.suppress(ValueError):
                 self._listed_at = email.utils.parsedate_to_datetime(date)
+
+    def require(self, required: Collection[Requirement]) -> None:
+        """Take what is required of objects from now on."""
+        self._required = required
 
     def select(self, ranges: ShardRanges) -> None:
         """Take the ranges of the shards that are handled from now on."""
@@ -183,6 +189,14 @@ class DeletionChecker:
         is_configured = not shards or ShardRanges.parse(shards).selects(uid=obj.key, namespace=obj.namespace)
         return is_configured and self._cache.handles(obj.key)
 
+    def _find_type(self, type: str | None, obj: RawObject, *, was_suspect: bool) -> str | None:
+        """Return the type of an event for those who read the watch."""
+        if type != "ADDED":
+            return type
+        if obj.key in self._cache.objects:
+            return "MODIFIED" if was_suspect else type  # nobody was told that it has left
+        return ENTERED if self._is_old(obj) else type
+
     def _is_old(self, obj: RawObject) -> bool:
         """Check whether an object that is new to the watch existed before it: then it has entered the selector."""
         created = _read_metadata(obj).created
@@ -192,11 +206,13 @@ class DeletionChecker:
         self._suspects[suspect.key] = suspect
         self._queue[0].send_nowait(suspect)
 
-    def _clear(self, key: str) -> None:
-        """Clear an object of a suspicion: it was seen again, or was asked for."""
-        if self._suspects.pop(key, None) is not None:
-            self._unasked.discard(key)
-            self._remove_gone()
+    def _clear(self, key: str) -> bool:
+        """Clear an object of a suspicion, if there is one: it was seen again, or was asked for."""
+        if self._suspects.pop(key, None) is None:
+            return False
+        self._unasked.discard(key)
+        self._remove_gone()
+        return True
 
     async def _work(self) -> None:
         async for suspect in self._queue[1]:
@@ -236,9 +252,18 @@ class DeletionChecker:
             self._gone.add(suspect.key)
         self._clear(suspect.key)
         if found is not None:
-            self._view.observe(LEFT, found)
+            if not self._is_selected(found):
+                self._view.observe(LEFT, found)
         elif suspect.event is not None:
             self._view.observe("DELETED", suspect.event)
+
+    def _is_selected(self, obj: RawObject) -> bool:
+        """Check whether the watch is going to show an object in the state that the server has."""
+        try:
+            body = obj.decode()
+        except (msgspec.MsgspecError, ValueError):
+            return False
+        return any(each.is_met(body) for each in self._required)
 
     def _remove_gone(self) -> None:
         """Remove what is gone, when everything was asked for: each time all keys are gone through."""

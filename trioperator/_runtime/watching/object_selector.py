@@ -2,19 +2,22 @@
 
 One that is inferred is never narrower than what is required: the filters of handlers are evaluated in any case, too.
 It can be wider, as a label selector is one conjunction: of handlers with different labels it has those that all of them
-name. Callbacks, annotations and most fields cannot be evaluated by the server at all.
+name. Where that loses conditions, two selections may lose less. Callbacks, annotations and most fields cannot be
+evaluated by the server at all.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from trioperator._handling.handlers.filters import ABSENT, PRESENT
 from trioperator._handling.handlers.handler import ChangeHandler, ResourceHandler
+from trioperator._model.fields import parse_field, resolve
 
 # More values of a label than that make URLs too long.
 _MAX_VALUES: Final = 50
@@ -25,6 +28,8 @@ _VALUE: Final = re.compile(rf"(?:{_PART})?", re.ASCII)
 _FIELD_VALUE: Final = re.compile(r"[^,=!\\]+")
 # Fields that can be selected by of all kinds.
 _COMMON: Final = frozenset({"metadata.name", "metadata.namespace"})
+# More sets of labels than that are not divided into two: there are too many ways to do so.
+_MAX_SETS: Final = 6
 
 
 class _Any(msgspec.Struct, frozen=True):
@@ -84,6 +89,20 @@ class Requirement(msgspec.Struct, frozen=True):
     labels: Mapping[str, _Condition] = {}
     fields: Mapping[str, str] = {}
 
+    @property
+    def selector(self) -> ObjectSelector:
+        """The selection of what is required."""
+        labels = tuple(_write(key, condition) for key, condition in sorted(self.labels.items()))
+        return ObjectSelector(labels, tuple(f"{key}={value}" for key, value in sorted(self.fields.items())))
+
+    def is_met(self, body: Mapping[str, Any]) -> bool:
+        """Check whether an object has what is required."""
+        labels = body.get("metadata", {}).get("labels") or {}
+        has_labels = all(_is_met(condition, labels.get(key)) for key, condition in self.labels.items())
+        return has_labels and all(
+            resolve(body, parse_field(key), None) == wanted for key, wanted in self.fields.items()
+        )
+
 
 #: The selector of a reader of all objects.
 EVERYTHING: Final = Requirement()
@@ -99,16 +118,52 @@ def require(handler: ResourceHandler, selectable: Iterable[str] = ()) -> Require
     return Requirement(dict(_read_labels(handler.labels or {})), dict(_read_field(handler, selectable)))
 
 
-def infer_selector(requirements: Iterable[Requirement]) -> ObjectSelector:
-    """Return the narrowest selection with all that any of the readers requires. Without readers, it is empty."""
+def unite(requirements: Iterable[Requirement]) -> Requirement:
+    """Return the narrowest requirement that all objects meet which any of the readers requires; empty without any."""
     first, *others = (*requirements,) or (EVERYTHING,)
     labels, fields = dict(first.labels), dict(first.fields)
     for other in others:
         joined = ((key, _join(labels[key], other.labels[key])) for key in labels.keys() & other.labels.keys())
         labels = {key: condition for key, condition in joined if condition is not None}
         fields = {key: value for key, value in fields.items() if other.fields.get(key) == value}
-    texts = (_write(key, condition) for key, condition in sorted(labels.items()))
-    return ObjectSelector(tuple(texts), tuple(f"{key}={value}" for key, value in sorted(fields.items())))
+    return Requirement(labels, fields)
+
+
+def divide(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    """Return two requirements, of which each object meets one that any of the readers requires, if that says more.
+
+    It does if one requirement would lack conditions of readers that these two have. Otherwise nothing is returned.
+    """
+    sets = _group(requirements)
+    if not 2 <= len(sets) <= _MAX_SETS:
+        return ()
+    whole = unite(itertools.chain(*sets))
+    best, least = tuple[Requirement, ...](), _count_lost(sets, whole)
+    for chosen in range(1, 2 ** (len(sets) - 1)):
+        parts = tuple([group for number, group in enumerate(sets) if chosen >> number & 1 == side] for side in (0, 1))
+        united = tuple(unite(itertools.chain(*part)) for part in parts)
+        lost = sum(map(_count_lost, parts, united))
+        if lost < least and all(one.selector and one != whole for one in united):
+            best, least = united, lost
+    return best
+
+
+def _group(requirements: Iterable[Requirement]) -> list[list[Requirement]]:
+    """Return the requirements in groups: those of one name the same labels, and the same values of fields."""
+    groups: dict[frozenset[tuple[str, object]], list[Requirement]] = {}
+    for each in requirements:
+        labels = ((key, isinstance(condition, _Absent)) for key, condition in each.labels.items())
+        groups.setdefault(frozenset((*labels, *each.fields.items())), []).append(each)
+    return list(groups.values())
+
+
+def _count_lost(groups: Collection[Collection[Requirement]], united: Requirement) -> int:
+    """Return how many conditions of readers are not among those of all of them."""
+    return sum(
+        len(each.labels.keys() - united.labels.keys()) + len(each.fields.keys() - united.fields.keys())
+        for group in groups
+        for each in group
+    )
 
 
 def _read_labels(labels: Mapping[str, Any]) -> Iterator[tuple[str, _Condition]]:
@@ -150,6 +205,16 @@ def _join(one: _Condition, other: _Condition) -> _Condition | None:
             return None
         case _:
             return _Any()
+
+
+def _is_met(condition: _Condition, value: str | None) -> bool:
+    match condition:
+        case _Any():
+            return value is not None
+        case _Absent():
+            return value is None
+        case _OneOf(values):
+            return value in values
 
 
 def _write(key: str, condition: _Condition) -> str:

@@ -21,7 +21,15 @@ from trioperator._handling.handlers.keywords import may_use
 from trioperator._model.fields import parse_field
 from trioperator._model.resource import Resource, Selection, Selector, select_resources
 from trioperator._runtime.kind import Kind
-from trioperator._runtime.watching.object_selector import ObjectSelector, infer_selector, require, require_labels
+from trioperator._runtime.watching.object_selector import (
+    EVERYTHING,
+    ObjectSelector,
+    Requirement,
+    divide,
+    require,
+    require_labels,
+    unite,
+)
 from trioperator.errors import UserCodeError
 from trioperator.settings import OperatorSettings
 
@@ -71,20 +79,36 @@ class Target(msgspec.Struct, Generic[R], frozen=True, eq=False):
     """For whom something is watched: the kind with its handlers, if it has any, and what it is to others' handlers.
 
     The server selects the objects by the settings and the labels of its key (``configured``) and, of these, by what
-    all of them require (``inferred``). Where replicas divide the objects, a target that ``is_divisible`` need not be
-    received as a whole by each of them.
+    all of them require (``inferred``). If their requirements do not combine, two ``parts`` of it, each with a stream of
+    its own, may be less than it. Where replicas divide the objects, a target that ``is_divisible`` need not be received
+    as a whole by each of them.
     """
 
     kind: Kind | None = None
     related: tuple[R, ...] = ()
     configured: ObjectSelector = ObjectSelector()
-    inferred: ObjectSelector = ObjectSelector()
+    inferred: Requirement = EVERYTHING
+    parts: tuple[Requirement, ...] = ()
     is_divisible: bool = False
 
     @property
+    def required(self) -> tuple[Requirement, ...]:
+        """What the objects of each stream must have; empty if that is nothing."""
+        return self.parts or ((self.inferred,) if self.inferred.selector else ())
+
+    @property
+    def summary(self) -> str:
+        """The inferred selectors, for people to read; empty if all objects are received."""
+        return " or ".join(str(each.selector) for each in self.required)
+
+    @property
     def parameters(self) -> dict[str, str]:
-        """The parameters of lists and watches."""
-        return self.configured.join(self.inferred).parameters
+        """The parameters of lists and watches of all objects that are required."""
+        return self.select(self.inferred)
+
+    def select(self, required: Requirement) -> dict[str, str]:
+        """Return the parameters of lists and watches of the objects that meet a requirement."""
+        return self.configured.join(required.selector).parameters
 
     @property
     def needs_bodies(self) -> bool:
@@ -156,27 +180,26 @@ def select_targets(
     for resource, found in readers.items():
         kind = kinds.get(resource)
         for labels, shared in _share(kind, found):
-            inferred = ObjectSelector() if kind is None else _infer(requirements, kind, by_resource[resource], shared)
+            required = () if kind is None else _infer(requirements, kind, by_resource[resource], shared)
             wanted = ObjectSelector(tuple(f"{name}={value}" for name, value in labels))
             divisible = kind is not None and _is_divisible(requirements, kind, shared)
-            target = Target(kind, shared, wanted.join(configured[resource]), inferred, divisible)
+            parts = () if divisible else divide(required)
+            target = Target(kind, shared, wanted.join(configured[resource]), unite(required), parts, divisible)
             targets |= {Key(resource, place, labels, kind is not None): target for place in places(resource)}
     return Targets(targets, problems)
 
 
 def _infer(
     requirements: Requirements, kind: Kind, handlers: Iterable[ResourceHandler], readers: Iterable[Read]
-) -> ObjectSelector:
-    """Return which objects of a kind all who read it require: its handlers, others' handlers, and webhooks."""
+) -> tuple[Requirement, ...]:
+    """Return what those who read a kind require of its objects: its handlers, others' handlers, and webhooks."""
     if not requirements.settings.watching.infer_selectors:
-        return ObjectSelector()
+        return ()
     fields = kind.resource.selectable_fields
-    return infer_selector(
-        (
-            *(require(handler, fields) for handler in handlers),
-            *(require_labels(reader.labels) for reader in readers),
-            *(require(handler, fields) for handler in requirements.webhooks if _shares_memo(handler, kind.resource)),
-        )
+    return (
+        *(require(handler, fields) for handler in handlers),
+        *(require_labels(reader.labels) for reader in readers),
+        *(require(handler, fields) for handler in requirements.webhooks if _shares_memo(handler, kind.resource)),
     )
 
 

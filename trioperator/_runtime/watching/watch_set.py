@@ -26,6 +26,7 @@ from trioperator._runtime.watching.deletion_checker import METADATA, DeletionChe
 from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.index_gate import IndexGate
 from trioperator._runtime.watching.reflector import Callbacks, Observer, Reflector
+from trioperator._runtime.watching.streams import Streams
 from trioperator._runtime.watching.targets import Key, Target, name_of
 from trioperator._runtime.watching.view import RelatedKind, Stage, View
 from trioperator.errors import ApiError, ConfigError
@@ -55,20 +56,69 @@ class Shards(Protocol):
 
 
 class _Watch:
-    """One watch: a reflector, and the view of the objects that it brings; with a selector, a checker between them."""
+    """One watch: a reflector, and the view of the objects that it brings; with a selector, a checker between them.
 
-    __slots__ = ("checker", "configured", "gone", "parameters", "reflector", "scope", "view")
+    With two selectors there are two reflectors, and *streams* that join them.
+    """
+
+    __slots__ = ("checker", "gone", "reflectors", "scope", "streams", "target", "view")
 
     def __init__(
-        self, view: View, reflector: Reflector, target: Target[RelatedKind], checker: DeletionChecker | None
+        self,
+        view: View,
+        target: Target[RelatedKind],
+        checker: DeletionChecker | None,
+        streams: Streams | None,
     ) -> None:
         self.view = view
-        self.reflector = reflector
-        self.configured = target.configured
-        self.parameters: Mapping[str, str] = target.parameters
+        self.reflectors: tuple[Reflector, ...] = ()
+        self.target = target
         self.checker = checker
+        self.streams = streams
         self.scope = trio.CancelScope()
         self.gone = False  # the kind or the namespace, and all objects with it
+
+    @property
+    def reflector(self) -> Reflector:
+        """The reflector of its only stream, or of the first one of two."""
+        return self.reflectors[0]
+
+    @property
+    def parameters(self) -> tuple[Mapping[str, str], ...]:
+        """The parameters of the requests of each reflector."""
+        target = self.target
+        if self.checker is None:
+            return (target.configured.parameters,)
+        return (target.parameters,) if self.streams is None else tuple(map(target.select, target.parts))
+
+    def join(self) -> None:
+        """Bring all objects by one stream from the next list on."""
+        assert self.streams is not None
+        assert self.checker is not None
+        self.streams.join()
+        self.streams, self.reflectors = None, self.reflectors[:1]
+        self.checker.require((self.target.inferred,))
+
+    async def serve(self, client: ApiClient, restart: Callable[[_Watch], None]) -> None:
+        """List and watch until cancelled. The *client* counts the objects."""
+        async with trio.open_nursery() as nursery:
+            if self.checker is not None:
+                nursery.start_soon(self.checker.serve, self.reflector.path, name="check deletions")
+            if self.streams is not None:
+                nursery.start_soon(self._serve_streams, self.streams, client, restart, name="follow two streams")
+            await self.reflector.serve()
+
+    async def _serve_streams(self, streams: Streams, client: ApiClient, restart: Callable[[_Watch], None]) -> None:
+        """Follow the second stream until one for all objects is to take the place of both."""
+        first, second = self.reflectors
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(streams.compare, client, first.path, name=f"count {first.path}")
+            nursery.start_soon(second.serve, name=f"second stream of {first.path}")
+            await streams.redundant.wait()
+            nursery.cancel_scope.cancel(reason="one stream is enough")
+        _logger.debug("The objects at %s are received by one stream, which is less than two.", first.path)
+        self.join()
+        restart(self)
 
 
 class WatchSet:
@@ -104,7 +154,7 @@ class WatchSet:
         for path, reflector in self._observers.items():
             yield path.rpartition("/")[2], reflector
         for key, watch in self._watches.items():
-            yield str(key), watch.reflector
+            yield from ((str(key), reflector) for reflector in watch.reflectors)
 
     def caches(self) -> Iterator[tuple[ObjectCache, Reflector]]:
         """Yield the caches of objects, with the reflectors that fill them."""
@@ -119,7 +169,7 @@ class WatchSet:
         for key, watch in self._watches.items():
             cache, related = watch.view.cache, [len(reader) for reader in watch.view.related.values()]
             purpose, count = ("related objects", max(related, default=0)) if cache is None else ("handlers", len(cache))
-            yield name_of(key.resource), purpose, count, watch.reflector
+            yield from ((name_of(key.resource), purpose, count, reflector) for reflector in watch.reflectors)
 
     def caches_by_path(self) -> list[tuple[ObjectCache, str]]:
         """Return the caches of objects, with the paths of what they watch."""
@@ -170,9 +220,9 @@ class WatchSet:
     def check_selectors(self) -> None:
         """Raise ConfigError if the API server rejects selectors of the settings."""
         for watch in self._watches.values():
-            trouble = watch.reflector.status.trouble
-            if watch.configured and isinstance(trouble, ApiError) and trouble.status in _INVALID:
-                wanted = " and ".join(f"{name} {value!r}" for name, value in watch.configured.parameters.items())
+            trouble, configured = watch.reflector.status.trouble, watch.target.configured
+            if configured and isinstance(trouble, ApiError) and trouble.status in _INVALID:
+                wanted = " and ".join(f"{name} {value!r}" for name, value in configured.parameters.items())
                 raise ConfigError(
                     f"The API server rejects the selectors of settings.watching for {watch.reflector.path}, {wanted}:"
                     f" {trouble.message}"
@@ -227,17 +277,26 @@ class WatchSet:
             watch.view.cache.update_kind(target.kind)
         if not target.is_divisible:
             watch.reflector.give_up_division()
-        parameters = target.configured.parameters if watch.checker is None else target.parameters
-        if watch.view.adjust(target.related) or parameters != watch.parameters:
-            watch.parameters = parameters
-            watch.reflector.restart(self._select_client(target, parameters))
+        before, watch.target = watch.parameters, target
+        if watch.streams is not None and not target.parts:
+            watch.view.adjust(target.related)
+            watch.streams.redundant.set()
+            return
+        if watch.checker is not None:
+            watch.checker.require((target.inferred,) if watch.streams is None else target.parts)
+        if watch.view.adjust(target.related) or watch.parameters != before:
+            self._restart(watch)
+
+    def _restart(self, watch: _Watch) -> None:
+        """List everything again, by what is selected now."""
+        if watch.streams is not None:
+            watch.streams.expect_lists()
+        for reflector, client in zip(watch.reflectors, self._select_clients(watch), strict=True):
+            reflector.restart(client)
 
     async def _serve_watch(self, watch: _Watch) -> None:
         with watch.scope:
-            async with trio.open_nursery() as nursery:
-                if watch.checker is not None:
-                    nursery.start_soon(watch.checker.serve, watch.reflector.path, name="check deletions")
-                await watch.reflector.serve()
+            await watch.serve(self._client.selecting(watch.target.configured.parameters, forms=METADATA), self._restart)
         watch.view.close(gone=watch.gone)
         cache = watch.view.cache
         if cache is None:
@@ -250,13 +309,14 @@ class WatchSet:
                 self._shards.daemons.stop(state, DaemonStoppingReason.FILTERS_MISMATCH)
         cache.listed.set()  # nobody needs to wait for it now
 
-    def _distrust(self, path: str) -> None:
+    def _distrust(self, path: str, stream: int = 0) -> None:
         """List all kinds again, as one was restored: the versions of others may have grown since beyond those known."""
         for cache in (*self._retired.values(), *(cache for cache, _ in self.caches())):
             cache.forget_versions()
         for watch in self._watches.values():
-            if watch.reflector.path != path:
-                watch.reflector.distrust()
+            for number, reflector in enumerate(watch.reflectors):
+                if (reflector.path, number) != (path, stream):
+                    reflector.distrust()
 
     # -- making
 
@@ -264,30 +324,44 @@ class WatchSet:
         cache = None if target.kind is None else self._make_object_cache(key, target.kind, served)
         view = View(key.namespace, self._stage, cache=cache)
         view.adjust(target.related)
-        checker, division = None, self._make_division(target, cache)
-        if target.inferred:
-            checker = DeletionChecker(
-                self._client,
-                key.resource,
-                view,
-                target.configured,
-                ranges=self._shards.ranges,
+        division = self._make_division(target, cache)
+        checker = self._make_checker(key, view, target, division)
+        streams = None if checker is None or not target.parts else Streams(checker)
+        watch = _Watch(view, target, checker, streams)
+        observers = (checker or view,) if streams is None else (streams.first, streams.second)
+        path = key.resource.get_path(namespace=key.namespace)
+        watch.reflectors = tuple(
+            Reflector(
+                client if checker is None else client.noting_headers(checker.note_headers),
+                path,
+                observer,
+                consequence=key.consequence,
+                callbacks=Callbacks(observer.rewind, functools.partial(self._distrust, path, number), self._announce),
                 division=division,
             )
-        path = key.resource.get_path(namespace=key.namespace)
-        callbacks = Callbacks((checker or view).rewind, functools.partial(self._distrust, path), self._announce)
-        client = self._select_client(target, target.parameters)
-        if checker is not None:
-            client = client.noting_headers(checker.note_headers)
-        reflector = Reflector(
-            client,
-            path,
-            checker or view,
-            consequence=key.consequence,
-            callbacks=callbacks,
+            for number, (observer, client) in enumerate(zip(observers, self._select_clients(watch), strict=True))
+        )
+        return watch
+
+    def _make_checker(
+        self, key: Key, view: View, target: Target[RelatedKind], division: Division | None
+    ) -> DeletionChecker | None:
+        """Return what tells gone objects from those that have left, if anything is inferred."""
+        if not target.required:
+            return None
+        return DeletionChecker(
+            self._client,
+            key.resource,
+            view,
+            target.configured,
+            required=target.required,
+            ranges=self._shards.ranges,
             division=division,
         )
-        return _Watch(view, reflector, target, checker)
+
+    def _select_clients(self, watch: _Watch) -> Iterator[ApiClient]:
+        """Yield the clients for the lists and watches of each stream."""
+        yield from (self._select_client(watch.target, parameters) for parameters in watch.parameters)
 
     def _select_client(self, target: Target[RelatedKind], parameters: Mapping[str, str]) -> ApiClient:
         """Return a client whose lists and watches are of what is read: only the metadata, if nobody reads more."""

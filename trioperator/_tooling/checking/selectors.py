@@ -41,7 +41,7 @@ def list_selectors(registry: OperatorRegistry, settings: OperatorSettings | None
             )
             reads = tuple(_find_reads(requirements, selector, resource))
             targets = select_targets(wanted, [resource], reads, lambda _: (None,)).by_key
-            found |= {str(selector): str(target.inferred) for target in targets.values() if target.inferred}
+            found |= {str(selector): target.summary for target in targets.values() if target.required}
     return found
 
 
