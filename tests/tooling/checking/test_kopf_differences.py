@@ -45,6 +45,12 @@ def find(text: str) -> list[tuple[Effect, str]]:
         ("import logging; logging.getLogger('kopf.objects')", NATIVE, "kopf.objects is trioperator.objects"),
         ("import logging; logging.getLogger('kopf.reactor')", DIFFERS, "Nothing is logged by kopf.reactor"),
         ("def f(logger, **_): logger.info('', extra={})", DIFFERS, "also shows in the message"),
+        ("def f(logger, **_): log.for_(logger).error('', extra={})", DIFFERS, "also shows in the message"),
+        (
+            "import kopf; kopf.WebhookServer(certfile='a', pkeyfile='b')",
+            NATIVE,
+            "natively, pass the same file as cafile=",
+        ),
         ("def f(logger, **_): logger.process('', {})", FAILS, "no logging.LoggerAdapter"),
         ("a = 'kopf.zalando.org/KopfFinalizerMarker'", NATIVE, "unless you keep Kopf's prefix"),
         ("a = 'KOPF_RUN_NAMESPACE'", NATIVE, "TRIOPERATOR_RUN_NAMESPACE"),
@@ -79,7 +85,11 @@ def test_import_kopf_has_another_name_natively() -> None:
         "from .config import settings\nsettings.zenith.url",
         f"import kopf\n{STARTUP}settings.posting.enabled = False",
         "import logging\nlogger = logging.getLogger('app')\nlogger.info('', extra={})",
+        "class Model(BaseModel, extra='allow'): config = ConfigDict(extra='allow')",
+        "import kopf; kopf.WebhookServer(certfile='a', pkeyfile='b', cafile='c'), kopf.WebhookK3dServer()",
         "import asyncio\ndef f(): asyncio.run(g())",
+        "from kubernetes_asyncio.client import V1ObjectMeta\nasync def f(): V1ObjectMeta()",
+        "import kubernetes_asyncio.client as k\nasync def f(): k.models.v1_secret.V1Secret(), k.ApiException",
         "import kopf; kopf.run(clusterwide=True)",
         "import os; os.kopf",
     ],
@@ -96,7 +106,7 @@ def test_a_line_is_reported_once_for_the_same_reason() -> None:
 
 def test_the_names_that_are_known_are_those_of_the_bridge() -> None:
     with install():
-        kopf = importlib.import_module("kopf")
+        kopf, _, _ = map(importlib.import_module, ("kopf", "kopf.cli", "kopf.testing"))
         assert [name for name in _OWN if not hasattr(kopf, name)] == []
         for name in _NAMES:
             module, _, attribute = name.rpartition(".")

@@ -8,7 +8,7 @@ from trioperator._handling.guard import package_of
 from trioperator._handling.handlers.outcome import describe
 
 _NURSERY = "a nursery: trio.open_nursery() and nursery.start_soon()"
-_LOOP = "a nursery for its tasks, and trio.to_thread.run_sync() for its threads,"
+_LOOP = "a nursery for its tasks, and trio.to_thread.run_sync() for its threads"
 _CHANNEL = "trio.open_memory_channel()"
 
 # By the qualified names of asyncio's functions.

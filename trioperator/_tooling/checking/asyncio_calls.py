@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -30,6 +31,8 @@ _LIBRARIES: Final[Mapping[str, str]] = {
     "redis.asyncio": _THREAD,
     "uvloop": "nothing: Trio has its own event loop",
 }
+# Of kubernetes_asyncio: models and errors.
+_DATA: Final = re.compile(r"(^|\.)(V\d\w*|\w+Exception)$")
 # Of asyncio: what is as good on Trio.
 _HARMLESS: Final = frozenset(
     {"iscoroutine", "iscoroutinefunction", "CancelledError", "TimeoutError", "InvalidStateError", "QueueFull"}
@@ -55,5 +58,7 @@ def describe_replacement(name: str) -> str | None:
     if package == "asyncio":
         harmless = not rest or rest.partition(".")[0] in _HARMLESS
         return None if harmless else find_replacement(rest.partition(".")[0]) or "what Trio offers for it"
+    if package == "kubernetes_asyncio" and _DATA.search(rest):
+        return None
     known = (text for library, text in _LIBRARIES.items() if f"{name}.".startswith(f"{library}."))
     return next(known, None) if rest else None

@@ -37,6 +37,7 @@ _NAMES: Final[dict[str, tuple[Effect, str]]] = {
 _LOGGERS: Final = frozenset(
     {"kopf", "kopf.objects", "kopf.activities", *(f"kopf.activities.{each}" for each in Activity)}
 )
+_LOG_METHODS: Final = frozenset({"critical", "debug", "error", "exception", "info", "log", "warn", "warning"})
 # Options of functions that exist in Kopf only.
 _INTERNAL: Final = frozenset({"vault", "indexers", "insights", "memories"})
 _OPTIONS: Final[dict[str, frozenset[str]]] = {
@@ -135,11 +136,21 @@ def _find_calls(source: Source) -> Findings:
             if option.arg in _OPTIONS.get(name, ()):
                 text = f"{name}() has no option {option.arg}=: remove it."
                 yield Finding(option, "options", Effect.FAILS, text)
-        if name == "kopf.OperatorSettings" and node.args:
+        if name.startswith("kopf.Webhook") and (problem := _describe_server(node)):
+            yield Finding(node, "options", Effect.NATIVE, problem)
+        elif name == "kopf.OperatorSettings" and node.args:
             yield Finding(node, "options", Effect.FAILS, "kopf.OperatorSettings() takes its sections by name only.")
         elif name == "asyncio.run" and any(_is_operator(source, arg) for arg in node.args):
             text = "asyncio.run(kopf.operator()) becomes trio.run(trioperator.operator)."
             yield Finding(node, "asyncio", Effect.NATIVE, text)
+
+
+def _describe_server(call: ast.Call) -> str | None:
+    """Return what of a webhook server is not as in Kopf natively."""
+    given = {option.arg for option in call.keywords}
+    if "certfile" not in given or given & {"cafile", "cadata", None}:
+        return None
+    return "certfile= without cafile=: natively, pass the same file as cafile=, unless API servers trust its CA anyway."
 
 
 def _is_operator(source: Source, node: ast.expr) -> bool:
@@ -174,9 +185,16 @@ def _find_logging(source: Source) -> Findings:
             if not has_own:
                 text = f"The argument logger has no {node.attr}, as it is no logging.LoggerAdapter."
                 yield Finding(node, "logs", Effect.FAILS, text)
-        elif isinstance(node, ast.keyword) and node.arg == "extra" and not has_own:
+        elif isinstance(node, ast.Call) and not has_own and (extra := _find_extra(node)):
             text = "extra= also shows in the message, if the logger is the argument of a handler."
-            yield Finding(node, "logs", Effect.DIFFERS, text)
+            yield Finding(extra, "logs", Effect.DIFFERS, text)
+
+
+def _find_extra(call: ast.Call) -> ast.keyword | None:
+    """Return the argument ``extra`` of a call of a logger."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _LOG_METHODS:
+        return None
+    return next((each for each in call.keywords if each.arg == "extra"), None)
 
 
 def _describe_logger(node: ast.AST, name: str) -> Finding:
