@@ -43,7 +43,7 @@ def print_correct() -> bool:
         names = ", ".join(finding.oracle for finding in found) or "nothing"
         print(f"{correct.name:<45}{names:<22}{seconds:6.1f} s", flush=True)
         for finding in found:
-            print("\n".join(f"    {line}" for line in [str(finding.states), *finding.details]))
+            print("\n".join(f"    {line}" for line in [str(finding.states), *finding.lines]))
         alarms += len(found)
     print(f"{alarms} false alarms about {len(CORRECT)} correct operators.")
     return alarms <= 1

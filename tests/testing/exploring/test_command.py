@@ -75,6 +75,11 @@ def test_findings_exit_with_1_and_the_command_plays_them_again(explore: Explore)
     assert finding["summary"] in again.stdout
 
 
+def test_what_is_ignored_is_no_finding(explore: Explore) -> None:
+    result = explore(FORGETFUL, "--sequences", "2", "--ignore", "ConfigMap")
+    assert result.exit_code == 0, result.output
+
+
 @pytest.mark.parametrize(
     ("source", "args", "text"),
     [

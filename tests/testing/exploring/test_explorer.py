@@ -98,7 +98,7 @@ def test_what_needs_a_perturbation_is_shrunk_too_and_says_which(tmp_path: pathli
     explorer.perturb([states], ["blind"], Budget(sequences=1, seconds=100))
     (finding,) = explorer.report.findings
     assert (finding.oracle, finding.fault, finding.states) == ("blind", "blind", [{"spec": {}}])
-    assert finding.details[0].startswith("The operator is down from change 2 to change 2")
+    assert finding.lines[0].startswith("The operator is down from change 2 to change 2")
 
 
 def test_each_field_is_perturbed_before_other_values_of_it_are(tmp_path: pathlib.Path) -> None:
@@ -117,8 +117,7 @@ def test_orders_that_are_known_end_the_search_for_others(tmp_path: pathlib.Path)
     assert explorer.report.perturbed == 3
 
 
-def test_a_difference_in_all_states_hides_no_other(tmp_path: pathlib.Path) -> None:
-    source = """\
+PHASES = """\
 import trioperator
 
 @trioperator.on.create("webapps")
@@ -131,9 +130,36 @@ async def create_fn(name, spec, client, patch):
 async def update_fn(patch):
     patch.status["phase"] = "Updated"
 """
-    found = explore(tmp_path, source).findings
-    assert {line.partition(" ")[0] for finding in found for line in finding.details} == {"WebApp", "ConfigMap"}
+
+
+def test_a_difference_in_all_states_hides_no_other_and_is_shown_once(tmp_path: pathlib.Path) -> None:
+    found = explore(tmp_path, PHASES).findings
+    assert sorted([line.partition(" ")[0] for line in each.lines] for each in found) == [["ConfigMap"], ["WebApp"]]
+    assert sorted(each.ignored for each in found) == [[], ["WebApp status.phase"]]
     assert all(len(finding.states) == 2 for finding in found)
+
+
+def test_a_difference_that_does_not_matter_is_ignored(tmp_path: pathlib.Path) -> None:
+    explorer = Explorer(make_player(tmp_path, PHASES), ignored=["WebApp status", "ConfigMap"])
+    assert explorer.run(Budget(sequences=4, seconds=100)).findings == []
+
+
+def test_a_fault_with_a_known_cause_is_noted_there(tmp_path: pathlib.Path) -> None:
+    explorer = Explorer(make_player(tmp_path, PHASES), ignored=["ConfigMap"])
+    explorer.run(Budget(sequences=2, seconds=100))
+    explorer.perturb([[{"spec": {}}]], ["edit"], Budget(sequences=1, seconds=100))
+    (finding,) = explorer.report.findings
+    assert finding.oracle == "path"
+    assert finding.also == ["edit: At write 1, somebody labels the object"]
+
+
+def test_a_handler_that_hangs_is_one_finding(tmp_path: pathlib.Path) -> None:
+    source = GOOD + (
+        '\nimport trio\n\n@trioperator.on.create("webapps")\nasync def hang():\n    await trio.sleep_forever()\n'
+    )
+    (finding,) = explore(tmp_path, source, sequences=2).findings
+    assert (finding.oracle, finding.summary) == ("handlers", "hang does not return.")
+    assert finding.also == ["release: Something is left behind after the deletion of the object."]
 
 
 def test_the_time_ends_the_search(tmp_path: pathlib.Path) -> None:

@@ -50,7 +50,7 @@ def test_nothing_is_found_of_a_good_operator(tmp_path: pathlib.Path) -> None:
 def test_path_finds_updates_that_nobody_handles(tmp_path: pathlib.Path) -> None:
     source = '@trioperator.on.create("webapps")\n' + CHILD
     (finding,) = find(tmp_path, source, {"size": 1}, {"size": 2})
-    assert (finding.oracle, finding.details) == (
+    assert (finding.oracle, finding.lines) == (
         "path",
         ['ConfigMap default/example: data.size is "1", and should be "2"'],
     )
@@ -59,7 +59,7 @@ def test_path_finds_updates_that_nobody_handles(tmp_path: pathlib.Path) -> None:
 def test_revert_finds_what_does_not_lead_back(tmp_path: pathlib.Path) -> None:
     source = CHANGES + CHILD.replace("    await", "    if spec.get('size'):\n        await")
     (finding,) = find(tmp_path, source, {}, {"size": 2}, {})
-    assert (finding.oracle, finding.details) == ("revert", ["ConfigMap default/example should not be there"])
+    assert (finding.oracle, finding.lines) == ("revert", ["ConfigMap default/example should not be there"])
     assert len(finding.states) == 3
 
 
@@ -76,7 +76,7 @@ def test_wedge_finds_who_does_not_recover(tmp_path: pathlib.Path) -> None:
     findings = find(tmp_path, source, {"size": 0}, {"size": 1})
     assert "wedge" in names(findings)
     (finding,) = (each for each in findings if each.oracle == "wedge")
-    assert "ConfigMap default/example is missing" in finding.details
+    assert "ConfigMap default/example is missing" in finding.lines
 
 
 def test_quiet_finds_who_writes_for_ever(tmp_path: pathlib.Path) -> None:
@@ -124,7 +124,7 @@ def test_quiet_leaves_what_timers_create_alone_while_they_go_on(tmp_path: pathli
 def test_release_finds_what_is_left_behind(tmp_path: pathlib.Path) -> None:
     source = CHANGES + CHILD.replace("data})", "data}, owner=None)")
     (finding,) = find(tmp_path, source, {"size": 1})
-    assert (finding.oracle, finding.details) == ("release", ["ConfigMap default/example is left behind"])
+    assert (finding.oracle, finding.lines) == ("release", ["ConfigMap default/example is left behind"])
 
 
 def test_effects_finds_what_is_undone_on_the_way(tmp_path: pathlib.Path) -> None:
@@ -133,7 +133,7 @@ def test_effects_finds_what_is_undone_on_the_way(tmp_path: pathlib.Path) -> None
     )
     findings = find(tmp_path, source, {"size": 1}, {"size": 1, "greeting": "a"})
     assert names(findings) == ["effects"]
-    assert "deleted and created again" in findings[0].details[0]
+    assert "deleted and created again" in findings[0].lines[0]
 
 
 def test_cost_finds_loops(tmp_path: pathlib.Path) -> None:
@@ -158,8 +158,8 @@ def test_handlers_finds_exceptions_with_their_place(tmp_path: pathlib.Path) -> N
     source = CHANGES + "def apply_fn(spec):\n    spec['image']\n"
     (finding,) = find(tmp_path, source, {})
     assert finding.oracle == "handlers"
-    assert finding.details[0].startswith("KeyError: 'image' (")
-    assert finding.details[0].endswith("app.py:6)")
+    assert finding.lines[0].startswith("KeyError: 'image' (")
+    assert finding.lines[0].endswith("app.py:6)")
 
 
 def test_handlers_finds_children_that_are_rejected(tmp_path: pathlib.Path) -> None:
@@ -170,7 +170,7 @@ def test_handlers_finds_children_that_are_rejected(tmp_path: pathlib.Path) -> No
     )
     (finding,) = find(tmp_path, source, {"size": 0})
     assert finding.oracle == "handlers"
-    assert "must be greater than or equal to 0" in finding.details[0]
+    assert "must be greater than or equal to 0" in finding.lines[0]
     assert not finding.is_information
 
 

@@ -13,8 +13,10 @@ import pytest
 
 from tests.testing.exploring.forgetful import FORGETFUL
 from tests.testing.exploring.operators import GOOD, write_crd
+from trioperator.testing.exploring import reports
 from trioperator.testing.exploring.explorer import SubjectReport
-from trioperator.testing.exploring.oracles import Finding
+from trioperator.testing.exploring.oracles import ORACLES, Finding
+from trioperator.testing.exploring.perturbations import FAULTS
 from trioperator.testing.exploring.reports import Inputs, Report, render_json, render_text, write_tests
 from trioperator.testing.exploring.subjects import State
 
@@ -101,3 +103,18 @@ def test_tests_of_one_kind_and_oracle_have_names_of_their_own(report: Report) ->
         "test_webapp_path.py",
         "test_webapp_path_2.py",
     ]
+
+
+def test_the_command_and_the_test_leave_out_the_causes_of_other_findings(report: Report) -> None:
+    (finding, _) = report.subjects[0].findings
+    finding.ignored, finding.also = ["WebApp status.phase"], ["edit: Somebody labels it."]
+    text = render_text(report)
+    assert "--ignore 'WebApp status.phase' --kind" in text
+    assert "   also edit: Somebody labels it." in text
+    assert "Typical causes: an update handler is missing" in text
+    (path,) = write_tests(report, "tests")
+    assert "ignore=['WebApp status.phase'],\n" in pathlib.Path(path).read_text()
+
+
+def test_each_oracle_and_fault_has_typical_causes() -> None:
+    assert reports._HINTS.keys() == {*ORACLES, *FAULTS}

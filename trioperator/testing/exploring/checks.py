@@ -74,6 +74,7 @@ def check_states(
     statuses: Iterable[str] = (),
     oracles: Iterable[str] = (),
     faults: Iterable[str] = (),
+    ignore: Iterable[str] = (),
 ) -> None:
     """Play a sequence of states of an object, and raise AssertionError for what the oracles find.
 
@@ -91,8 +92,9 @@ def check_states(
     The operator is in the *files* and *modules*. *kind* may be left out if it handles only one kind with a
     definition. *crds* and *examples* are paths of manifests; objects of other kinds are created before. *statuses* are
     conditions by kind, such as ``certificates=Ready``, for kinds that nobody takes care of. *oracles* are names; all by
-    default. *faults* are names of faults to inject, such as ``crash``, or ``all``. It has virtual time of its
-    own: call it in a test that is not async.
+    default. *faults* are names of faults to inject, such as ``crash``, or ``all``. *ignore* are kinds and fields whose
+    differences do not matter, such as ``WebApp status.phase``. It has virtual time of its own: call it in a test that
+    is not async.
     """
     chosen = check_names("oracle", oracles, {**ORACLES, **FAULTS})
     perturbing = check_names("fault", faults, FAULTS)
@@ -101,7 +103,7 @@ def check_states(
     if len(players) > 1:
         names = ", ".join(player.subject.resource for player in players)
         raise ConfigError(f"The operator handles several kinds, {names}: pass one of them as kind=.")
-    explorer = Explorer(players[0], oracles=chosen)
+    explorer = Explorer(players[0], oracles=chosen, ignored=tuple(ignore))
     report = explorer.play(states)
     explorer.perturb([states], perturbing, Budget(sequences=1, seconds=_PATIENCE))
     raise_findings(report)
@@ -111,5 +113,5 @@ def raise_findings(report: SubjectReport) -> None:
     """Raise AssertionError for the findings that are not only information."""
     found = [each for each in report.findings if not each.is_information]
     if found:
-        texts = ("\n  ".join([f"{each.oracle}: {each.summary}", *each.details]) for each in found)
+        texts = ("\n  ".join([f"{each.oracle}: {each.summary}", *each.lines]) for each in found)
         raise AssertionError("\n\n".join(texts))

@@ -67,6 +67,14 @@ class ExploreOptions(SourceOptions, frozen=True, kw_only=True):
     oracles: Annotated[
         str, option("--oracles", metavar="NAMES", help="Names of oracles, with commas. Default: all.")
     ] = ""
+    ignore: Annotated[
+        list[str],
+        option(
+            "--ignore",
+            metavar="FIELD",
+            help='Ignore differences in a kind or a field, such as "WebApp status.phase"; repeatable.',
+        ),
+    ] = []
     faults: Annotated[
         str,
         option(
@@ -174,6 +182,7 @@ class _Search:
             seed=self._inputs.seed,
             steps=options.steps,
             oracles=check_names("oracle", split_names(options.oracles), ORACLES),
+            ignored=options.ignore,
             on_progress=self._progress.show,
         )
         faults = check_names("fault", split_names(options.faults), FAULTS)

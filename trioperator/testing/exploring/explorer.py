@@ -111,7 +111,9 @@ class PlayCache:
         self.masks |= {each.mask for each in differences if each.path}
 
 
-def evaluate(cache: PlayCache, states: Sequence[State], *, oracles: Collection[str] = ()) -> list[Finding]:
+def evaluate(
+    cache: PlayCache, states: Sequence[State], *, oracles: Collection[str] = (), ignored: Collection[str] = ()
+) -> list[Finding]:
     """Return all findings of a sequence of states."""
     play = cache.play(states)
     if not play.steps:
@@ -121,7 +123,7 @@ def evaluate(cache: PlayCache, states: Sequence[State], *, oracles: Collection[s
         assert step.state is not None
         fresh = cache.play_fresh(step.state)
         found += judge_step(play, index, fresh, masks=cache.masks)
-    return list(select(found, oracles))
+    return list(select(found, oracles, ignored))
 
 
 class Explorer:
@@ -134,10 +136,11 @@ class Explorer:
         seed: int = 0,
         steps: int = 5,
         oracles: Collection[str] = (),
+        ignored: Collection[str] = (),
         on_progress: Callable[[SubjectReport], object] = lambda _: None,
     ) -> None:
         self._cache = PlayCache(player)
-        self._seed, self._steps, self._oracles = seed, steps, oracles
+        self._seed, self._steps, self._oracles, self._ignored = seed, steps, oracles, ignored
         self._on_progress = on_progress
         self._states: set[str] = set()
         self._effects: dict[str, list[bool]] = {}
@@ -153,7 +156,7 @@ class Explorer:
                     self._cache.find_masks(sequence[:2])
                 self.examine(sequence, budget)
                 if budget.left <= 0:
-                    self.report.stopped = f"after {budget.seconds:g} s"
+                    self.report.stopped = f"after {budget.seconds:.3g} s"
                     break
                 self._on_progress(self.report)
         except KeyboardInterrupt:
@@ -195,8 +198,9 @@ class Explorer:
                 continue
             self._cache.find_masks(states)
             for finding in self._iterate_perturbed(states, self._cache.play(states), faults, budget):
-                if not self._count_known(finding):
-                    self.report.findings.append(self._shrink_perturbed(finding, budget))
+                if not self._absorb(finding):
+                    finding.ignore(self._list_known_causes(finding))
+                    self._append(self._shrink_perturbed(finding, budget))
             self.report.transitions = self._cache.player.transitions
             self._on_progress(self.report)
 
@@ -234,7 +238,7 @@ class Explorer:
             if perturbation.fault == "order" and same >= _SAME_ORDERS:
                 continue
             if budget.left <= 0:
-                self.report.stopped = f"after {budget.seconds:g} s"
+                self.report.stopped = f"after {budget.seconds:.3g} s"
                 return
             self.report.perturbed += 1
             play = player.play(states, perturbation=perturbation)
@@ -242,26 +246,28 @@ class Explorer:
                 same = same + 1 if play.log in logs else 0
                 logs.add(play.log)
             found = judge_perturbed(play, plain, perturbation, masks=self._cache.masks)
-            yield from select(found, self._oracles and {*self._oracles, *faults})
+            yield from select(found, self._oracles and {*self._oracles, *faults}, self._ignored)
 
     def play(self, states: Sequence[State]) -> SubjectReport:
         """Play only this sequence, and report all that is found, as it is. Raises ConfigError as plays do."""
-        found = evaluate(self._cache, states, oracles=self._oracles)
+        found = self._evaluate(states)
         if found and self._cache.find_masks(states):
-            found = evaluate(self._cache, states, oracles=self._oracles)
+            found = self._evaluate(states)
         play = self._cache.play(states)
         self.report.sequences, self.report.rejected = 1, len(play.rejected)
         self.report.states, self.report.transitions = len(play.steps), self._cache.player.transitions
         for finding in found:
-            if not self._count_known(finding):
-                self.report.findings.append(finding)
+            self._append(finding)
         return self.report
+
+    def _evaluate(self, states: Sequence[State]) -> list[Finding]:
+        return evaluate(self._cache, states, oracles=self._oracles, ignored=self._ignored)
 
     def examine(self, states: Sequence[State], budget: Budget) -> None:
         """Play one sequence, and add what is found, as long as there is time to confirm it."""
         report = self.report
         report.sequences += 1
-        found = evaluate(self._cache, states, oracles=self._oracles)
+        found = self._evaluate(states)
         play = self._cache.play(states)
         report.rejected += len(play.rejected)
         self._states |= {repr(step.state) for step in play.steps}
@@ -274,9 +280,9 @@ class Explorer:
 
     def _add(self, finding: Finding, budget: Budget) -> None:
         """Add a finding to the report, confirmed and shrunk, unless all of it is known."""
-        if self._count_known(finding):
+        if self._absorb(finding):
             return
-        finding.causes -= self._list_known_causes(finding)  # what else differs in all states must not hide it
+        finding.ignore(self._list_known_causes(finding))  # what else differs in all states must not hide it
         if sum(each.oracle == finding.oracle for each in self.report.findings) >= _MAX_FINDINGS:
             return
         again = self._find_again(finding, finding.states)
@@ -292,26 +298,34 @@ class Explorer:
         shrunk = self._find_again(finding, states)
         if shrunk is None:  # it cannot be; what was found counts
             shrunk = again
-        if not self._count_known(shrunk):
-            self.report.findings.append(shrunk)
+        self._append(shrunk)
 
-    def _count_known(self, finding: Finding) -> bool:
-        """Count the finding where its causes are known; return whether all of them are."""
+    def _append(self, finding: Finding) -> None:
+        """Add a finding without what is known, unless all of it is."""
+        if not self._absorb(finding):
+            finding.ignore(self._list_known_causes(finding))
+            self.report.findings.append(finding)
+
+    def _absorb(self, finding: Finding) -> bool:
+        """Note the finding where its causes are known; return whether all of them are."""
         if not finding.causes <= self._list_known_causes(finding):
             return False
-        known = next((known for known in self.report.findings if known.is_like(finding)), None)
-        if known is not None:
-            known.count += 1
-        return known is not None
+        alike = [known for known in self._list_known(finding) if known.causes & finding.causes]
+        alike.sort(key=lambda known: known.family != finding.family)
+        for known in alike[:1]:
+            known.absorb(finding)
+        return bool(alike)
+
+    def _list_known(self, finding: Finding) -> list[Finding]:
+        """Return the findings that may have the same cause; what is only information hides no alarm."""
+        return [known for known in self.report.findings if finding.is_information or not known.is_information]
 
     def _list_known_causes(self, finding: Finding) -> frozenset[str]:
-        """Return the causes of the findings of the same kind."""
-        alike = (known.causes for known in self.report.findings if known.family == finding.family)
-        return frozenset().union(*alike)
+        return frozenset().union(*(known.causes for known in self._list_known(finding)))
 
     def _find_again(self, finding: Finding, states: Sequence[State]) -> Finding | None:
         """Return the finding for other states, if they show it, too."""
-        found = evaluate(self._cache, states, oracles=self._oracles)
+        found = self._evaluate(states)
         return next((each for each in found if each.is_like(finding)), None)
 
     def _note_effects(self, play: Play) -> None:

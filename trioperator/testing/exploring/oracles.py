@@ -54,17 +54,47 @@ _OFTEN: Final = 4
 class Finding(msgspec.Struct, kw_only=True):
     """What is wrong, in which sequence of states. *causes* are what findings with one cause have in common.
 
-    *fault* is the name of the fault that it needs, if any.
+    *differences* are lines with the cause of each, and *details* further lines. *fault* is the name of the fault that
+    it needs, if any, and *perturbation* what has happened. *also* are the findings of other oracles and faults with
+    the same causes; *ignored* are causes of other findings that its states show, too.
     """
 
     oracle: str
     summary: str
-    details: list[str]
+    details: list[str] = []
+    differences: dict[str, str] = {}
     states: list[State] = []
     causes: frozenset[str] = frozenset()
     is_information: bool = False
     count: int = 1
     fault: str = ""
+    perturbation: str = ""
+    also: list[str] = []
+    ignored: list[str] = []
+
+    @property
+    def lines(self) -> list[str]:
+        """What is shown below the states."""
+        lines = [self.perturbation] if self.perturbation else []
+        lines += [*self.differences][:_MAX_DETAILS]
+        if (more := len(self.differences) - _MAX_DETAILS) > 0:
+            lines.append(f"… and {more} more difference{'s' * (more != 1)}")
+        return [*lines, *self.details]
+
+    def ignore(self, names: Collection[str]) -> bool:
+        """Leave out causes, by their names or those of all in a kind or a field; return whether any other is left."""
+        ignored = {each for each in self.causes if any(is_named(each, name) for name in names)}
+        self.ignored = sorted({*self.ignored, *ignored})
+        self.causes -= ignored
+        self.differences = {line: cause for line, cause in self.differences.items() if cause not in ignored}
+        return bool(self.causes)
+
+    def absorb(self, other: Finding) -> None:
+        """Note another finding with the same causes."""
+        if other.family == self.family:
+            self.count += 1
+        elif not any(line.startswith(f"{other.oracle}: ") for line in self.also):
+            self.also.append(f"{other.oracle}: {other.perturbation or other.summary}")
 
     def is_like(self, other: Finding) -> bool:
         """Return whether the other finding may have the same cause."""
@@ -74,6 +104,11 @@ class Finding(msgspec.Struct, kw_only=True):
     def family(self) -> tuple[str, str]:
         """What this finding shares with those that find the same in other sequences."""
         return "path" if self.oracle in ("path", "revert", "wedge") else self.oracle, self.fault
+
+
+def is_named(cause: str, name: str) -> bool:
+    """Return whether the name is that of a cause, or of the kind or field that it is about."""
+    return cause == name or cause.startswith((f"{name} ", f"{name}."))
 
 
 def judge_step(play: Play, index: int, fresh: Play, *, masks: Collection[Mask] = ()) -> Iterator[Finding]:
@@ -116,15 +151,15 @@ def _list_rejected(step: Step, expected: Step) -> Iterator[str]:
 def _describe(
     oracle: str, text: str, differences: Sequence[Difference], states: list[State], *, step: Step | None = None
 ) -> Finding:
-    details = [str(each) for each in differences[:_MAX_DETAILS]]
-    if len(differences) > _MAX_DETAILS:
-        details.append(f"… and {len(differences) - _MAX_DETAILS} more differences")
-    if step is not None and step.is_failing:
-        details += _list_errors(step)
-    causes = frozenset(" ".join([each.mask[0], *each.mask[1][:4]]) for each in differences)
-    is_refused = step is not None and step.is_refused
+    lines = {str(each): each.cause for each in differences}
     return Finding(
-        oracle=oracle, summary=text, details=details, states=states, causes=causes, is_information=is_refused
+        oracle=oracle,
+        summary=text,
+        differences=lines,
+        details=_list_errors(step) if step is not None and step.is_failing else [],
+        states=states,
+        causes=frozenset(lines.values()),
+        is_information=step is not None and step.is_refused,
     )
 
 
@@ -261,14 +296,19 @@ def _is_spawned(write: Write, step: Step) -> bool:
 
 def _judge_release(play: Play) -> Iterator[Finding]:
     if play.leftovers:
-        details = list(play.leftovers)
-        if play.release is not None:
-            details += _list_errors(play.release)
-        causes = frozenset(" ".join(line.split()[:1]) for line in play.leftovers)
+        lines = {line: _name_leftover(line) for line in play.leftovers}
+        details = [] if play.release is None else _list_errors(play.release)
+        causes = frozenset(lines.values())
         text = "Something is left behind after the deletion of the object."
-        yield Finding(oracle="release", summary=text, details=details, causes=causes)
+        yield Finding(oracle="release", summary=text, differences=lines, details=details, causes=causes)
     if play.release is not None:
         yield from _judge_handlers(play.release)
+
+
+def _name_leftover(line: str) -> str:
+    """Return the cause of what is left behind: the kind of an object, or the handler that does not return."""
+    first = line.partition(" ")[0]
+    return f"{first} hangs" if line.endswith(" is still running") else f"{first} outlives it"
 
 
 def _judge_leaks(play: Play) -> Iterator[Finding]:
@@ -282,20 +322,27 @@ def judge_perturbed(
 ) -> Iterator[Finding]:
     """Yield how a play with a perturbation has ended otherwise than the plain one."""
     states = [each.state for each in plain.steps if each.state is not None]
-    lines: list[str] = []
+    lines: dict[str, str] = {}
     if play.steps and not (play.last.is_refused or play.last.is_blind):
-        lines += [str(each) for each in compare(play.last.snapshot, plain.last.snapshot, masks=masks)]
-    lines += [line for line in play.leftovers if line not in plain.leftovers]
+        lines = {str(each): each.cause for each in compare(play.last.snapshot, plain.last.snapshot, masks=masks)}
+    lines |= {line: _name_leftover(line) for line in play.leftovers if line not in plain.leftovers}
     if perturbation.fault in ("crash", "late", "order"):
-        lines += _list_repetitions(play, plain, {kind for kind, path in masks if not path})
+        repeated = _list_repetitions(play, plain, {kind for kind, path in masks if not path})
+        lines |= {line: f"{line.partition(' ')[0]} again" for line in repeated}
     if lines:
-        lines = [str(perturbation), *lines[:_MAX_DETAILS], *(_list_errors(play.last) if play.steps else ())]
-        causes = frozenset(" ".join(line.split(" ")[:1]) for line in lines[1:])
-        fault = perturbation.fault
-        yield Finding(oracle=fault, summary=FAULTS[fault], details=lines, states=states, causes=causes, fault=fault)
+        yield Finding(
+            oracle=perturbation.fault,
+            summary=FAULTS[perturbation.fault],
+            differences=lines,
+            details=_list_errors(play.last) if play.steps else [],
+            states=states,
+            causes=frozenset(lines.values()),
+            fault=perturbation.fault,
+            perturbation=str(perturbation),
+        )
     for finding in (found for step in play.steps for found in _judge_handlers(step)):
-        finding.details.insert(0, str(perturbation))
         finding.states, finding.fault = states, perturbation.fault
+        finding.perturbation = str(perturbation)
         yield finding
 
 
@@ -318,6 +365,8 @@ def _list_created(play: Play) -> Iterator[str]:
             yield resource
 
 
-def select(findings: Iterable[Finding], oracles: Collection[str]) -> Iterator[Finding]:
-    """Yield the findings of these oracles; of all, if none is named."""
-    return (finding for finding in findings if not oracles or finding.oracle in oracles)
+def select(findings: Iterable[Finding], oracles: Collection[str], ignored: Collection[str] = ()) -> Iterator[Finding]:
+    """Yield the findings of these oracles; of all, if none is named. Those with *ignored* causes alone are none."""
+    for finding in findings:
+        if (not oracles or finding.oracle in oracles) and (not ignored or finding.ignore(ignored)):
+            yield finding

@@ -16,6 +16,24 @@ from trioperator.testing.exploring.explorer import SubjectReport
 from trioperator.testing.exploring.oracles import Finding
 
 _PAGE: Final = "docs/exploring.md"
+# What most often causes the findings of each oracle and each fault.
+_HINTS: Final = {
+    "path": "an update handler is missing, or obsolete children are not deleted",
+    "revert": "an update handler is missing, or obsolete children are not deleted",
+    "wedge": "a remembered error, or steps that wait for an earlier step that fails",
+    "quiet": "a time or a random value in a child or in the status, or two handlers that undo each other's changes",
+    "release": "children without an owner, or a deletion handler that fails",
+    "effects": "a child is deleted and created instead of applied, or a field is given up before others have it",
+    "cost": "a requeue after a second, or writes that trigger the handler itself",
+    "honesty": "the condition is set when the children are applied, not when they are ready",
+    "handlers": "a state that the handler does not expect: handle it, or let the schema reject it",
+    "crash": "names that differ in the next attempt, steps that are not repeated, or what is only in memory",
+    "blind": "event handlers, which miss what happens meanwhile, or what is only in memory",
+    "late": "an index or cache that is read right after a write",
+    "order": "two handlers that write the same field, or read what the other one writes",
+    "edit": "a handler that writes from an old copy of the object",
+    "drift": "the handler stores what it has applied, and does not look at the children",
+}
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +58,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
             ("--status", self.statuses),
         ):
             words += [word for value in values for word in (option, value)]
+        words += [word for cause in finding.ignored for word in ("--ignore", cause)]
         words += ["--faults", finding.fault] if finding.fault else []
         words += ["--kind", report.resource, "--play", msgspec.json.encode(finding.states).decode()]
         return shlex.join(words)
@@ -73,7 +92,8 @@ def render_json(report: Report) -> str:
                     "oracle": finding.oracle,
                     "fault": finding.fault or None,
                     "summary": finding.summary,
-                    "details": finding.details,
+                    "details": finding.lines,
+                    "also": finding.also,
                     "information": finding.is_information,
                     "count": finding.count,
                     "states": finding.states,
@@ -111,11 +131,12 @@ def _describe(report: Report, subject: SubjectReport, finding: Finding) -> Itera
     yield f"   {subject.kind}:"
     for index, state in enumerate(finding.states, 1):
         yield f"     {index}. {msgspec.json.encode(state).decode()}"
-    yield from (f"   {line}" for line in finding.details)
+    yield from (f"   {line}" for line in finding.lines)
     if finding.count > 1:
         yield f"   seen {finding.count} times"
+    yield from (f"   also {line}" for line in finding.also)
     if not finding.is_information:
-        yield f"   What it means: {_PAGE}#{finding.oracle}"
+        yield f"   Typical causes: {_HINTS[finding.oracle]} ({_PAGE}#{finding.oracle})."
         yield f"   To play it again: {report.inputs.make_command(subject, finding)}"
 
 
@@ -152,7 +173,7 @@ def _render_test(
         """Return the paths as expressions, from the directory of the test."""
         return "".join(f"HERE / {os.path.relpath(path, directory)!r}, " for path in paths)
 
-    notes = "\n".join(line.replace('"""', "'''") for line in finding.details).replace("\\", "/")
+    notes = "\n".join(line.replace('"""', "'''") for line in finding.lines).replace("\\", "/")
     arguments = [f"    STATES,\n    {locate([*inputs.setup, *inputs.files])}".rstrip() + "\n"]
     arguments += [f"    modules={list(inputs.modules)!r},\n"] if inputs.modules else []
     arguments += [f"    kind={subject.resource!r},\n"]
@@ -160,6 +181,7 @@ def _render_test(
                   (("crds", inputs.crds), ("examples", inputs.examples)) if paths]  # fmt: skip
     arguments += [f"    statuses={list(inputs.statuses)!r},\n"] if inputs.statuses else []
     arguments += [f"    oracles=[{finding.oracle!r}],\n"]
+    arguments += [f"    ignore={finding.ignored!r},\n"] if finding.ignored else []
     arguments += [f"    faults=[{finding.fault!r}],\n"] if finding.fault else []
     body = "".join(f"    {line}" for line in "".join(arguments).splitlines(keepends=True))
     states = pprint.pformat(finding.states, width=100, sort_dicts=False)

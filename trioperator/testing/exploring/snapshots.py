@@ -54,6 +54,14 @@ class Difference(NamedTuple):
         """The mask of this field in all objects of the kind."""
         return self.obj.partition(" ")[0], tuple("*" if isinstance(key, int) else key for key in self.path)
 
+    @property
+    def cause(self) -> str:
+        """What differences with one cause have in common: ``WebApp status.phase``, ``ConfigMap is missing``."""
+        kind, path = self.mask
+        if path:
+            return f"{kind} {'.'.join(path[:4])}"
+        return f"{kind} is {'missing' if self.found == ABSENT else 'extra'}"
+
     def __str__(self) -> str:
         if self.path:
             where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path).lstrip(".")
