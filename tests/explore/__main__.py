@@ -16,18 +16,22 @@ from tests.explore.planted import PLANTED
 from tests.explore.search import search
 from trioperator.testing.exploring.perturbations import FAULTS
 
+_ROW = "{:<46}{:<10}{:<16}{:>6}{:>9}   {:<8}{:<8}"
+
 
 def print_planted() -> bool:
     """Print what is found of planted defects; return whether that is enough."""
     found, slowest = 0, 0.0
+    print(_ROW.format("planted defect", "found by", "also", "states", "seconds", "test", "mended"))
     for planted in PLANTED:
         with tempfile.TemporaryDirectory() as folder:
             result = search(planted, pathlib.Path(folder))
-        name = "not found" if result.finding is None else result.finding.oracle
-        steps = "" if result.finding is None else f"{len(result.finding.states)} states"
-        mended = "" if result.is_mended else "  and still there when it is mended"
-        print(f"{planted.name:<45}{name:<12}{steps:<10}{result.seconds:6.1f} s{mended}", flush=True)
-        found += result.finding is not None and result.is_mended
+        finding = result.finding
+        name, states = ("nothing", "") if finding is None else (finding.oracle, len(finding.states))
+        others = ", ".join(each.oracle for each in result.others)
+        verdicts = ("fails" if result.fails else "passes", "passes" if result.passes else "fails")
+        print(_ROW.format(planted.name, name, others, states, f"{result.seconds:.1f}", *verdicts), flush=True)
+        found += result.is_right
         slowest = max(slowest, result.seconds)
     print(f"{found} of {len(PLANTED)} planted defects are found, the slowest in {slowest:.1f} s.\n")
     return found >= 18 and slowest <= 60
@@ -36,12 +40,13 @@ def print_planted() -> bool:
 def print_correct() -> bool:
     """Print what is found of correct operators; return whether that is little enough."""
     alarms = 0
+    print(_ROW.format("correct operator", "found by", "", "", "seconds", "", "").rstrip())
     for correct in CORRECT:
         start = time.monotonic()
         found = find_false_alarms(correct, sequences=12, faults=[*FAULTS])
         seconds = time.monotonic() - start
         names = ", ".join(finding.oracle for finding in found) or "nothing"
-        print(f"{correct.name:<45}{names:<22}{seconds:6.1f} s", flush=True)
+        print(_ROW.format(correct.name, names, "", "", f"{seconds:.1f}", "", "").rstrip(), flush=True)
         for finding in found:
             print("\n".join(f"    {line}" for line in [str(finding.states), *finding.lines]))
         alarms += len(found)

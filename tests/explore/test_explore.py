@@ -14,9 +14,10 @@ from tests.explore.search import search
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda each: each.name.replace(" ", "-"))
 def test_a_planted_defect_is_found_and_its_mend_passes(planted: Planted, tmp_path: pathlib.Path) -> None:
     result = search(planted, tmp_path, sequences=12)
-    assert result.finding is not None
+    assert result.finding is not None, result.others
     assert len(result.finding.states) <= 3
-    assert result.is_mended
+    assert result.fails, "the test that is written"
+    assert result.passes, "the test, with the mend"
 
 
 @pytest.mark.parametrize(
