@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.apiserver.conftest import Target
+from tests.apiserver.conftest import MERGE, Target
 from trioperator.apiserver.builtin.events import as_served, to_core
 from trioperator.apiserver.model.kinds import Catalog, Kind
 
@@ -70,3 +70,62 @@ async def test_an_event_is_readable_in_both_groups(target: Target) -> None:
     assert (other.content["apiVersion"], other.content["note"]) == ("events.k8s.io/v1", "hello")
     assert other.content["regarding"] == regarding
     assert not {"message", "involvedObject"} & set(other.content)
+
+
+def whole_event(target: Target, name: str = "a", **changes: Any) -> dict[str, Any]:
+    """Return an Event of the group events.k8s.io, with everything that is required."""
+    event = {
+        "metadata": {"name": name},
+        "eventTime": "2024-01-01T00:00:00.000000Z",
+        "type": "Normal",
+        "reason": "Done",
+        "action": "Doing",
+        "reportingController": "example.com/controller",
+        "reportingInstance": "controller-1",
+        "regarding": {"namespace": target.namespace},
+    }
+    return {field: value for field, value in {**event, **changes}.items() if value is not None}
+
+
+def events_path(target: Target, name: str = "") -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{target.namespace}/events{name and '/'}{name}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "causes"),
+    [
+        ({"eventTime": None}, ["eventTime: Required value"]),
+        ({"type": None}, ['type: Invalid value: "": has invalid value: ']),
+        ({"type": "Odd"}, ['type: Invalid value: "": has invalid value: Odd']),
+        ({"reason": None}, ["reason: Required value"]),
+        ({"action": None}, ["action: Required value"]),
+        ({"reportingInstance": None}, ["reportingInstance: Required value"]),
+        ({"reason": "r" * 129}, ['reason: Invalid value: "": can have at most 128 characters']),
+        ({"note": "n" * 1025}, ['message: Invalid value: "": can have at most 1024 characters']),
+        ({"reportingController": "/x"}, ['reportingController: Invalid value: "/x": prefix part must be non-empty']),
+        ({"deprecatedCount": 1}, ['count: Invalid value: "": needs to be unset']),
+        ({"series": {"count": 1, "lastObservedTime": "2024-01-01T00:00:00.000000Z"}}, ["series.count: "]),
+        ({"series": {"count": 2}}, ["series.lastObservedTime: Required value"]),
+        ({"eventTime": None, "type": None}, ["eventTime: Required value", "type: "]),
+    ],
+)
+async def test_an_event_of_the_new_group_must_be_complete(
+    target: Target, changes: dict[str, Any], causes: list[str]
+) -> None:
+    answer = await target.request("POST", events_path(target), whole_event(target, **changes))
+    assert (answer.code, answer.content["details"]["kind"]) == (422, "Event")
+    assert "group" not in answer.content["details"]
+    found = [f"{cause['field']}: {cause['message']}" for cause in answer.content["details"]["causes"]]
+    assert len(found) == len(causes)
+    assert all(text.startswith(cause) for text, cause in zip(found, causes, strict=True))
+
+
+async def test_of_a_stored_event_only_the_series_changes_through_the_new_group(target: Target) -> None:
+    assert (await target.request("POST", events_path(target), whole_event(target))).code == 201
+    patch = {"note": "other", "action": "Other"}
+    answer = await target.request("PATCH", events_path(target, "a"), patch, MERGE)
+    assert answer.code == 422
+    assert {cause["field"] for cause in answer.content["details"]["causes"]} == {"message", "action"}
+    series = {"count": 2, "lastObservedTime": "2024-01-01T00:00:01.000000Z"}
+    assert (await target.request("PATCH", events_path(target, "a"), {"series": series}, MERGE)).code == 200
+    assert (await target.request("PATCH", target.path("events", "a"), {"message": "other"}, MERGE)).code == 200

@@ -99,6 +99,9 @@ class TestCreating:
         assert answer.code == 500
         assert answer.message == "resourceVersion should not be set on objects to be created"
 
+    async def test_what_is_no_resource_version_is_ignored(self, target: Target) -> None:
+        assert (await target.create("frees", "a", meta={"resourceVersion": "v1"})).code == 201
+
     async def test_a_resource_version_matters_only_when_the_object_is_stored(self, target: Target) -> None:
         obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "1"}}
         answer = await target.request("POST", target.path("configmaps"), obj, dryRun="All")

@@ -18,7 +18,7 @@ from ..custom.validation import check as check_custom
 from ..model.finalizers import finalizer_warnings
 from ..model.kinds import Kind
 from ..model.metadata import META_FIELDS, clean_metadata
-from ..model.status_causes import StatusCause, first_causes, invalid_value
+from ..model.status_causes import StatusCause, first_causes
 from . import events
 from .certificate_requests import CERTIFICATE_REQUESTS, only_decided, prepare_status
 from .preparation import encode_secret, prepare_changed, prepare_new
@@ -146,9 +146,7 @@ def check_object(
         yield from check_configuration(obj)
     else:
         if kind.resource == ("", "events"):
-            namespace = (obj.get("involvedObject") or {}).get("namespace") or ""
-            if (namespace or "default") != obj["metadata"].get("namespace"):
-                yield invalid_value("involvedObject.namespace", namespace, "does not match event.namespace")
+            yield from events.check_event(kind, obj, old)
         yield from check_builtin(kind, obj, old)
 
 

@@ -62,7 +62,7 @@ def validate(kind: Kind, obj: dict[str, Any], old: Mapping[str, Any] | None, war
     updates = () if old is None else metadata.check_metadata_update(meta, old["metadata"])
     parts = (updates, metadata.check_metadata(kind, meta), check_object(kind, obj, old, warnings))
     if causes := first_causes(itertools.chain.from_iterable(parts)):
-        raise invalid(kind.kind, kind.group, str(obj["metadata"].get("name") or ""), causes)
+        raise invalid(kind.kind, kind.resource[0], str(obj["metadata"].get("name") or ""), causes)
 
 
 def check_nulls(kind: Kind, obj: Mapping[str, Any]) -> None:

@@ -131,7 +131,7 @@ class Writer:
         to_store = await self._converter.store(kind, obj)
         self._check_namespace(kind, namespace, meta)  # the namespace may be gone after webhook calls
         key = kind.key(namespace, name)
-        if "resourceVersion" in meta and not options.dry_run:  # noticed when it is stored
+        if meta.get("resourceVersion", "").isdigit() and not options.dry_run:  # noticed when it is stored
             raise ApiError.of("resourceVersion should not be set on objects to be created", status=500)
         if (found := self._state.table(kind).objects.get(key)) is not None:
             raise already_exists(kind, name, is_terminating="deletionTimestamp" in found.obj["metadata"])

@@ -171,3 +171,24 @@ async def test_errors_of_volumes_count_the_claims_first(target: Target) -> None:
     answer = await sent(target, stateful_set(mounts=["data"], claims=["data"], volumes=[{"emptyDir": {}}]))
     text = "spec.template.spec.volumes[1].name: Required value"
     assert (answer.code, answer.message) == (422, f'StatefulSet.apps "a" is invalid: {text}')
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({}, None),
+        ({"selector": {"a": "c"}}, "spec.template.metadata.labels"),
+        ({"replicas": -1}, "spec.replicas"),
+        ({"template": {"metadata": {"labels": LABELS}, "spec": {"containers": []}}}, "spec.template.spec.containers"),
+    ],
+)
+async def test_a_replication_controller_selects_its_pods(
+    target: Target, changes: dict[str, Any], field: str | None
+) -> None:
+    spec = {"selector": LABELS, "template": SPEC["template"], "replicas": 0, **changes}
+    path = target.path("pods").replace("/pods", "/replicationcontrollers")
+    answer = await target.request("POST", path, {"metadata": {"name": "a"}, "spec": spec})
+    if field is None:
+        assert answer.code == 201
+    else:
+        assert (answer.code, [cause["field"] for cause in answer.content["details"]["causes"]]) == (422, [field])

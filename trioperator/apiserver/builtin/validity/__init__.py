@@ -21,6 +21,7 @@ _CHECKS: Final[Mapping[tuple[str, str], Callable[[Object], Iterable[StatusCause]
     ("", "namespaces"): configuration.check_namespace,
     ("", "persistentvolumeclaims"): configuration.check_claim,
     ("", "pods"): pods.check_pod,
+    ("", "replicationcontrollers"): workloads.check_replication_controller,
     ("", "secrets"): configuration.check_secret,
     ("", "services"): networking.check_service,
     ("apps", "daemonsets"): workloads.check_daemon_set,

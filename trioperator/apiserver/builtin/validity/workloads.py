@@ -49,6 +49,15 @@ def check_replica_set(obj: Object) -> Iterable[StatusCause]:
     yield from _check_selector_and_template(obj["spec"], "deployment")
 
 
+def check_replication_controller(obj: Object) -> Iterable[StatusCause]:
+    spec = obj["spec"]
+    yield from check_not_negative(spec, "spec", "replicas", "minReadySeconds")
+    if labels := spec.get("selector"):
+        yield from _check_selector_and_template({**spec, "selector": {"matchLabels": labels}}, "replicationcontroller")
+    else:
+        yield required("spec.selector")
+
+
 def check_daemon_set(obj: Object) -> Iterable[StatusCause]:
     yield from _check_selector_and_template(obj["spec"], "daemonset")
     yield from check_not_negative(obj["spec"], "spec", "minReadySeconds", "revisionHistoryLimit")
