@@ -191,13 +191,12 @@ class OperatorCollector(Collector):
     def _collect_depth(self) -> Metric:
         labels = ["name", "controller", "priority"]
         depth = GaugeMetricFamily("workqueue_depth", "Objects that wait for a worker.", labels=labels)
-        kinds = [kind.name for kind in self._each_kind()]
         waiting: collections.Counter[tuple[str, Lane]] = collections.Counter()
         for item in self._parts.shards.items():
             if item.lane is not None:
                 waiting[self._name_kind(item.item), item.lane] += 1
-        for name, lane in itertools.product(kinds, Lane):
-            depth.add_metric([_QUEUE, name, _PRIORITIES[lane]], waiting[name, lane])
+        for kind, lane in itertools.product(self._each_kind(), Lane):
+            depth.add_metric([_QUEUE, kind.name, _PRIORITIES[lane]], waiting[kind.name, lane])
         return depth
 
     def _collect_pending(self) -> Iterator[Metric]:

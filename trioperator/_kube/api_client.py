@@ -27,13 +27,7 @@ from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator._kube.error_response import parse_error_response
 from trioperator._kube.objects import Page, parse_deep_page, parse_page
 from trioperator._kube.outage import Outage
-from trioperator._kube.retry import (
-    adjust_delay,
-    is_repeatable,
-    is_retryable,
-    iterate_backoffs,
-    may_be_processed,
-)
+from trioperator._kube.retry import adjust_delay, is_repeatable, is_retryable, iterate_backoffs, may_be_processed
 from trioperator._logs import Logger, get_logger
 from trioperator._model.jsontypes import JsonObject
 from trioperator._model.urls import build_target
@@ -366,13 +360,7 @@ class ApiClient:
         raise _timeout_error(method, target.partition("?")[0], seconds)
 
     async def _attempt_stream(
-        self,
-        credentials: Credentials,
-        *,
-        path: str,
-        target: str,
-        timeout: float | None,
-        connect_timeout: float | None,
+        self, credentials: Credentials, *, path: str, target: str, timeout: float | None, connect_timeout: float | None
     ) -> Response:
         """Send a GET once and return its response, whose body is still to be read."""
         seconds = self._get_timeout(timeout)

@@ -262,7 +262,7 @@ def _rules_of(handler: ResourceHandler, kind: Resource) -> list[Rule]:
     keeps_records = _keeps_records(handler)
     if keeps_records and "patch" not in kind.verbs:
         return []  # it is not called
-    takes_patch = _stores(handler) and (_takes_patch(handler) or _has_condition(handler))
+    takes_patch = _stores(handler) and (_takes_patch(handler) or getattr(handler, "condition", None) is not None)
     returns = _stores(handler) and not isinstance(handler, ReconcileHandler) and _returns_something(handler)
     has_status = "status" in kind.subresources
     verbs = set(_WATCHED)
@@ -301,13 +301,7 @@ def _rules_of_webhooks(
 
 def _keeps_records(handler: ResourceHandler) -> bool:
     """Return whether the operator patches the objects for its own purposes: for the progress, or for a finalizer."""
-    return isinstance(handler, ChangeHandler) or _has_finalizer(handler)
-
-
-def _has_finalizer(handler: ResourceHandler) -> bool:
-    if isinstance(handler, SpawningHandler):
-        return handler.finalizer
-    return isinstance(handler, ChangeHandler) and handler.needs_finalizer
+    return isinstance(handler, ChangeHandler) or (isinstance(handler, SpawningHandler) and handler.finalizer)
 
 
 def _stores(handler: ResourceHandler) -> bool:
@@ -320,10 +314,6 @@ def _may_own(handler: ResourceHandler) -> bool:
     if isinstance(handler, ReconcileHandler) and handler.owns:
         return True
     return any(not rule.verbs.isdisjoint(_OWNING) for rule in handler.rights)
-
-
-def _has_condition(handler: ResourceHandler) -> bool:
-    return isinstance(handler, ReconcileHandler) and handler.condition is not None
 
 
 def _takes_patch(handler: Handler) -> bool:
@@ -378,10 +368,7 @@ def _reduce(rules: Collection[Rule]) -> tuple[Rule, ...]:
 
 def make_roles(permissions: Permissions, *, name: str, account: tuple[str, str] | None = None) -> list[dict[str, Any]]:
     """Return manifests of the roles, and of their bindings to a service account if its namespace and name are given."""
-    return list(_iterate_roles(permissions, name, account))
-
-
-def _iterate_roles(permissions: Permissions, name: str, account: tuple[str, str] | None) -> Iterator[dict[str, Any]]:
+    roles: list[dict[str, Any]] = []
     places: list[tuple[str | None, tuple[Rule, ...]]] = [(None, permissions.cluster), *permissions.namespaces.items()]
     for namespace, rules in places:
         if not rules:
@@ -389,14 +376,12 @@ def _iterate_roles(permissions: Permissions, name: str, account: tuple[str, str]
         prefix = "Cluster" if namespace is None else ""
         metadata = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
         role = {"apiVersion": f"{_API}/v1", "kind": f"{prefix}Role", "metadata": metadata}
-        yield {**role, "rules": _make_rules(rules)}
+        roles.append({**role, "rules": _make_rules(rules)})
         if account is not None:
-            yield {
-                **role,
-                "kind": f"{prefix}RoleBinding",
-                "roleRef": {"apiGroup": _API, "kind": f"{prefix}Role", "name": name},
-                "subjects": [{"kind": "ServiceAccount", "name": account[1], "namespace": account[0]}],
-            }
+            given = {"apiGroup": _API, "kind": f"{prefix}Role", "name": name}
+            subject = {"kind": "ServiceAccount", "name": account[1], "namespace": account[0]}
+            roles.append({**role, "kind": f"{prefix}RoleBinding", "roleRef": given, "subjects": [subject]})
+    return roles
 
 
 def _make_rules(rules: Iterable[Rule]) -> list[dict[str, Any]]:
