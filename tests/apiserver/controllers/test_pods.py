@@ -175,6 +175,17 @@ async def test_a_pod_with_a_finalizer_stays_after_its_termination(cluster: Clust
         assert await cluster.find("pods", "p") is None
 
 
+async def test_a_pod_that_stops_is_not_ready_before_it_goes(cluster: Cluster, autojump_clock: MockClock) -> None:
+    async with cluster.open_controllers("pods"):
+        await cluster.create(pod(meta={"finalizers": ["example.com/wait"]}))
+        await trio.sleep(5)
+        await cluster.delete("pods", "p")
+        await trio.sleep(60)
+        status = (await cluster.get("pods", "p"))["status"]
+        assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "False"
+        assert "terminated" in status["containerStatuses"][0]["state"]
+
+
 async def test_a_reused_name_is_another_pod(cluster: Cluster, autojump_clock: MockClock) -> None:
     async with cluster.open_controllers("pods"):
         for _ in range(2):

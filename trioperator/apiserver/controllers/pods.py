@@ -155,6 +155,12 @@ class PodController(Controller):
         stop: float = min(grace, _seconds(obj, "stops-after", self.pace.stop))
         if (left := stop - self._elapsed(obj, "stopping")) > 0:
             return left
+        if is_ready(obj):  # kubelets tell that the containers have ended before the Pod goes
+            now = self.client.timestamp()
+            ended = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}}
+            status = self._with_readiness(obj, obj["status"], is_ready=False, reason="PodFailed")
+            shown = _containers(obj, ended, is_ready=False, restarts=_restarts(obj))
+            await self._set_status(obj, {**status, **shown})
         await self.client.delete(PODS, obj, grace=0)
         return None
 
