@@ -263,7 +263,8 @@ def foreign(session: nox.Session) -> None:
     They come from package registries; Go is needed. With $KUBEBUILDER_ASSETS, only what passes on the real server must
     pass here. ``nox -s foreign -- client cache`` runs some. Not part of a plain ``nox``.
     """
-    session.install("-e", ".[test]", "kubernetes>=37")
+    clients = ["kr8s", "kubernetes>=37", "kubernetes_asyncio", "lightkube", "pykube-ng"]
+    session.install("-e", ".[test]", *clients, "kubernetes-validate", "pytest-asyncio", "pytest-timeout")
     session.run("python", "-m", "tests.foreign", *session.posargs)
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from tests.controlplane import ControlPlane
 from tests.foreign.reports import HEAD, Comparison, Results, parse_ginkgo, parse_junit, share
 from trioperator.cli.assets import write_assets
+from trioperator.cli.kube_apiserver import CONTROLLERS
 
 ROOT = pathlib.Path(__file__).parents[2] / "build" / "foreign"
 MODULE, VERSION = "sigs.k8s.io/controller-runtime", "v0.25.2"
@@ -40,7 +41,12 @@ GO_SUITES = [
     *("cluster", "envtest", "internal/controller", "internal/recorder", "manager/internal/integration"),
     *("metrics/filters", "webhook/admission"),
 ]
-PYTHON_SUITES = ["kubernetes.dynamic.test_client", "kubernetes.dynamic.test_discovery"]
+PYTHON_SUITES = [
+    *("kubernetes.dynamic.test_client", "kubernetes.dynamic.test_discovery"),
+    *("kubernetes_asyncio.dynamic.client_test", "kubernetes_asyncio.dynamic.discovery_test"),
+    *("kr8s.tests.test_api", "kr8s.tests.test_auth", "kr8s.tests.test_io", "kr8s.tests.test_objects"),
+]
+PATIENCE = 40  # seconds, of one test: some wait for kubelets for ever
 TIMEOUT = 600  # seconds, of one suite
 SHARE = 0.99
 
@@ -76,6 +82,7 @@ def run_python(suite: str, kubeconfig: pathlib.Path, where: str) -> Results | No
     report = ROOT / f"{suite}.{where}.xml"
     report.unlink(missing_ok=True)
     options = ["-q", "-p", "tests.foreign.e2e_base", f"--rootdir={ROOT}", "-c", os.devnull, f"--junit-xml={report}"]
+    options += [f"--timeout={PATIENCE}", "--override-ini=asyncio_mode=auto"]
     command = [sys.executable, "-m", "pytest", *options, "--pyargs", suite]
     _run(command, report, ROOT.parents[1], {"KUBECONFIG": str(kubeconfig)})
     return parse_junit(report.read_text()) if report.exists() else None
@@ -105,9 +112,10 @@ def run_go_suites(wanted: list[str], real: pathlib.Path | None) -> Iterator[Comp
 
 
 def run_python_suites(wanted: list[str], real: pathlib.Path | None) -> Iterator[Comparison]:
-    """Run the wanted suites of client libraries, all of them on the same servers."""
+    """Run the wanted suites of client libraries, all of them on the same servers, with controllers."""
     if not wanted:
         return
+    os.environ[CONTROLLERS] = "all"
     results: dict[str, dict[str, Results | None]] = {suite: {} for suite in wanted}
     for where, assets in (("embedded", write_assets(ROOT / "assets")), ("real", real)):
         if assets is None:
@@ -117,7 +125,7 @@ def run_python_suites(wanted: list[str], real: pathlib.Path | None) -> Iterator[
         folder.mkdir(parents=True)
         plane = ControlPlane(folder, assets)
         try:
-            plane.start(with_controllers=where == "real")
+            plane.start(with_controllers=where == "real")  # those of the embedded server are in its process
             for suite in wanted:
                 results[suite][where] = run_python(suite, plane.kubeconfig, where)
         finally:
