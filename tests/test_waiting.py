@@ -38,7 +38,7 @@ SLEEPS: Final = {
     "trioperator._kube.api_client.ApiClient._retry": "backoff after a failed request",
     "trioperator._kube.credential_store.CredentialStore._renew": "backoff after rejected credentials",
     "trioperator._runtime.activities._run_to_the_end": "the delay before a retry",
-    "trioperator._runtime.patching.functions.PatchFunctions.apply": "backoff after a conflict",
+    "trioperator._runtime.patching.retry_on_conflict.PatchFunctions.apply": "backoff after a conflict",
     "trioperator._runtime.watching.reflector.Reflector._back_off": "backoff after a failed list or watch",
     "trioperator._runtime.watching.reflector.Reflector._reopen": "backoff after a broken watch",
     "trioperator._runtime.watching.reflector.Reflector._try": (

@@ -62,9 +62,9 @@ from typing import Any, Final
 from trioperator._logs import Logger
 from trioperator._model.patch import Patch, find_unmet, merge_as_json_patch, merge_patches, split_status
 from trioperator._runtime.kind import Kind
-from trioperator._runtime.patching.functions import PatchFunctions
 from trioperator._runtime.patching.pending import Contribution, PendingPatch
 from trioperator._runtime.patching.requests import PatchRequests
+from trioperator._runtime.patching.retry_on_conflict import PatchFunctions
 from trioperator.errors import ApiError
 
 # The request itself is wrong, so that sending it again is of no use.
