@@ -1,18 +1,28 @@
-"""Fixtures that run the command as a process, and that undo imports."""
+"""Fixtures that run the command, as a process or in this one, and that undo imports."""
 
 from __future__ import annotations
 
+import logging
 import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TypeAlias
 
 import pytest
+import trio
+from typer.testing import CliRunner
+
+import trioperator
+from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
+from trioperator.cli.root import app
 
 Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 Start: TypeAlias = Callable[..., subprocess.Popen[str]]
+
+#: Runs the command on the cluster: with its arguments, and what it reads.
+Command: TypeAlias = Callable[..., Awaitable[subprocess.CompletedProcess[bytes]]]
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -76,3 +86,33 @@ def restored_modules() -> Iterator[None]:
     sys.path[:] = path
     for name in sys.modules.keys() - modules.keys():
         del sys.modules[name]
+
+
+@pytest.fixture
+async def command(
+    cluster: Cluster,
+    restored_modules: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pathlib.Path,
+    nursery: trio.Nursery,
+) -> AsyncIterator[Command]:
+    """Return a function that runs the command in a thread, as a process of its own takes most of a second.
+
+    The cluster is served over TCP, as the command has an event loop of its own.
+    """
+    url = str(await nursery.start(serve_cluster, cluster))
+    write_kubeconfig(str(tmp_path / "kubeconfig"), cluster.kubeconfig(url))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.chdir(tmp_path)
+    registry, handlers, level = trioperator.get_default_registry(), logging.root.handlers[:], logging.root.level
+
+    async def command(*args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        trioperator.set_default_registry(trioperator.OperatorRegistry())
+        done = await trio.to_thread.run_sync(lambda: CliRunner().invoke(app, args, input=stdin))
+        return subprocess.CompletedProcess(args, done.exit_code, done.stdout_bytes, done.stderr_bytes)
+
+    yield command
+    trioperator.set_default_registry(registry)
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    nursery.cancel_scope.cancel()

@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-import pathlib
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeAlias
-
 import pytest
-import trio
 
+from tests.cli.conftest import Command
 from tests.runtime.conftest import CRD, widget
-from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
+from trioperator.apiserver import Cluster
 from trioperator.cli.failures import FAILURE, SUCCESS, USAGE_ERROR
 
-Command: TypeAlias = Callable[..., Awaitable[subprocess.CompletedProcess[bytes]]]
 PAUSED, POKED = "trioperator.dev/paused", "trioperator.dev/reconcile-requested-at"
 
 
 @pytest.fixture
-async def command(
-    cluster: Cluster, environment: dict[str, str], tmp_path: pathlib.Path, nursery: trio.Nursery
-) -> AsyncIterator[Command]:
-    """Return a function that runs the command on the cluster, which has two widgets and is served over TCP."""
+async def command(command: Command, cluster: Cluster) -> Command:
+    """Return the command on a cluster with two widgets."""
     await cluster.apply(CRD)
     for name in "ab":
         await cluster.create(widget(name))
-    url = str(await nursery.start(serve_cluster, cluster))
-    write_kubeconfig(str(tmp_path / "kubeconfig"), cluster.kubeconfig(url))
-
-    async def command(*args: str) -> subprocess.CompletedProcess[bytes]:
-        return await trio.run_process(
-            [sys.executable, "-m", "trioperator", *args],
-            env={**environment, "KUBECONFIG": str(tmp_path / "kubeconfig")},
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-        )
-
-    yield command
-    nursery.cancel_scope.cancel()
+    return command
 
 
 async def annotation(cluster: Cluster, name: str, key: str = PAUSED) -> str | None:

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import pathlib
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
-import trio
 
+from tests.cli.conftest import Command
 from tests.coordination.peers import peering, peering_crd
-from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
+from trioperator.apiserver import Cluster
 from trioperator.cli.failures import USAGE_ERROR
-
-Command: TypeAlias = Callable[..., Awaitable[subprocess.CompletedProcess[bytes]]]
 
 
 @pytest.fixture
-async def command(
-    cluster: Cluster, environment: dict[str, str], tmp_path: pathlib.Path, nursery: trio.Nursery
-) -> AsyncIterator[Command]:
-    """Return a function that runs the command on the cluster, which is served over TCP."""
+async def command(command: Command, cluster: Cluster) -> Command:
+    """Return the command on a cluster with the kinds of peering objects and one of each."""
     for manifest in (peering_crd(), peering_crd(clusterwide=False), peering(), peering(namespace="default")):
         await cluster.apply(manifest)
-    url = str(await nursery.start(serve_cluster, cluster))
-    write_kubeconfig(str(tmp_path / "kubeconfig"), cluster.kubeconfig(url))
-
-    async def command(*args: str) -> subprocess.CompletedProcess[bytes]:
-        return await trio.run_process(
-            [sys.executable, "-m", "trioperator", *args],
-            env={**environment, "KUBECONFIG": str(tmp_path / "kubeconfig")},
-            capture_stderr=True,
-            check=False,
-        )
-
-    yield command
-    nursery.cancel_scope.cancel()
+    return command
 
 
 async def status(cluster: Cluster, namespace: str | None = None) -> dict[str, Any]:

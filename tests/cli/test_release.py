@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeAlias
 
 import pytest
-import trio
 
+from tests.cli.conftest import Command
 from tests.runtime.conftest import CRD
-from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
+from trioperator.apiserver import Cluster
 from trioperator.cli.failures import FAILURE, SUCCESS, USAGE_ERROR
 
-Command: TypeAlias = Callable[..., Awaitable[subprocess.CompletedProcess[bytes]]]
 OURS = "trioperator.dev/finalizer"
 APP = """
 import trioperator
@@ -27,31 +22,14 @@ def handle(**_): ...
 
 
 @pytest.fixture
-async def command(
-    cluster: Cluster, environment: dict[str, str], tmp_path: pathlib.Path, nursery: trio.Nursery
-) -> AsyncIterator[Command]:
-    """Return a function that runs the command on the cluster, which has two widgets and is served over TCP."""
+async def command(command: Command, cluster: Cluster, tmp_path: pathlib.Path) -> Command:
+    """Return the command on a cluster with two widgets and the file of an operator."""
     await cluster.apply(CRD)
     for name, finalizer in (("a", OURS), ("b", "mine.example.com/x")):
         metadata = {"name": name, "namespace": "default", "finalizers": [finalizer]}
         await cluster.create({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata})
-    url = str(await nursery.start(serve_cluster, cluster))
-    write_kubeconfig(str(tmp_path / "kubeconfig"), cluster.kubeconfig(url))
     (tmp_path / "app.py").write_text(APP)
-
-    async def command(*args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return await trio.run_process(
-            [sys.executable, "-m", "trioperator", *args],
-            env={**environment, "KUBECONFIG": str(tmp_path / "kubeconfig")},
-            cwd=tmp_path,
-            stdin=stdin,
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-        )
-
-    yield command
-    nursery.cancel_scope.cancel()
+    return command
 
 
 async def finalizers(cluster: Cluster) -> list[str]:
