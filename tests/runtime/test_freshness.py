@@ -404,3 +404,30 @@ async def test_the_next_handler_waits_until_the_object_can_be_read(bench: Bench,
         assert calls == ["one"]
         await settle(1000)
     assert calls == ["one", {"first": 1}]
+
+
+@pytest.mark.parametrize("fault", [Fault.status(500), Fault.status(409), Fault.half_body()])
+async def test_a_parent_does_not_fail_because_its_object_cannot_be_read_between_sub_handlers(
+    bench: Bench, autojump_clock: MockClock, fault: Fault
+) -> None:
+    calls: list[Any] = []
+
+    @on.create("widgets", id="parent", errors=trioperator.ErrorsMode.PERMANENT, retries=2, registry=bench.registry)
+    async def parent(**_: Any) -> None:
+        calls.append("parent")
+
+        async def one(client: Any, **_: Any) -> None:
+            calls.append("one")
+            await by_its_client(bench, client, {"first": 1})
+
+        async def two(status: Any, **_: Any) -> None:
+            calls.append(dict(status))
+
+        await trioperator.execute(fns={"one": one, "two": two})
+
+    plan = FaultPlan()
+    plan.add(fault, method="GET", path="/widgets/w", until=trio.current_time() + 120)
+    async with bench.running(transport=lagging(bench, plan=plan)):
+        await bench.cluster.create(widget())
+        await settle(1000)
+    assert calls == ["parent", "one", "parent", {"first": 1}]

@@ -36,6 +36,7 @@ from trioperator._runtime.pausing import is_coming
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.progress.saver import Saver
 from trioperator._runtime.watch_event import WatchEvent
+from trioperator.errors import ApiError, ConnectionLostError
 from trioperator.settings import OperatorSettings
 
 # How often in a row a handler is interrupted by changes of its object, before it may finish in spite of them.
@@ -224,7 +225,14 @@ class Execution:
         state = self._state
         if self._saver is None or not self._executor.patcher.is_touched(state):
             return False
-        await self._executor.patcher.look(state)
+        try:
+            await self._executor.patcher.look(state)
+        except (ApiError, ConnectionLostError) as error:
+            if not self._at_work:
+                raise
+            # It is not the parent that has failed: it goes on when the object can be read before it is called again.
+            cause.logger.debug("Sub-handlers wait until the object can be read: %s", error)
+            return True
         if not self._at_work or state.body is None:
             self.superseded = state.revision != self._began
         elif state.revision != self._shown:
