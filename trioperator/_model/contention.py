@@ -161,6 +161,11 @@ class Contention:
         field.held = now < field.due
         return field.held
 
+    def release(self) -> None:
+        """Note that no write is held any longer."""
+        for field in self._fields.values():
+            field.held = False
+
     def omit(self, path: FieldPath, now: float) -> bool:
         """Check whether a write of a field is left out that has the value already, and note that it is wanted.
 

@@ -216,6 +216,57 @@ async def test_what_is_held_is_written_when_the_operator_stops(
         assert (await other.get())["metadata"]["labels"]["team"] == "ours"
 
 
+async def degrade_each_change(other: Other) -> None:
+    """Set the phase back as soon as it differs."""
+    while True:
+        found = await other.get()
+        if found.get("status", {}).get("phase", "Degraded") != "Degraded":
+            await other.merge({"status": {"phase": "Degraded"}}, path=f"{OBJECT}/status")
+        await trio.sleep(0.1)
+
+
+def set_phase(patch: trioperator.Patch, phase: str, *, by_function: bool) -> None:
+    def write(body: dict[str, Any]) -> None:
+        body.setdefault("status", {})["phase"] = phase
+
+    if by_function:
+        patch.fns.append(write)
+    else:
+        patch.status["phase"] = phase
+
+
+@pytest.mark.parametrize("functions", [(False, False), (False, True), (True, True)])
+async def test_what_is_held_gives_way_to_what_is_wanted_later(
+    functions: tuple[bool, bool], cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.create("databases")
+    @trioperator.on.update("databases")
+    async def insist(patch: trioperator.Patch, **_: Any) -> None:
+        set_phase(patch, "Working", by_function=functions[0])
+        await patch.store()
+        set_phase(patch, "Ready", by_function=functions[1])
+
+    async def find_phase() -> str:
+        return str((await cluster.get("databases", "orders"))["status"]["phase"])
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    async with fighting(cluster, "stomper", degrade_each_change) as (_, scope):
+        for size in range(2, 10):
+            await cluster.patch("databases", "orders", {"spec": {"size": size}})
+            await trio.sleep(1)
+        assert operator.logs.select(level="WARNING")
+        scope.cancel()
+    await trio.sleep(80)
+    assert await find_phase() == "Ready"  # written once, and still contended
+    await cluster.patch("databases", "orders", {"spec": {"size": 1}})
+    await trio.sleep(240)
+    assert await find_phase() == "Ready"
+    assert any("no longer contended" in str(line) for line in operator.logs)
+    await operator.assert_converged()
+
+
 async def test_an_object_with_conditions_says_that_it_is_contended(
     cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
 ) -> None:

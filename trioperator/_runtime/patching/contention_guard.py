@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -20,7 +20,7 @@ from trioperator._model.contention import UNKNOWN, WINDOW, Contention, Limits, V
 from trioperator._model.field_managers import Attribution, find_changed_fields
 from trioperator._model.fields import FieldPath, ensure, resolve
 from trioperator._model.finalizer import is_deleting
-from trioperator._model.patch import Patch, merge_patches, preview
+from trioperator._model.patch import Patch, PatchFn, merge_patches, preview
 from trioperator._model.references import build_object_reference
 from trioperator._runtime.ledger import Ledger
 from trioperator._runtime.object_state import ObjectState
@@ -87,13 +87,20 @@ class ContentionGuard:
     ) -> tuple[PendingPatch, PendingPatch]:
         """Split a pending patch into what is to be stored now, and what is held. What is there already is neither."""
         watched = self._watched.get(state)
-        if watched is None or not pending or pending.sent is not None or not watched.contention.contended:
+        if watched is None:
+            return pending, PendingPatch()
+        watched.contention.release()
+        if not pending or pending.sent is not None or not watched.contention.contended:
             return pending, PendingPatch()
         if is_deleting(body) or state.cache.retired or self._stopping.is_set():
             return pending, PendingPatch()
         now, held = list[Contribution](), dict[str, Contribution]()
-        for contribution in pending.contributions:
-            rest, kept = self._split(watched.contention, contribution, body)
+        for number, contribution in enumerate(pending.contributions):
+            later = [path for other in pending.contributions[number + 1 :] for path in list_leaves(other.patch)]
+            rest, kept = self._split(watched.contention, contribution, body, later)
+            base = preview(body, PendingPatch(held.values())) if held and rest.fns else body  # what they will be given
+            if rest.fns and contribution.by != _BY and self._must_wait(watched.contention, rest.fns, base):
+                rest, kept = Contribution(rest.by, rest.patch), Contribution(kept.by, kept.patch, rest.fns)
             if rest.patch or rest.fns:
                 now.append(rest)
             if kept.patch or kept.fns:
@@ -103,27 +110,27 @@ class ContentionGuard:
         return PendingPatch(now, onto=body), PendingPatch(held.values(), onto=body)
 
     def _split(
-        self, contention: Contention, contribution: Contribution, body: Mapping[str, Any]
+        self, contention: Contention, contribution: Contribution, body: Mapping[str, Any], later: Collection[FieldPath]
     ) -> tuple[Contribution, Contribution]:
+        """Split a contribution. What *later* ones set is theirs: a value that was held for long may be outdated."""
         now = trio.current_time()
         rest: dict[str, Any] = {}
         kept: dict[str, Any] = {}
         for path, value in list_leaves(contribution.patch).items():
             if not contention.is_contended(path):
                 ensure(rest, path, value)
+            elif any(are_related(path, other) for other in later):
+                continue
             elif resolve(body, path) == value:
                 if not contention.omit(path, now):
                     ensure(rest, path, value)
             else:
                 ensure(kept if contention.hold(path, now) else rest, path, value)
-        fns = contribution.fns
-        if fns and contribution.by != _BY and self._must_wait(contention, contribution, body):
-            return Contribution(contribution.by, rest), Contribution(contribution.by, kept, fns)
-        return Contribution(contribution.by, rest, fns), Contribution(contribution.by, kept)
+        return Contribution(contribution.by, rest, contribution.fns), Contribution(contribution.by, kept)
 
-    def _must_wait(self, contention: Contention, contribution: Contribution, body: Mapping[str, Any]) -> bool:
+    def _must_wait(self, contention: Contention, fns: Sequence[PatchFn], body: Mapping[str, Any]) -> bool:
         """Check whether functions change a contended field for which it is too early."""
-        changed = list(find_changed_fields(body, preview(body, Patch(fns=contribution.fns))))
+        changed = list(find_changed_fields(body, preview(body, Patch(fns=fns))))
         concerned = [
             verdict.path for verdict in contention.contended if any(are_related(verdict.path, path) for path in changed)
         ]
@@ -211,6 +218,8 @@ class ContentionGuard:
         if state.body is not None and state.body is not watched.body:
             watched.contention.changed(self._find_edits(watched, state.body), trio.current_time())
             watched.body = state.body
+        if not self._pending.get(state):
+            watched.contention.release()
         self._report(state, watched, watched.contention.calm_down(trio.current_time()))
         if watched.contention.is_over and not watched.announces:
             self._watched.pop(state, None)
