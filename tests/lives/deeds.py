@@ -77,12 +77,14 @@ async def steal(life: Life, seconds: float) -> None:
     if await life.cluster.find("leases", "trioperator", namespace="default") is None:
         return
     await _set_holder(life, "thief", 3600)
+    life.stolen_until = max(life.stolen_until, trio.current_time() + seconds)
     life.nursery.start_soon(_give_back, life, seconds)
 
 
 async def _give_back(life: Life, seconds: float) -> None:
     await trio.sleep(seconds)
-    await release(life)
+    if trio.current_time() >= life.stolen_until:  # else it was stolen again, and nobody had the time to notice
+        await release(life)
 
 
 async def release(life: Life) -> None:

@@ -65,6 +65,7 @@ class Life:
         self.operators = {name: Operator(self, name) for name in names}
         self.saved: Any = None
         self.frozen = 0.0  # seconds, so far
+        self.stolen_until = 0.0  # the lease
         self.cut = trio.Event()  # watches of the cluster that is there now
         self.forbidden: set[str] = set()
         self.end = 0.0
