@@ -423,7 +423,8 @@ async def test_a_parent_does_not_fail_because_its_object_cannot_be_read_between_
         async def two(status: Any, **_: Any) -> None:
             calls.append(dict(status))
 
-        await trioperator.execute(fns={"one": one, "two": two})
+        fns: dict[str, Any] = {"one": one, "two": two}
+        await trioperator.execute(fns=fns)
 
     plan = FaultPlan()
     plan.add(fault, method="GET", path="/widgets/w", until=trio.current_time() + 120)
