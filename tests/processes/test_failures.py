@@ -58,7 +58,7 @@ CASES = {
     "both scopes": Case((*RUN, "-n", "default", "good.py"), 2, "pass either -n or -A, not both"),
     "a variable": Case((*RUN, "good.py"), 2, "'xml' is not one of", variables={"TRIOPERATOR_RUN_LOG_FORMAT": "xml"}),
     "an endpoint": Case((*RUN, "-L", "localhost", "good.py"), 2, "localhost"),
-    "a taken endpoint": Case((*RUN, "-L", "http://127.0.0.1:TAKEN/", "good.py"), 2, "127.0.0.1:TAKEN"),
+    "a taken endpoint": Case((*RUN, "-L", "http://127.0.0.1:TAKEN/", "good.py"), 2, "port TAKEN of 127.0.0.1"),
     "bad manifests": Case(("run", "--embedded", "--apply=many.yaml", "good.py"), 2, "Document 1 of many.yaml"),
     "no kubeconfig": Case((*RUN, "good.py"), 2, "none (from $KUBECONFIG) does not exist", config="none"),
     "no YAML": Case((*RUN, "good.py"), 2, "broken", config="broken"),
