@@ -23,10 +23,6 @@ import trioperator
 
 KIND = "widgets.paused.example.com"
 
-@trioperator.on.startup()
-def configure(settings, **_):
-    settings.posting.loggers = False  # of too many Events of an object, the later ones are left out
-
 @trioperator.on.create(KIND)
 @trioperator.on.update(KIND)
 async def change(spec, logger, **_):

@@ -12,6 +12,7 @@ from trioperator._recorder.correlator import (
     BURST,
     COMBINED,
     MAX_ENTRIES,
+    OBSTACLES,
     REFILL,
     SIMILAR,
     WINDOW,
@@ -89,6 +90,14 @@ def test_an_object_has_a_burst_and_then_one_event_in_five_minutes() -> None:
     assert [correlator.admit(occurrence()) for _ in range(30)] == [True] * 25 + [False] * 5
     assert [correlator.admit(occurrence(time)) for time in (299, 300, 301, 600)] == [False, True, False, True]
     assert correlator.admit(occurrence(name="other"))
+
+
+@pytest.mark.parametrize("crowd", ["Logging", "Forbidden"])
+def test_neither_log_messages_nor_errors_crowd_out_that_an_object_is_paused(crowd: str) -> None:
+    correlator = Correlator()
+    assert [correlator.admit(occurrence(reason=crowd)) for _ in range(30)].count(True) == BURST
+    assert all(correlator.admit(occurrence(reason=reason)) for reason in sorted(OBSTACLES))
+    assert correlator.admit(occurrence(reason="Created")) is (crowd == "Logging")
 
 
 def test_a_quiet_object_saves_no_more_than_a_burst() -> None:

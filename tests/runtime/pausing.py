@@ -52,7 +52,6 @@ class World:
 
     def settings(self, name: str) -> trioperator.OperatorSettings:
         settings = trioperator.OperatorSettings()
-        settings.posting.loggers = False
         settings.leadership.identity = name
         return settings
 

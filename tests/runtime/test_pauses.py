@@ -704,3 +704,17 @@ async def test_a_condition_of_others_with_the_same_type_is_left_alone(world: Wor
             await world.pause()
         await world.unpause()
         assert await world.condition() == ("False", "Theirs", "")
+
+
+async def test_log_messages_do_not_crowd_out_the_event(world: World, autojump_clock: MockClock) -> None:
+    registry = trioperator.OperatorRegistry()
+
+    @on.timer("widgets", interval=1, registry=registry)
+    async def talk(logger: Any, **_: Any) -> None:
+        logger.info("%s", trio.current_time())
+
+    async with world.running_operator(registry=registry):
+        await world.cluster.create(widget())
+        await settle(100)
+        await world.pause()
+    assert [reason for _, reason, _ in await world.events()] == ["Paused"]

@@ -3,7 +3,9 @@
 - An event that is the same as an earlier one but for its time is counted: it updates the earlier one.
 - Ten events of one object that differ only in their messages, none later than ten minutes after the one before it, are
   similar: from then on, they are combined into one event with the newest message.
-- Of one object, 25 events are posted in a burst, and then one in five minutes. Events beyond that are counted only.
+- Of one object, 25 events are posted in a burst, and then one in five minutes. Events beyond that are counted only. Log
+  messages, of which there may be many, have an allowance of their own, and so have the few events that say what keeps
+  the operator from its work: neither crowds out anything else. (client-go has one for all.)
 
 What is remembered is limited to the 4,096 objects, groups and series that were used last.
 """
@@ -23,6 +25,9 @@ SIMILAR: Final = 10
 WINDOW: Final = 600.0
 COMBINED: Final = "(combined from similar events): "
 MAX_ENTRIES: Final = 4096
+#: The reason of events that are log messages, and the reasons of those that say what keeps the operator from its work.
+LOGGING: Final = "Logging"
+OBSTACLES: Final = frozenset({"Paused", "Resumed", "Contended", "ContentionEnded"})
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -123,7 +128,7 @@ class Correlator:
     def admit(self, occurrence: Occurrence) -> bool:
         """Return whether another event of the object may be posted now. If so, it counts as posted."""
         now = occurrence.time
-        key = occurrence[:5]
+        key = (*occurrence[:5], _find_allowance(occurrence.reason))
         allowance = self._allowances.get(key) or self._allowances.add(key, _Allowance(BURST, now))
         left = min(float(BURST), allowance.left + max(0.0, now - allowance.time) / REFILL)
         if left < 1:
@@ -147,3 +152,10 @@ class Correlator:
             return False
         del group.messages[next(iter(group.messages))]
         return True
+
+
+def _find_allowance(reason: str) -> str:
+    """Return which of its allowances an event of an object uses up."""
+    if reason == LOGGING:
+        return reason
+    return "obstacles" if reason in OBSTACLES else "others"

@@ -24,7 +24,7 @@ from trioperator._handling.arguments.context import current_recorder
 from trioperator._kube.api_client import MERGE_PATCH, ApiClient
 from trioperator._logs import get_logger, get_message, observing_objects
 from trioperator._model.jsontypes import JsonObject
-from trioperator._recorder.correlator import Correlator, Key, Occurrence, Series
+from trioperator._recorder.correlator import LOGGING, Correlator, Key, Occurrence, Series
 from trioperator._recorder.manifests import (
     MAX_MESSAGE,
     build_event,
@@ -51,7 +51,6 @@ _FLUSH: Final = 5.0
 _FLUSH_SHARE: Final = 0.5
 # Groups that events belong to: there are no events about events.
 _EVENT_VERSIONS: Final = frozenset({"v1", "events.k8s.io/v1", "events.k8s.io/v1beta1"})
-_LOGGING: Final = "Logging"
 
 
 class _Metadata(msgspec.Struct):
@@ -146,7 +145,7 @@ class EventRecorder:
         self.record(
             getattr(record, "k8s_ref", {}),
             type=_get_type(record.levelno),
-            reason=_LOGGING,
+            reason=LOGGING,
             message=get_message(record),
             backoffs=posting.logging_backoffs,
         )
@@ -161,7 +160,7 @@ class EventRecorder:
         series = self._correlator.observe(occurrence)
         if series.key in self._queue:
             return
-        limit = _MAX_QUEUED_LOGS if occurrence.reason == _LOGGING else MAX_QUEUED
+        limit = _MAX_QUEUED_LOGS if occurrence.reason == LOGGING else MAX_QUEUED
         if len(self._queue) >= limit:
             self._drop(series)
         elif self._correlator.admit(occurrence):
