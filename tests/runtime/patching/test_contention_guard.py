@@ -311,6 +311,32 @@ async def test_own_writes_by_other_means_are_nobody_elses(
     assert [line for line in operator.logs if "nobody else changes it" in str(line)]
 
 
+@pytest.mark.parametrize("applies", [False, True])
+async def test_the_operator_is_not_blamed_for_what_its_own_client_undoes(
+    applies: bool, cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.event("databases")
+    async def insist(patch: trioperator.Patch, labels: trioperator.Labels, **_: Any) -> None:
+        if labels.get("team") != "ours":
+            patch.metadata.labels["team"] = "ours"
+
+    @trioperator.timer("databases", interval=1)
+    async def undo(name: str, namespace: str, client: trioperator.Client, **_: Any) -> None:
+        labels = {"labels": {"team": "theirs"}}
+        if applies:
+            body = {**database(), "metadata": {"name": name, "namespace": namespace, **labels}}
+            await client.apply(body, field_manager="databases-labels", force=True)
+        else:
+            await client.patch("databases", name, namespace=namespace, merge={"metadata": labels})
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    await trio.sleep(50)
+    assert not operator.logs.select(level="WARNING")
+    assert own_writes(operator, 0) > 90  # nothing was held
+
+
 async def test_writes_that_change_nothing_are_left_out_after_some(
     cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
 ) -> None:
