@@ -54,17 +54,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """That a field is contended: why, and the other ``manager``, if there is one; or that this has ended."""
+    """That a field is contended: why, and the other ``manager``, if there is one; or that this has ended.
+
+    ``child`` is the child whose field it is, for people to read; empty if it is a field of the object itself.
+    """
 
     path: FieldPath
     reason: str
     manager: str | None = None
     ended: bool = False
+    child: str = ""
 
     @property
     def field(self) -> str:
         """The field for people to read."""
-        return format_field(self.path)
+        field = format_field(self.path)
+        return f"{field} of {self.child}" if self.child else field
 
     def __str__(self) -> str:
         if self.ended:

@@ -13,7 +13,7 @@ from trioperator._handling.handlers.children import Child, Desired
 from trioperator._kube.api_client import ApiClient, Params
 from trioperator._kube.objects import parse_object
 from trioperator._model.contention import UNKNOWN, Verdict
-from trioperator._model.field_managers import Attribution
+from trioperator._model.field_managers import Attribution, format_field
 from trioperator._model.patch import find_unmet
 from trioperator._reconciling.claims import claim_of
 from trioperator._reconciling.failures import ChildrenError, LoopError, UnservedNamespaceError
@@ -25,6 +25,7 @@ from trioperator._reconciling.related import RelatedRecord, read_record
 from trioperator._reconciling.rollouts import Rollout
 from trioperator._reconciling.schedules import Applied, ChildKey, HandlerSchedule
 from trioperator._reconciling.watches import RelatedWatches
+from trioperator._runtime.ledger import Ledger
 from trioperator._runtime.patching.requests import is_about_uid
 from trioperator.client.adoption import CREATE_ONLY
 from trioperator.errors import (
@@ -47,8 +48,9 @@ _NAMESPACE_DELAY: Final = 5.0
 class Applier:
     """Makes the children of objects what reconcile handlers desire. A child that is as it was applied costs nothing."""
 
-    def __init__(self, client: ApiClient, watches: RelatedWatches) -> None:
+    def __init__(self, client: ApiClient, watches: RelatedWatches, ledger: Ledger) -> None:
         self._client = client
+        self._ledger = ledger
         self._preparer = Preparer(client, watches)
         self.pruner = Pruner(client, watches)
 
@@ -159,7 +161,7 @@ class Applier:
             return
         count = schedule.children.repairs.count(manifest.key) + 1
         contended = [] if record is None else await self._find_contended(manifest)
-        who = ", ".join(f"{each.field} by {each.manager}" for each in contended)
+        who = ", ".join(f"{format_field(each.path)} by {each.manager}" for each in contended)
         raise LoopError(
             f"others have {'deleted' if record is None else 'changed'} it {count} times, each time soon after it was"
             f" applied{f': {who}' if who else ''}. Two programs want it to be different things: let only one of them"
@@ -176,11 +178,11 @@ class Applier:
             return []
         desired = {key: value for key, value in msgspec.json.decode(manifest.body).items() if key not in _IDENTITY}
         fields = [path for path in find_unmet(desired, found) if path[:2] != ("metadata", "ownerReferences")]
-        own = {self._client.settings.persistence.field_manager}
+        own = self._ledger.find_own_managers(self._client.settings.persistence.field_manager)
         attribution = Attribution({}, found, own=own)
         managers = {path: attribution.find(path) or UNKNOWN for path in fields[:_MAX_NAMED]}
         return [
-            Verdict(path=path, reason="ChangedByOthers", manager=manager)
+            Verdict(path=path, reason="ChangedByOthers", manager=manager, child=str(manifest.key))
             for path, manager in managers.items()
             if manager not in own
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from trioperator._handling.handlers.outcome import describe_with_type
@@ -46,14 +46,21 @@ class ChildrenError(TrioperatorError):
         self.errors = tuple(error for _, error in problems)
 
     @property
-    def contended(self) -> tuple[Verdict, ...]:
-        """The fields of children that others change repeatedly."""
-        return tuple(each for error in self.errors if isinstance(error, LoopError) for each in error.contended)
-
-    @property
     def due(self) -> float:
         """When all that is wrong may be over, on Trio's clock; long ago if that is not known."""
         return min(error.due if isinstance(error, LoopError) else float("-inf") for error in self.errors)
+
+
+def find_contended(errors: Iterable[BaseException | None]) -> list[Verdict]:
+    """Return the fields of children that others change repeatedly, as the errors of calls have them."""
+    return [
+        verdict
+        for error in errors
+        if isinstance(error, ChildrenError)
+        for each in error.errors
+        if isinstance(each, LoopError)
+        for verdict in each.contended
+    ]
 
 
 def reason_of(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from trioperator._model.body import Body
 from trioperator._model.finalizer import is_deleting
 from trioperator._model.patch import Patch
 from trioperator._reconciling.applying import Applier, collect_children
-from trioperator._reconciling.failures import ChildrenError, reason_of
+from trioperator._reconciling.failures import ChildrenError, find_contended, reason_of
 from trioperator._reconciling.kstatus import StatusReporter
 from trioperator._reconciling.related import RelatedRecord, Target
 from trioperator._reconciling.reporting import is_news, log_failure, make_report, post_failure, set_condition
@@ -36,8 +36,8 @@ from trioperator._reconciling.watches import RelatedWatches
 from trioperator._runtime.causes import CauseFactory
 from trioperator._runtime.execution import Executor, HandlerPatch
 from trioperator._runtime.io_mark import IoMark
-from trioperator._runtime.ledger import Ledger
 from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.patching.contention_guard import ContentionGuard
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.pausing import check_pause, is_coming
 from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
@@ -67,16 +67,16 @@ class LevelReconciler:
         *,
         causes: CauseFactory,
         patcher: Patcher,
-        ledger: Ledger,
         status: StatusReporter,
+        guard: ContentionGuard,
     ) -> None:
         self._executor = executor
         self._watches = watches
         self._applier = applier
         self._causes = causes
         self._patcher = patcher
-        self._ledger = ledger
         self._status = status
+        self._guard, self._ledger = guard, guard.ledger
         self._schedules: dict[ObjectState, ObjectSchedule] = {}
         self._uids: dict[str, set[ObjectState]] = {}  # several if an object is watched in several versions
         self._names: dict[Target, set[ObjectState]] = {}
@@ -126,7 +126,7 @@ class LevelReconciler:
         """Forget an object that is gone, is being deleted, or is no longer handled."""
         if self._schedules.pop(state, None) is None:
             return
-        self._ledger.contended.pop(f"{state.uid}/children", None)
+        self._guard.forget_children(state)
         _discard(self._uids, state.uid, state)
         _discard(self._names, Target(state.namespace or "", state.name), state)
         for states in (self._triggered, self._waiting, self._blocked):
@@ -157,6 +157,7 @@ class LevelReconciler:
             own.begin(digest, steady_now(), at=trio.current_time())
             await self._call(state, cause, handler, schedule=own)
         self._follow(state, schedule)
+        self._guard.note_children(state, find_contended(own.error for own in schedule))
         await self._status.report(state, cause, schedule, digest)
         await self._status.store(state, self._patcher, cause.logger)
         if state.revision != revision:  # by this, by a handler that stored meanwhile, or as it was read again
@@ -315,7 +316,6 @@ class LevelReconciler:
         if outcome.interrupted:
             schedule.report = None
             return
-        self._note_contention(state, outcome.error)
         if outcome.error is not None:
             post_failure(cause, outcome.error)
         elif schedule.failures:
@@ -329,14 +329,6 @@ class LevelReconciler:
             self._requeue(state, "error over")
         schedule.error = outcome.error
         forget_frames(outcome.error)
-
-    def _note_contention(self, state: ObjectState, error: BaseException | None) -> None:
-        """Note which fields of children others change repeatedly, for metrics and the ledger."""
-        contended = error.contended if isinstance(error, ChildrenError) else ()
-        if contended:
-            self._ledger.contended[f"{state.uid}/children"] = state.subject, contended
-        else:
-            self._ledger.contended.pop(f"{state.uid}/children", None)
 
     def _settle(self, handler: ReconcileHandler, outcome: Outcome, schedule: HandlerSchedule) -> None:
         """Note when the handler is due again, by the outcome of its call."""

@@ -41,6 +41,8 @@ _ITEM: Final = 16
 _MAX_TEXT: Final = 120
 # Watch events for which the changed fields are found: in a row, and in a second.
 _MAX_CHANGES: Final = 50
+# The name of this operator as the API server takes it from the header User-Agent.
+_AGENT: Final = "trioperator"
 # Names of field managers that the operator has used, at most.
 _MAX_MANAGERS: Final = 32
 # The causes of a run, and those that are noted for an object before its next one.
@@ -211,6 +213,10 @@ class Ledger:
     def take_causes(self, uid: str) -> Causes:
         """Return why an object is reconciled, as far as it was noted; forget that."""
         return self._noted.pop(uid, []) if self._noted else []
+
+    def find_own_managers(self, field_manager: str) -> frozenset[str]:
+        """Return the names under which this operator writes: in whatever version, and by whatever replica."""
+        return frozenset((_AGENT, field_manager, *self.managers))
 
     def pages(self) -> Iterator[tuple[str, Page]]:
         """Yield the uids of objects with their pages, the least recently active one first."""

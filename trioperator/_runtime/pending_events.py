@@ -90,6 +90,8 @@ class PendingEvents:
             return pause
         if self._pauses.end(state, is_first=is_listed):
             self._level.resume(state)
+        if is_listed:
+            self._guard.settle(state)
         if state in self._missed:
             event = WatchEvent("MODIFIED", state.version, body=state.body)
             await self._call_handlers(state, event.decode(), event.type)

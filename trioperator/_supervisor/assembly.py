@@ -237,11 +237,9 @@ def build_reconciling(
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
     pauses = ObjectPauses(settings.pausing, schemas, pending=pending, progress=progress, daemons=daemons)
     executor = Executor(invoker, progress, pending, essences, patcher, settings, stopping)
-    applier, status, ledger = Applier(client, views.related), StatusReporter(schemas, pending), plan.ledger
-    level = LevelReconciler(
-        executor, views.related, applier, causes=causes, patcher=patcher, status=status, ledger=ledger
+    level = _build_level(
+        client, views, executor, guard, causes=causes, patcher=patcher, status=StatusReporter(schemas, pending)
     )
-    views.related.triggers.append(level)
     reconciler = Reconciler(
         executor,
         causes=causes,
@@ -251,11 +249,35 @@ def build_reconciling(
         takeover=Takeover(client),
         pauses=pauses,
         pokes=pokes,
-        ledger=ledger,
+        ledger=plan.ledger,
         guard=guard,
         lifecycle=plan.lifecycle,
     )
     return Reconciling(reconciler, daemons, level)
+
+
+def _build_level(
+    client: ApiClient,
+    views: ReadCaches,
+    executor: Executor,
+    guard: ContentionGuard,
+    *,
+    causes: CauseFactory,
+    patcher: Patcher,
+    status: StatusReporter,
+) -> LevelReconciler:
+    """Build the level reconciler, which related objects trigger from now on."""
+    level = LevelReconciler(
+        executor,
+        views.related,
+        Applier(client, views.related, guard.ledger),
+        causes=causes,
+        patcher=patcher,
+        status=status,
+        guard=guard,
+    )
+    views.related.triggers.append(level)
+    return level
 
 
 def check_webhooks(plan: Plan) -> None:

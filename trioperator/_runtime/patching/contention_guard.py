@@ -33,9 +33,10 @@ from trioperator.settings import OperatorSettings
 _SEVERAL: Final = 3
 _MAX_WATCHED: Final = 1000
 _MAX_COUNTED: Final = 10_000
-# The name of this operator as the API server takes it from the header User-Agent.
-_AGENT: Final = "trioperator"
 _CONDITION: Final = "Contended"
+# Reasons of the condition. One with another reason is somebody else's.
+_OURS: Final = ("ChangedByOthers", "NoEffect", "TooManyWrites")
+_SETTLED: Final = "Settled"
 _BY: Final = "the guard against contention"
 _CALLED_BY_TIME: Final = ("Timer ", "Daemon ")
 
@@ -67,7 +68,7 @@ class ContentionGuard:
     ) -> None:
         self._settings = settings
         self._pending = pending
-        self._ledger = ledger
+        self.ledger = ledger
         self._stopping = stopping
         self._counts: dict[ObjectState, tuple[float, int]] = {}
         self._watched: dict[ObjectState, _Watched] = {}
@@ -78,7 +79,7 @@ class ContentionGuard:
     @property
     def _own(self) -> Collection[str]:
         """The names under which this operator writes, in whatever version and by whatever replica."""
-        return {_AGENT, self._settings.persistence.field_manager, *self._ledger.managers}
+        return self.ledger.find_own_managers(self._settings.persistence.field_manager)
 
     # Holding.
 
@@ -241,7 +242,7 @@ class ContentionGuard:
         """Forget an object that is gone, or is no longer handled."""
         self._counts.pop(state, None)
         if self._watched.pop(state, None) is not None:
-            self._ledger.contended.pop(state.uid, None)
+            self.ledger.contended.pop(state.uid, None)
 
     # Reporting.
 
@@ -255,12 +256,31 @@ class ContentionGuard:
             log("%s", text)
             self._post(watched.body, text, verdict)
         if verdicts:
-            contended = watched.contention.contended
-            if contended:
-                self._ledger.contended[state.uid] = state.subject, tuple(contended)
-            else:
-                self._ledger.contended.pop(state.uid, None)
-            self._announce(state, watched, contended)
+            self._note(state, state.uid, watched.contention.contended)
+            watched.announces = self._announce(state, watched.body)
+
+    def note_children(self, state: ObjectState, contended: Collection[Verdict]) -> None:
+        """Note which fields of an object's children others change repeatedly, and set the object's condition."""
+        key = _key_of_children(state)
+        if contended or key in self.ledger.contended:
+            self._note(state, key, contended)
+            self._announce(state, state.body or {})
+
+    def forget_children(self, state: ObjectState) -> None:
+        """Forget the children of an object that is gone, or is no longer handled."""
+        self.ledger.contended.pop(_key_of_children(state), None)
+
+    def _note(self, state: ObjectState, key: str, contended: Collection[Verdict]) -> None:
+        if contended:
+            self.ledger.contended[key] = state.subject, tuple(contended)
+        else:
+            self.ledger.contended.pop(key, None)
+
+    def settle(self, state: ObjectState) -> None:
+        """End the condition of an object that is not contended as far as is known: an earlier process has left it."""
+        assert state.body is not None
+        if _find_condition(state.body).get("status") == "True" and not self._find_contended(state):
+            self._announce(state, state.body)
 
     def _post(self, body: Mapping[str, Any], text: str, verdict: Verdict) -> None:
         recorder = current_recorder.get(None)
@@ -270,19 +290,39 @@ class ContentionGuard:
         with contextlib.suppress(KeyError, ValueError):  # a body without a name
             recorder.record(build_object_reference(body), type=kind, reason=reason, message=text, backoffs=None)
 
-    def _announce(self, state: ObjectState, watched: _Watched, contended: Collection[Verdict]) -> None:
-        """Set the condition of an object that has conditions."""
-        present = (watched.body.get("status") or {}).get("conditions")
+    def _find_contended(self, state: ObjectState) -> list[Verdict]:
+        """Return which fields of an object and of its children are contended."""
+        found = (self.ledger.contended.get(key) for key in (state.uid, _key_of_children(state)))
+        return [verdict for entry in found if entry is not None for verdict in entry[1]]
+
+    def _announce(self, state: ObjectState, body: Mapping[str, Any]) -> bool:
+        """Let the condition of an object that has conditions be set. Returns whether it is to be stored."""
+        present, contended = (body.get("status") or {}).get("conditions"), self._find_contended(state)
         if not (is_custom(state.cache.kind.resource) and isinstance(present, list | tuple)):
-            return  # conditions of built-in kinds belong to their controllers
+            return False  # conditions of built-in kinds belong to their controllers
+        if _find_condition(body).get("reason") not in (None, *_OURS, _SETTLED):
+            return False
         patch = Patch()
-        conditions = Conditions(watched.body, patch)
+        conditions = Conditions(body, patch)
         if contended:
             message = "; ".join(map(str, contended))
-            conditions.set(_CONDITION, True, reason=next(iter(contended)).reason, message=message)
+            conditions.set(_CONDITION, True, reason=contended[0].reason, message=message)
         else:
-            conditions.set(_CONDITION, False, reason="Settled", message="")
-        watched.announces = self._pending.contribute(state, {}, patch.fns, by=_BY, logger=state.make_logger())
+            conditions.set(_CONDITION, False, reason=_SETTLED, message="")
+        return self._pending.contribute(state, {}, patch.fns, by=_BY, logger=state.make_logger())
+
+
+def _key_of_children(state: ObjectState) -> str:
+    """Return under which key the ledger has the contended fields of an object's children."""
+    return f"{state.uid}/children"
+
+
+def _find_condition(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = (body.get("status") or {}).get("conditions")
+    for each in found if isinstance(found, list | tuple) else ():
+        if isinstance(each, Mapping) and each.get("type") == _CONDITION:
+            return each
+    return {}
 
 
 def _version(body: Mapping[str, Any]) -> Any:
