@@ -338,14 +338,26 @@ async def strimzi_registry_operator(play: Play) -> None:
     spec = {"strimziVersion": "v1beta2", "listener": "tls"}
     version, meta = "roundtable.lsst.codes/v1beta1", {"labels": labels}
     registry = describe_object("StrimziSchemaRegistry", version, "registry", "events", metadata=meta, spec=spec)
+    prefix = "strimziregistryoperator.roundtable.lsst.codes"
+    play.masks += [rf'"{prefix}/jksVersion": "\d+"']
+
+    async def change(name: str, data: dict[str, str], annotation: str) -> None:
+        """Change a Secret, and wait until the operator has seen it: it imports its client library first."""
+        found = await play.cluster.patch("secrets", name, {"data": data}, "events")
+        seen = (f"{prefix}/{annotation}", found["metadata"]["resourceVersion"])
+        await play.until(
+            "secrets", "registry-jks", lambda jks: seen in jks["metadata"]["annotations"].items(), namespace="events"
+        )
+
     async with play.running(*run):
         await play.apply(registry)
-        await play.record("created", quiet=6)
-        await play.cluster.patch("secrets", "events-cluster-ca-cert", {"data": {"ca.crt": "Mg=="}}, "events")
+        await play.until("services", "registry", bool, namespace="events")
+        await play.record("created")
+        await change("events-cluster-ca-cert", {"ca.crt": "Mg=="}, "caSecretVersion")
         await play.record("CA changed", quiet=6)
     async with play.running(*run):
         await play.record("started again", quiet=6)
-        await play.cluster.patch("secrets", "registry", {"data": {"user.key": "Mw=="}}, "events")
+        await change("registry", {"user.key": "Mw=="}, "clientSecretVersion")
         await play.record("key changed", quiet=6)
         await play.cluster.delete("strimzischemaregistries", "registry", "events")
         await play.record("deleted", quiet=6)
