@@ -14,10 +14,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
-from tests.controlplane import ControlPlane
+from tests.controlplane import ControlPlane, free_ports
 from tests.e2e.test_life import example, some_name, until
 from tests.program import Program
 
@@ -42,6 +43,19 @@ def create(name, **_):
 @trioperator.timer("kopfexamples", labels={"run": "RUN"}, interval=1)
 def tick(name, patch, **_):
     patch.status["writer"] = "NAME"
+"""
+
+
+WATCHER = """
+import trioperator
+
+@trioperator.on.startup()
+def configure(settings, **_):
+    settings.leadership.retry_period = 1
+
+@trioperator.on.event("kopfexamples", labels={"run": "RUN"})
+def see(name, type, **_):
+    print(f"SEEN {name} ", end="", flush=True)
 """
 
 
@@ -144,6 +158,19 @@ def writers(controlplane: ControlPlane, run: str) -> collections.Counter[str]:
     return collections.Counter(obj.get("status", {}).get("writer", "") for obj in found)
 
 
+def divides() -> bool:
+    """Check whether the API server divides the objects."""
+    return "ShardedListAndWatch=true" in os.environ.get("CONTROLPLANE_APISERVER_ARGS", "")
+
+
+def count_received(port: int) -> int:
+    """Return how many watch events a replica has received, but bookmarks."""
+    metrics = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    found = re.search(r'^trioperator_watch_events_total\{resource="kopfexamples[^}]*\} (\S+)$', metrics, re.MULTILINE)
+    assert found, metrics
+    return round(float(found[1]))
+
+
 def delete(controlplane: ControlPlane, run: str) -> None:
     controlplane.kubectl("delete", "kex", "-l", f"run={run}", "--timeout=90s")
     leases = controlplane.kubectl("get", "leases", "-o", "name").split()
@@ -223,7 +250,38 @@ def test_replicas_share_all_objects_through_kills_joins_freezes_and_cuts(
     assert calls == collections.Counter(f"{run}-{number}" for number in range(created))
     uris = (request["requestURI"] for request in controlplane.requests(verb="watch"))
     watches = [uri for uri in uris if "/kopfexamples?" in uri and run in uri]
-    if "ShardedListAndWatch=true" in os.environ.get("CONTROLPLANE_APISERVER_ARGS", ""):
+    if divides():
         assert all("shardSelector=shardRange" in uri for uri in watches), watches
     delete(controlplane, run)
     assert alive["c"].stop() == alive["d"].stop() == 0
+
+
+def test_four_replicas_receive_nothing_of_each_other_where_the_server_divides_the_objects(
+    controlplane: ControlPlane, start_operator: Start
+) -> None:
+    run, count = some_name(), 200
+    ports = free_ports(4)
+    options = ("--standalone", "--shards=8", f"--lease=default/{run}")
+    controlplane.apply(*[labelled(run, str(number)) for number in range(count)])
+    source = WATCHER.replace("RUN", run)
+    replicas = [start_operator(source, *options, f"--metrics=http://127.0.0.1:{port}") for port in ports]
+    for replica in replicas:
+        until(lambda replica=replica: "with a share of 2" in replica.output)
+    until(lambda: sum(replica.output.count("Releasing the shard") for replica in replicas) >= 6)
+    controlplane.kubectl("annotate", "kex", "-l", f"run={run}", "at=first")
+    until(lambda: sum(len(seen(replica)) for replica in replicas) >= count)
+
+    before = [(count_received(port), len(seen(replica))) for port, replica in zip(ports, replicas, strict=True)]
+    controlplane.kubectl("annotate", "--overwrite", "kex", "-l", f"run={run}", "at=second")
+    until(lambda: sum(len(seen(replica)) for replica in replicas) == sum(number for _, number in before) + count)
+    received = [count_received(port) - was for port, (was, _) in zip(ports, before, strict=True)]
+    handled = [len(seen(replica)) - was for replica, (_, was) in zip(replicas, before, strict=True)]
+    assert sum(handled) == count
+    assert min(handled) > 0
+    assert received == (handled if divides() else [count] * 4)
+    delete(controlplane, run)
+    assert [replica.stop() for replica in replicas] == [0] * 4
+
+
+def seen(replica: Program) -> list[str]:
+    return re.findall(r"SEEN (\S+)", replica.output)
