@@ -266,7 +266,7 @@ def test_four_replicas_receive_nothing_of_each_other_where_the_server_divides_th
     source = WATCHER.replace("RUN", run)
     replicas = [start_operator(source, *options, f"--metrics=http://127.0.0.1:{port}") for port in ports]
     for replica in replicas:
-        until(lambda replica=replica: "with a share of 2" in replica.output)
+        replica.wait_for("with a share of 2")
     until(lambda: sum(replica.output.count("Releasing the shard") for replica in replicas) >= 6)
     controlplane.kubectl("annotate", "kex", "-l", f"run={run}", "at=first")
     until(lambda: sum(len(seen(replica)) for replica in replicas) >= count)

@@ -21,3 +21,12 @@ def test_what_two_versions_remember_of_an_object_is_joined() -> None:
     for joined, memo in ((own.join(other), "memo"), (other.join(own), "other")):
         assert (joined.memo, joined.initial, joined.ended) == (memo, False, frozenset("d"))
         assert joined.deletion_handled
+
+
+def test_objects_of_which_nothing_special_is_known_share_one_memory() -> None:
+    old, new = Memory(None, initial=True), Memory(None, initial=False)
+    assert old.join(new) is new
+    assert new.join(old) is new
+    special = Memory(None, initial=True, ended=frozenset("d"))
+    assert old.join(special) is special
+    assert new.join(special) not in {old, new, special}

@@ -20,6 +20,7 @@ import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
+from trioperator.errors import TrioperatorError
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 #: How many seeds are tried: more of them in `nox -s soak`.
@@ -63,22 +64,32 @@ class Replica:
     scope: trio.CancelScope = dataclasses.field(default_factory=trio.CancelScope)
     stop: trio.Event = dataclasses.field(default_factory=trio.Event)
     is_dead: bool = False
+    is_started: bool = False
 
     def __str__(self) -> str:
         return self.name
 
     async def run(self) -> None:
-        world = self.world
+        """Run until it is stopped or killed. If no request succeeds at its start, it ends, and is started again."""
+        with self.scope:
+            while not self.stop.is_set():
+                try:
+                    await self.run_once()
+                except* TrioperatorError:
+                    assert not self.is_started
+                    await trio.sleep(10)
+
+    async def run_once(self) -> None:
         settings = trioperator.OperatorSettings()
         settings.leadership.identity = self.name
         settings.posting.enabled = False
-        bench = Bench(world.cluster, trioperator.OperatorRegistry(), settings)
+        bench = Bench(self.world.cluster, trioperator.OperatorRegistry(), settings)
         self.register(bench.registry)
-        transport = FaultyTransport(world.cluster.transport(), self.plan)
-        with self.scope:
-            async with bench.running(transport=transport, shards=SHARDS) as stop:
-                await self.stop.wait()
-                stop()
+        transport = FaultyTransport(self.world.cluster.transport(), self.plan)
+        async with bench.running(transport=transport, shards=SHARDS) as stop:
+            self.is_started = True
+            await self.stop.wait()
+            stop()
 
     def register(self, registry: trioperator.OperatorRegistry) -> None:
         world, on = self.world, trioperator.on
@@ -180,7 +191,9 @@ class History:
         if name := await self.choose():
             meta = (await self.world.cluster.get("widgets", name))["metadata"]
             self.gone.add(meta["uid"])
-            if meta["labels"]["tier"] == "gold":
+            if meta["labels"]["tier"] == "gold" and meta.get(
+                "finalizers"
+            ):  # else it has come back, and is gone at once
                 self.gone_gold.add(meta["uid"])
             await self.world.cluster.delete("widgets", name)
 
