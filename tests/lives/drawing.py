@@ -36,7 +36,10 @@ _WAYS = [
     ),
     _Way(3, "leader", ["tasks"], ["lease", "freeze", "slow", "restart"]),
     _Way(
-        1, "shards", ["changes", "background"], ["slow leases", "late start", "watches", "restart", "retire", "holds"]
+        1,
+        "shards",
+        ["changes", "background", "selection"],
+        ["slow leases", "late start", "watches", "restart", "retire", "holds"],
     ),
     _Way(3, "peering", ["changes", "background", "background"], ["pauses", "slow peering", "late start", "restart"]),
     _Way(1, "apart", ["children"], ["restart", "watches"]),
@@ -110,6 +113,8 @@ def _draw_options(rng: random.Random, way: _Way, names: list[str], troubles: fro
         "lease": rng.choice(_LEASES),
         "priorities": {"a": 0, "b": rng.choice([-1, 100, 666])},
     }
+    if way.together == "shards":
+        options["divides"] = rng.random() < 0.7
     if names == ["places"]:
         options["namespaces"] = ["team-a", "team-b"]
     if "upgrades" in troubles:

@@ -42,7 +42,7 @@ class Life:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.random = random.Random(plan.seed)
-        self.cluster = Cluster(clock=wall_now, seed=plan.seed)
+        self.cluster = Cluster(clock=wall_now, seed=plan.seed, shard_selectors=plan.options.get("divides", True))
         self.clock = MockClock(autojump_threshold=0)
         self.scope = trio.CancelScope()
         overlap = plan.together in {"peering", "apart"}
