@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Protocol
 
 import trio
 import trio.lowlevel
@@ -58,7 +58,8 @@ for number in range(300):
 # -- the server
 
 
-def _definition(plural: str) -> dict[str, Any]:
+def make_definition(plural: str) -> dict[str, Any]:
+    """Make the definition of a kind."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema, "subresources": {"status": {}}}
     names = {"kind": plural.capitalize(), "plural": plural}
@@ -70,7 +71,8 @@ def _definition(plural: str) -> dict[str, Any]:
     }
 
 
-def _load(plural: str, name: str) -> dict[str, Any]:
+def make_load(plural: str, name: str) -> dict[str, Any]:
+    """Make an object of 2 kB."""
     metadata = {"name": name, "namespace": "default", "annotations": {"scale.dev/made-for": "the benchmark"}}
     spec = {"size": 1, "padding": _PADDING}
     return {"apiVersion": "scale.dev/v1", "kind": plural.capitalize(), "metadata": metadata, "spec": spec}
@@ -80,11 +82,11 @@ async def _obey(cluster: Cluster, command: dict[str, Any]) -> object:
     """Do what the benchmark says: create objects that look as if handled, where others are, or change some."""
     plural, count = command["plural"], command.get("count", 0)
     if command["do"] == "define":
-        await cluster.apply(_definition(plural))
+        await cluster.apply(make_definition(plural))
     elif command["do"] == "create":
         found = await cluster.list(plural)
         for number in range(len(found), count):
-            made = _load(plural, f"w{number}")
+            made = make_load(plural, f"w{number}")
             if found:
                 made["spec"], made["metadata"]["annotations"] = found[-1]["spec"], found[-1]["metadata"]["annotations"]
             await cluster.create(made)
@@ -110,6 +112,15 @@ async def serve(kubeconfig: pathlib.Path) -> None:
         while line := await trio.to_thread.run_sync(sys.stdin.readline):
             print(json.dumps(await _obey(cluster, json.loads(line))), flush=True)
         nursery.cancel_scope.cancel(reason="nothing more is to be done")
+
+
+class AnyServer(Protocol):
+    """A server, as operators use it."""
+
+    @property
+    def kubeconfig(self) -> pathlib.Path: ...
+    @property
+    def pid(self) -> int: ...
 
 
 class Server:
@@ -151,7 +162,7 @@ class Server:
 class Operator:
     """The process of an operator, from its start on."""
 
-    def __init__(self, server: Server, folder: pathlib.Path, source: str, *options: str) -> None:
+    def __init__(self, server: AnyServer, folder: pathlib.Path, source: str, *options: str) -> None:
         self.journal, self._log = folder / "journal", folder / "log"
         self.journal.write_text("")
         app = folder / "app.py"
@@ -203,7 +214,7 @@ class Operator:
 
 
 @contextlib.contextmanager
-def running(server: Server, source: str, *options: str) -> Iterator[Operator]:
+def running(server: AnyServer, source: str, *options: str) -> Iterator[Operator]:
     """Run an operator in the block."""
     with tempfile.TemporaryDirectory(prefix="trioperator-scale-") as folder:
         operator = Operator(server, pathlib.Path(folder), source, *options)
@@ -333,12 +344,20 @@ def measure_daemons(figures: Figures, count: int) -> None:
                 figures.add(f"{number} daemons", f"{cpu:.1f} s CPU, {wall:.1f} s, {memory:.1f} MiB above idle")
 
 
+def measure_streaming(figures: Figures, count: int) -> None:
+    """Measure the first list of a kind by pages, and as a stream."""
+    from tests.bench import streaming  # it uses this module
+
+    streaming.measure_streaming(figures, count)
+
+
 _SCENARIOS: Final[dict[str, tuple[Callable[[Figures, int], None], int]]] = {
     "objects": (measure_objects, 100_000),
     "first": (measure_first, 10_000),
     "kinds": (measure_kinds, 100),
     "shards": (measure_shards, 40_000),
     "daemons": (measure_daemons, 10_000),
+    "streaming": (measure_streaming, 10_000),
 }
 
 

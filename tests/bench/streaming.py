@@ -1,0 +1,89 @@
+"""The first list of a large kind in pages, and as a stream: ``python -m tests.bench scale streaming``.
+
+On a real API server if ``$KUBEBUILDER_ASSETS`` is set, as its memory and CPU time count, too; else on the embedded one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from tests.bench import scale
+from tests.bench.api import ApiFailed, Connection, load_target
+from tests.bench.figures import Figures
+from tests.bench.processes import cpu_seconds, resident_mib
+from tests.bench.servers import open_real
+
+STREAM: Final = """
+@on.startup()
+def configure(settings, **_):
+    settings.watching.initial_streaming = True
+"""
+EVENTS: Final = """
+@on.event("loads")
+async def see(name, **_):
+    with open(JOURNAL, "a") as file:
+        file.write(f"{name} {time.time()}\\n")
+"""
+
+
+class _RealServer:
+    """A real API server, with loads."""
+
+    def __init__(self, kubeconfig: pathlib.Path, folder: pathlib.Path) -> None:
+        self.kubeconfig = kubeconfig
+        found = subprocess.run(["pgrep", "-f", f"kube-apiserver.*{folder}"], capture_output=True, text=True, check=True)
+        self.pid = int(found.stdout.split()[0])
+
+    def fill(self, count: int) -> None:
+        """Define the kind, and create objects."""
+        connection = Connection(load_target(self.kubeconfig))
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        connection.call("POST", definitions, scale.make_definition("loads"))
+        path = "/apis/scale.dev/v1/namespaces/default/loads"
+        deadline = time.monotonic() + 60
+        while connection.request("GET", path)[0] != 200:
+            if time.monotonic() > deadline:
+                raise ApiFailed("the kind is not served")
+            time.sleep(0.2)
+        for number in range(count):
+            connection.call("POST", path, scale.make_load("loads", f"w{number}"))
+
+
+@contextlib.contextmanager
+def _open(count: int) -> Iterator[scale.AnyServer]:
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets is None:
+        with scale.open_server("loads") as embedded:
+            embedded.do("create", count=count)
+            yield embedded
+        return
+    with tempfile.TemporaryDirectory(prefix="trioperator-scale-") as name:
+        folder = pathlib.Path(name) / "server"
+        with open_real(pathlib.Path(assets), folder=folder) as real:
+            server = _RealServer(real.kubeconfig, folder)
+            server.fill(count)
+            yield server
+
+
+def measure_streaming(figures: Figures, count: int) -> None:
+    """Measure the first list, by pages and as a stream, twice each: also when the first and the last object came."""
+    with _open(count) as server:
+        for what, source in [("pages", EVENTS), ("a stream", STREAM + EVENTS)] * 2:
+            before, began = cpu_seconds(server.pid), time.time()
+            with scale.running(server, source) as operator:
+                operator.wait_ready()
+                times = sorted(operator.handled().values())
+                cpu, served = cpu_seconds(operator.pid), cpu_seconds(server.pid) - before
+                first, last = times[0] - began, times[-1] - began
+                memory, peak, of_server = resident_mib(operator.pid), operator.peak_mib, resident_mib(server.pid)
+                ours = f"{cpu:.1f} s CPU, {memory:.1f} MiB, {peak:.1f} at most"
+                theirs = f"the server {served:.1f} s CPU, {of_server:.0f} MiB"
+                came = f"the first after {first:.1f} s, the last after {last:.1f} s"
+                figures.add(f"{len(times)} objects in {what}", f"{ours}; {theirs}; {came}")
