@@ -270,6 +270,19 @@ def test_events_are_old_that_are_not_newer_than_the_list_of_their_range() -> Non
     assert not division.is_old(make_object(2, 21))
 
 
+def test_ranges_that_are_acquired_one_after_the_other_keep_the_versions_of_their_lists() -> None:
+    division = Division(shards(0), lambda: None)
+    for version, wanted in (("10", shards(0, 1)), ("20", shards(0, 1, 2))):
+        division.select(wanted)
+        division.begin_list(whole=False)
+        division.end_list(version, whole=False)
+    assert division.is_old(make_object(1, 5))
+    assert division.is_old(make_object(2, 5))
+    assert not division.is_old(make_object(1, 15))
+    assert division.is_old(make_object(2, 15))
+    assert not division.is_old(make_object(2, 21))
+
+
 def test_more_may_be_asked_for_than_is_wanted_if_there_are_very_many_ranges() -> None:
     wanted = ShardRanges.of(range_of(shard, 1000) for shard in range(0, 1000, 2))
     division = Division(wanted, lambda: None)

@@ -17,7 +17,7 @@ the ranges                    what they are
 What is no longer wanted is forgotten at once, so it is no longer covered, either: a shard that comes back is
 listed again, even if nothing else has happened in between. The list of an acquired range is newer than the version
 where the watch goes on. So events of that range that are not newer than its list were handled by others, and are passed
-over (the *floor*).
+over (the *floors*: shards may be acquired one after the other, while the watch lags behind all of their lists).
 
 An API server that does not know shard selectors ignores them. That shows as soon as it sends an object that was not
 asked for: then the division is given up for good. All objects are listed and watched, and other replicas' objects are
@@ -26,6 +26,7 @@ followed. Before that, nothing is wrong: what was not asked for is not needed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -46,8 +47,7 @@ class Division:
         self._covered = ShardRanges()
         self._listing = ShardRanges()
         self._asked = ShardRanges()
-        self._floor = ShardRanges()
-        self._floor_version = 0
+        self._floors: list[tuple[int, ShardRanges]] = []
         self._has_everything = False
         self._completed = Pulse()
 
@@ -89,9 +89,9 @@ class Division:
     def end_list(self, version: str, *, whole: bool) -> None:
         """Record that a list is complete, and of which version it was."""
         if not whole:
-            self._floor, self._floor_version = self._listing, int(version)
+            self._floors.append((int(version), self._listing))
         else:
-            self._floor = ShardRanges()
+            self._floors.clear()
         self._covered |= self._listing
         self._has_everything = self.is_given_up
         self._completed.set()
@@ -115,9 +115,8 @@ class Division:
 
     def is_old(self, obj: RawObject) -> bool:
         """Check whether an event is not newer than the list of its range."""
-        if not self._floor:
+        if not self._floors:
             return False
-        if obj.resource_version.isdecimal() and int(obj.resource_version) <= self._floor_version:
-            return hash_text(obj.key) in self._floor
-        self._floor = ShardRanges()  # versions only grow
-        return False
+        version = int(obj.resource_version) if obj.resource_version.isdecimal() else math.inf
+        self._floors = [floor for floor in self._floors if version <= floor[0]]  # versions only grow
+        return any(hash_text(obj.key) in ranges for _, ranges in self._floors)
