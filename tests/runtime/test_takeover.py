@@ -174,3 +174,41 @@ async def test_an_object_that_is_gone_before_its_late_watch_says_so_is_left_alon
     reads = [r for r in cluster.requests.select(resource="widgets", name="w") if r.verb != "delete"]
     assert len(reads) == (shards == 1), "what is listed after a shard is acquired need not be read again"
     assert "could not be handled" not in caplog.text
+
+
+def make_timed_replica(cluster: Cluster, name: str) -> Replica:
+    registry, settings = trioperator.OperatorRegistry(), trioperator.OperatorSettings()
+    settings.leadership.enabled = True
+    settings.leadership.identity = name
+    settings.peering.standalone = True
+    settings.posting.enabled = False
+    replica = Replica(Bench(cluster, registry, settings), [], FaultPlan())
+
+    @trioperator.timer("widgets", interval=1, registry=registry)
+    async def tick(uid: str, patch: trioperator.Patch, **_: Any) -> None:
+        replica.handled.append(uid)
+        patch.status["uid"] = uid
+
+    return replica
+
+
+async def test_timers_on_a_state_that_is_late_write_nothing_to_the_successor_of_their_object(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    first, second = (make_timed_replica(cluster, name) for name in "ab")
+    second.plan.add(Fault.lag(20), watch=True, resource="widgets")
+    transport = FaultyTransport(cluster.transport(), second.plan)
+    async with first.bench.running() as stop:
+        before = await cluster.create(widget("w"))
+        async with second.bench.running(transport=transport):
+            await settle(5)
+            await cluster.delete("widgets", "w")
+            await settle(1)
+            after = await cluster.create(widget("w"))
+            stop()
+            written = set()
+            for _ in range(200):
+                await settle(0.5)
+                written.add((await cluster.get("widgets", "w")).get("status", {}).get("uid"))
+    assert before["metadata"]["uid"] in second.handled, "it cannot know better"
+    assert written - {None} == {after["metadata"]["uid"]}

@@ -2,7 +2,8 @@
 
 The watches of a standby may be seconds late, or minutes. So a change that comes after the takeover may have been
 handled before it. What is newer than the takeover shows all that was written before it; a state that is not is read
-again from the server before a change is handled.
+again from the server before a change is handled. Daemons do not wait for that; but what is stored on such an object is
+bound to its version, as it may be gone, and another one may have its name.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Takeover:
         for cache, path in caches:
             is_listed = cache.listed.is_set() or len(cache)  # else its list comes after this moment
             is_listed = is_listed and not cache.is_partial  # nor what is not received before
-            if is_listed and cache.kind.handlers.changes:
+            if is_listed and cache.kind.handlers.needs_state:
                 self._paths[cache] = path
                 self._versions[cache] = math.inf
 
@@ -57,7 +58,7 @@ class Takeover:
                 self._versions[cache] = cache.versions.number_list(page.resource_version)
 
     def may_be_stale(self, state: ObjectState) -> bool:
-        """Check whether the state of an object has to be read from the server before a change is handled."""
+        """Check whether the state of an object may be older than the takeover, and was not read from the server."""
         return state.version <= self._versions.get(state.cache, -math.inf) and state not in self._verified
 
     def was_gone(self, state: ObjectState) -> bool:

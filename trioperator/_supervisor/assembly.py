@@ -231,7 +231,8 @@ def build_reconciling(
     essences, causes, records = _build_records(settings, pokes)
     pending, schemas = PendingPatches(), StatusSchemas(client)
     guard = ContentionGuard(settings, pending, plan.ledger, stopping=stopping)
-    patcher = Patcher(client, pending, guard)
+    takeover = Takeover(client)
+    patcher = Patcher(client, pending, guard, may_be_stale=takeover.may_be_stale)
     progress = Progress(records, patcher)
     loops = DaemonLoops(settings, pending, invoker)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
@@ -246,7 +247,7 @@ def build_reconciling(
         patcher=patcher,
         daemons=daemons,
         level=level,
-        takeover=Takeover(client),
+        takeover=takeover,
         pauses=pauses,
         pokes=pokes,
         ledger=plan.ledger,

@@ -6,7 +6,7 @@ It is the only writer of objects that are handled. How a pending patch becomes r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trioperator._kube.api_client import ApiClient
@@ -20,10 +20,18 @@ from trioperator._runtime.patching.sending import Finalize, PatchSender
 
 
 class Patcher:
-    """Storing of patches on objects."""
+    """Storing of patches on objects, of which some *may be stale*: they may be gone, and others have their names."""
 
-    def __init__(self, client: ApiClient, pending: PendingPatches, guard: ContentionGuard) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        pending: PendingPatches,
+        guard: ContentionGuard,
+        *,
+        may_be_stale: Callable[[ObjectState], bool] = lambda _: False,
+    ) -> None:
         self._requests = PatchRequests(client)
+        self._may_be_stale = may_be_stale
         self._pending = pending
         self._guard = guard
         self._touched: dict[ObjectState, object] = {}
@@ -73,7 +81,8 @@ class Patcher:
         """Send what is to be stored now. Returns as :meth:`store` does."""
         (pending, waiting), revision, touched = taken, state.revision, self._touched.get(state)
         body = (state.decode_newer() if pending.fns else None) or known  # functions may find nothing to do
-        sender = PatchSender(self._requests, state.cache.kind, body, pending=pending, logger=logger)
+        requests = self._requests.doubting() if self._may_be_stale(state) else self._requests
+        sender = PatchSender(requests, state.cache.kind, body, pending=pending, logger=logger)
         try:
             await sender.run(records, finalize)
         except BaseException:
