@@ -200,7 +200,7 @@ def test_nothing_is_copied_unless_a_list_or_a_dictionary_is_handed_out() -> None
 
 def make_large() -> LazyObject:
     raw = msgspec.json.encode(RAW)
-    return LazyObject.of(raw, lambda: msgspec.json.decode(raw), msgspec.json.decode(raw), soon=None)
+    return LazyObject.of(raw, lambda: msgspec.json.decode(raw), soon=None)
 
 
 def test_a_large_object_is_safe_from_those_who_get_a_private_body_of_it() -> None:

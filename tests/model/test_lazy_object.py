@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from trioperator._model import lazy_object
 from trioperator._model.jsontypes import copy_json
-from trioperator._model.lazy_object import LazyObject, conserve
+from trioperator._model.lazy_object import LazyObject, conserve, rest_huge
 
 BODY = {"kind": "Widget", "metadata": {"name": "w"}, "spec": {"items": [{}]}}
 
@@ -29,7 +30,7 @@ class Source:
         return msgspec.json.decode(self.raw)
 
     def make(self) -> LazyObject:
-        return LazyObject.of(self.raw, self.decode, msgspec.json.decode(self.raw), soon=self.calls.append)
+        return LazyObject.of(self.raw, self.decode, soon=self.calls.append, decoded=msgspec.json.decode(self.raw))
 
 
 @pytest.fixture
@@ -88,10 +89,10 @@ def test_what_is_beyond_the_budget_does_not_stay_after_the_end_of_the_event_loop
         raise RuntimeError("the loop has ended")
 
     source = Source()
-    found = LazyObject.of(source.raw, source.decode, dict(BODY), soon=fail)
+    found = LazyObject.of(source.raw, source.decode, soon=fail, decoded=dict(BODY))
     assert not found.is_decoded
     assert found == BODY
-    found = LazyObject.of(source.raw, source.decode, dict(BODY), soon=None)
+    found = LazyObject.of(source.raw, source.decode, soon=None, decoded=dict(BODY))
     assert not found.is_decoded
     assert found == BODY
 
@@ -117,3 +118,91 @@ def test_what_is_made_of_a_lazy_object_is_lazy_too() -> None:
     assert isinstance(lazy, LazyObject)
     lazy.rest()
     assert lazy == changed
+
+
+@pytest.mark.usefixtures("huge")
+def test_a_huge_object_is_given_up_before_another_one_is_decoded() -> None:
+    first, second = Source(), Source()
+    one = first.make()
+    left = []
+
+    def decode() -> Any:
+        left.append(one.is_decoded)
+        return second.decode()
+
+    two = LazyObject.of(second.raw, decode, soon=second.calls.append)
+    assert (left, one.is_decoded, two.is_decoded) == ([False], False, True)
+    assert dict(one) == BODY
+    assert (one.is_decoded, two.is_decoded) == (True, False)
+
+
+@pytest.mark.usefixtures("huge")
+def test_small_members_of_a_huge_object_stay_decoded() -> None:
+    body = {**BODY, "spec": {"items": [[]] * 5_000}}
+    source = Source(body)
+    found = LazyObject.of(source.raw, source.decode, soon=source.calls.append)
+    found.rest()
+    assert (found["metadata"]["name"], found.get("status"), "status" in found, "kind" in found) == (
+        "w",
+        None,
+        False,
+        True,
+    )
+    with pytest.raises(KeyError):
+        found["status"]
+    assert source.decoded == 1
+    assert found.get("spec") == body["spec"]
+    assert found == body
+    assert found["metadata"] is dict(found)["metadata"]
+    other = found.copy()
+    other["metadata"]["name"] = "other"
+    assert found["metadata"] == {"name": "w"}
+
+
+@pytest.mark.usefixtures("huge")
+def test_what_decoding_adds_to_a_huge_object_is_a_small_member() -> None:
+    source = Source({"metadata": {"name": "w"}, "spec": [0] * 10_000})
+    found = LazyObject.of(source.raw, lambda: {**source.decode(), "kind": "Widget"}, soon=source.calls.append)
+    found.rest()
+    assert (found["kind"], found["metadata"], source.decoded) == ("Widget", {"name": "w"}, 1)
+    assert len(found["spec"]) == 10_000
+
+
+@pytest.mark.usefixtures("huge")
+def test_a_huge_object_of_many_members_is_decoded_for_each_of_them() -> None:
+    source = Source({f"k{number}": [] for number in range(5_000)})
+    found = LazyObject.of(source.raw, source.decode, soon=source.calls.append)
+    found.rest()
+    assert (found["k7"], "k8" in found, "x" in found, source.decoded) == ([], True, False, 2)
+
+
+@pytest.mark.usefixtures("huge")
+def test_no_garbage_is_collected_while_a_huge_object_is_decoded() -> None:
+    source = Source()
+    enabled = []
+
+    def decode() -> Any:
+        enabled.append(gc.isenabled())
+        return source.decode()
+
+    LazyObject.of(source.raw, decode, soon=None)
+    assert (enabled, gc.isenabled()) == ([False], True)
+    gc.disable()
+    try:
+        LazyObject.of(source.raw, decode, soon=None)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.usefixtures("huge")
+def test_huge_objects_rest_when_they_are_told_to() -> None:
+    found = Source().make()
+    rest_huge(found, None, {}, BODY)
+    assert not found.is_decoded
+
+
+def test_an_object_that_is_not_huge_does_not_rest() -> None:
+    found = Source().make()
+    rest_huge(found)
+    assert found.is_decoded

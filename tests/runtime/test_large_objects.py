@@ -81,3 +81,28 @@ async def test_nothing_of_large_objects_is_decoded_while_an_operator_waits(
         for each in await bench.cluster.list("widgets"):
             assert each["status"] == {"items": ITEMS, "number": 2}
     assert set(counts) == {0}
+
+
+async def test_handlers_of_many_huge_objects_do_not_add_up(
+    bench: Bench, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lazy_object, "_BUDGET", 0)
+    monkeypatch.setattr(lazy_object, "_recent", lazy_object._Recent())
+    counts = []
+
+    @on.create("widgets", registry=bench.registry)
+    @on.update("widgets", registry=bench.registry)
+    async def change(spec: Any, **_: Any) -> None:
+        assert len(spec["items"]) == ITEMS
+        counts.append(count_decoded())
+
+    names = [f"w{number}" for number in range(OBJECTS)]
+    for name in names:
+        await bench.cluster.create(widget(name, number=0, items=[[]] * ITEMS))
+    async with bench.running():
+        await settle(10)
+        for name in names:
+            await bench.cluster.patch("widgets", name, {"spec": {"number": 1}})
+        await settle(10)
+    assert len(counts) == 2 * OBJECTS
+    assert max(counts) <= 4  # what the handler sees: the object; and the old and the new essence, beside what it has

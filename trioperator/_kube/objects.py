@@ -94,10 +94,9 @@ class RawObject:
 
     def load(self) -> Mapping[str, Any]:
         """Decode the whole object. A large one is decoded again whenever it is used: only its JSON is kept."""
-        body = self.decode()
         if len(self.raw) < LARGE:
-            return body
-        return LazyObject.of(self.raw, self.decode, body, soon=find_soon())
+            return self.decode()
+        return LazyObject.of(self.raw, self.decode, soon=find_soon())
 
 
 def find_soon() -> Soon | None:

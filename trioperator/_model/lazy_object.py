@@ -6,19 +6,25 @@ decides how much that is, and daemons and timers keep theirs for as long as it e
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
+
+from trioperator._model.jsontypes import copy_json
 
 #: Bytes of JSON from which on an object is a large one. Most objects are smaller: they stay decoded, as to decode one
 #: takes as long as a tenth of a call of a handler.
 LARGE: Final = 8 * 1024
 # Estimated bytes of decoded objects that stay decoded: those that were decoded last.
 _BUDGET: Final = 8 * 1024 * 1024
+# Members up to which the small ones of a huge object stay decoded. Few objects have more than six.
+_MAX_MEMBERS: Final = 64
 # Estimated bytes of a value, whatever it is. Each has one of these signs.
 _VALUE: Final = 64
 _SIGNS: Final = (b"[", b"{", b",", b":")
@@ -26,34 +32,71 @@ _SIGNS: Final = (b"[", b"{", b",", b":")
 #: Calls a function when what is being done now waits: as the ``run_sync_soon`` of a Trio token, from any thread.
 Soon: TypeAlias = Callable[[Callable[[], None]], None]
 
+_decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Let no garbage be collected within the block: there is none in JSON, and to look for it takes ten times as long.
+
+    If it is used by two threads at once, garbage is collected again after the first of them.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
 
 class LazyObject(Mapping[str, Any]):
     """An object whose JSON is known to be valid, and which is decoded again by *decode* whenever it is needed.
 
-    What was decoded last stays so, within a budget for all objects; what is beyond the budget on its own stays so until
-    whoever uses it waits. Without *soon*, it does not stay. All methods may be called from any thread.
+    What was decoded last stays so, within a budget for all objects. An object that is beyond it on its own is huge: it
+    stays decoded until whoever uses it waits, or until another such object is decoded. Its small members, as its
+    metadata, always stay. Without *soon*, it does not stay. All methods may be called from any thread.
     """
 
-    __slots__ = ("__weakref__", "_cost", "_decode", "_decoded", "_soon")
+    __slots__ = ("__weakref__", "_cost", "_decode", "_decoded", "_large", "_small", "_soon")
 
     def __init__(self, decode: Callable[[], dict[str, Any]], *, cost: int, soon: Soon | None) -> None:
         self._decode = decode
         self._decoded: dict[str, Any] | None = None
         self._cost = cost
         self._soon = soon
+        self._small: dict[str, Any] = {}
+        self._large: Collection[str] | None = None  # the names of the other members; None: any member may be one
 
     @classmethod
     def of(
-        cls, raw: bytes, decode: Callable[[], dict[str, Any]], decoded: dict[str, Any], *, soon: Soon | None
+        cls,
+        raw: bytes,
+        decode: Callable[[], dict[str, Any]],
+        *,
+        soon: Soon | None,
+        decoded: dict[str, Any] | None = None,
     ) -> LazyObject:
-        """Return the object in *raw*, which was decoded just now."""
+        """Return the object in *raw*, decoded now unless it is *decoded* already. Raises what *decode* raises."""
         found = cls(decode, cost=len(raw) + _VALUE * sum(map(raw.count, _SIGNS)), soon=soon)
+        if found.is_huge:  # before anything large is decoded: what stays is not to be spread over its memory
+            found._small, found._large = _divide(raw)
+        decoded = found._decode_alone() if decoded is None else decoded
+        if found._large is not None:  # what *decode* adds
+            known = {*found._small, *found._large}
+            found._small |= {name: value for name, value in decoded.items() if name not in known}
         found._stay(decoded)
         return found
 
     def copy(self) -> LazyObject:
         """Return another view of the same JSON, which shares nothing that is decoded."""
-        return LazyObject(self._decode, cost=self._cost, soon=self._soon)
+        copied = LazyObject(self._decode, cost=self._cost, soon=self._soon)
+        copied._small, copied._large = copy_json(self._small), self._large
+        return copied
+
+    def _having(self, key: object) -> Mapping[str, Any]:
+        """Return what has a member, if the object has it: what stays decoded where that is enough."""
+        return self._get() if self._large is None or key in self._large else self._small
 
     @property
     def is_decoded(self) -> bool:
@@ -63,16 +106,31 @@ class LazyObject(Mapping[str, Any]):
     def _get(self) -> dict[str, Any]:
         decoded = self._decoded
         if decoded is None:
-            decoded = self._decode()
+            decoded = self._decode_alone()
+            decoded.update(self._small)
             self._stay(decoded)
         return decoded
 
+    @property
+    def is_huge(self) -> bool:
+        """Whether it is beyond the budget on its own."""
+        return self._cost > _BUDGET
+
+    def _decode_alone(self) -> dict[str, Any]:
+        """Decode the object; before that, give up the huge one that was decoded last, if this is another one."""
+        if not self.is_huge:
+            return self._decode()
+        _recent.replace(self)
+        with _no_collection():
+            return self._decode()
+
     def _stay(self, decoded: dict[str, Any]) -> None:
-        if self._cost <= _BUDGET:
+        if not self.is_huge:
             self._decoded = decoded
             _recent.add(self, self._cost)
         elif self.call_soon(self.rest):
             self._decoded = decoded
+            _recent.replace(self)
 
     def call_soon(self, fn: Callable[[], None]) -> bool:
         """Let a function be called when whoever uses the object waits. Returns whether it will be."""
@@ -89,11 +147,11 @@ class LazyObject(Mapping[str, Any]):
         self._decoded = None
 
     def __getitem__(self, key: str) -> Any:
-        return self._get()[key]
+        return self._having(key)[key]
 
     def get(self, key: str, default: Any = None, /) -> Any:
         """Return the value of a key, or *default* if it is missing."""
-        return self._get().get(key, default)
+        return self._having(key).get(key, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._get())
@@ -105,10 +163,10 @@ class LazyObject(Mapping[str, Any]):
         return True  # an object has a name at least
 
     def __contains__(self, key: object) -> bool:
-        return key in self._get()
+        return key in self._having(key)
 
     def __deepcopy__(self, memo: object) -> dict[str, Any]:
-        return self._decode()
+        return self._decode_alone()
 
     def __repr__(self) -> str:
         return f"LazyObject({self._get()!r})"
@@ -120,6 +178,7 @@ class _Recent:
     def __init__(self) -> None:
         self._objects: deque[tuple[weakref.ref[LazyObject], int]] = deque()
         self._left = _BUDGET
+        self._huge: weakref.ref[LazyObject] | None = None
         self._lock = threading.Lock()
 
     def add(self, found: LazyObject, cost: int) -> None:
@@ -134,8 +193,30 @@ class _Recent:
                 if given_up is not None:
                     given_up.rest()
 
+    def replace(self, found: LazyObject) -> None:
+        """Let a huge object stay decoded, in place of the one before it."""
+        with self._lock:
+            before, self._huge = self._huge, weakref.ref(found)
+        given_up = None if before is None else before()
+        if given_up is not None and given_up is not found:
+            given_up.rest()
+
 
 _recent: Final = _Recent()
+
+
+def _divide(raw: bytes) -> tuple[dict[str, Any], Collection[str] | None]:
+    """Return the small members of an object, and the names of the others; None if there are too many."""
+    members = _decode_members(raw)
+    if len(members) > _MAX_MEMBERS:
+        return {}, None
+    sizes = {name: len(memoryview(value)) for name, value in members.items()}
+    left, small = LARGE, {}
+    for name in sorted(sizes, key=sizes.__getitem__):
+        left -= sizes[name]
+        if left >= 0:
+            small[name] = msgspec.json.decode(members[name])
+    return small, [name for name in members if name not in small]
 
 
 def conserve(body: Mapping[str, Any], like: Mapping[str, Any], *, raw: bytes | None = None) -> Mapping[str, Any]:
@@ -143,4 +224,11 @@ def conserve(body: Mapping[str, Any], like: Mapping[str, Any], *, raw: bytes | N
     if type(like) is not LazyObject or type(body) is not dict:
         return body
     raw = msgspec.json.encode(body) if raw is None else raw
-    return LazyObject.of(raw, lambda: msgspec.json.decode(raw), body, soon=like._soon)
+    return LazyObject.of(raw, lambda: msgspec.json.decode(raw), soon=like._soon, decoded=body)
+
+
+def rest_huge(*objects: object) -> None:
+    """Let those of the objects rest that are huge. What is made from now on is not to be spread over their memory."""
+    for found in objects:
+        if type(found) is LazyObject and found.is_huge:
+            found.rest()

@@ -17,7 +17,7 @@ from trioperator._handling.storages.progress import ProgressStorage, annotations
 from trioperator._model.body import Body, BodyEssence
 from trioperator._model.finalizer import has_finalizer
 from trioperator._model.keyed_digest import FieldDigests, reveal
-from trioperator._model.lazy_object import conserve
+from trioperator._model.lazy_object import conserve, rest_huge
 from trioperator._runtime.object_state import ObjectState
 
 TITLES: Final[Mapping[Reason, str]] = {
@@ -149,6 +149,7 @@ class CauseFactory:
         initial = state.initial and reason is not Reason.CREATE
         new = conserve(essence, like=body, raw=encoded)
         old = new if old is essence else conserve(old, like=body) if old else old
+        rest_huge(body, old, new)
         cause = self._make_change_cause(state, reason, initial=initial, old=old, new=new)
         return Change(cause, state.revision, encoded, current, finalized)
 

@@ -281,6 +281,7 @@ class Execution:
             current_cause.reset(tokens[0])
             del self._at_work[handler.id]
             own.expire()
+            cause.rest()
             self._note_io(handler, mark)
         self._finish(handler, cause, own, outcome)
 

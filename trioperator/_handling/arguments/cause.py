@@ -18,7 +18,7 @@ from trioperator._model.body import Annotations, Body, Labels, Meta, Spec, Statu
 from trioperator._model.diff import Diff, diff, reduce_diff
 from trioperator._model.fields import FieldPath, resolve
 from trioperator._model.jsontypes import copy_json
-from trioperator._model.lazy_object import LazyObject
+from trioperator._model.lazy_object import LazyObject, rest_huge
 from trioperator._model.patch import Patch
 from trioperator._model.resource import Resource
 
@@ -180,6 +180,12 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
     def _forget_soon(self) -> None:
         if type(self.new) is LazyObject:
             self.new.call_soon(self._forget)
+
+    def rest(self) -> None:
+        """Forget what a handler got of a huge object: others may get theirs before anybody waits."""
+        if type(self.new) is LazyObject and self.new.is_huge:
+            self._forget()
+            rest_huge(self.body._own)
 
     def _forget(self) -> None:
         self._kwargs = self._diff = self._copies = None

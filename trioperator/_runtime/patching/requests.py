@@ -17,6 +17,8 @@ from trioperator._model.resource import Resource
 from trioperator._runtime.kind import Kind
 from trioperator.errors import ApiError, ConflictError, ConnectionLostError, ForbiddenError, InvalidError
 
+_decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
 _JSON_PATCH: Final = "application/json-patch+json"
 # The maximum number of versions of an object to which a patch of its status is bound, one after the other.
 _VERSIONS: Final = 3
@@ -159,15 +161,19 @@ def _decode(response: bytes, body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the object in a response. Raises ConnectionLostError if there is none, NotFoundError if it is another."""
     known = body["metadata"]
     try:
-        written: Any = msgspec.json.decode(response)
+        written = _load(response)
     except DECODE_ERRORS as error:
         raise ConnectionLostError(f"The response about {known['name']} cannot be read: {error}") from error
-    metadata = written.get("metadata") if isinstance(written, dict) else None
+    metadata = written.get("metadata")
     if not isinstance(metadata, dict) or metadata.get("name") != known["name"]:
         raise ConnectionLostError(f"The response about {known['name']} is not the object.")
     if metadata.get("uid") != known.get("uid"):
         raise not_found(body)
+    return written
+
+
+def _load(response: bytes) -> Mapping[str, Any]:
+    """Decode a response. Raises what decoding raises, also if it is no JSON object."""
     if len(response) < LARGE:
-        found: dict[str, Any] = written
-        return found
-    return LazyObject.of(response, lambda: msgspec.json.decode(response), written, soon=find_soon())
+        return _decode_object(response)
+    return LazyObject.of(response, lambda: _decode_object(response), soon=find_soon())
