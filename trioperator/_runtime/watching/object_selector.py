@@ -149,7 +149,7 @@ def divide(requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
 
 
 def _group(requirements: Iterable[Requirement]) -> list[list[Requirement]]:
-    """Return the requirements in groups: those of one name the same labels, and the same values of fields."""
+    """Return the requirements in groups: of one name the same labels, and the same values of fields."""
     groups: dict[frozenset[tuple[str, object]], list[Requirement]] = {}
     for each in requirements:
         labels = ((key, isinstance(condition, _Absent)) for key, condition in each.labels.items())
@@ -158,7 +158,7 @@ def _group(requirements: Iterable[Requirement]) -> list[list[Requirement]]:
 
 
 def _count_lost(groups: Collection[Collection[Requirement]], united: Requirement) -> int:
-    """Return how many conditions of readers are not among those of all of them."""
+    """Return how many conditions of readers are not conditions of all of them."""
     return sum(
         len(each.labels.keys() - united.labels.keys()) + len(each.fields.keys() - united.fields.keys())
         for group in groups

@@ -5,7 +5,7 @@ Theory of operation
 
 Each stream has *members*: the objects that its list or its events have shown, and that have not left it. An object is
 passed on while it is a member of any stream, in versions that only grow: they order the events of both, as each stream
-has those of an object in their order, and is as late as it likes.
+has the events of an object in their order, and is as late as it likes.
 
 ==================================================  ==================================================================
 what a stream shows                                 what is passed on

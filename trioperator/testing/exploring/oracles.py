@@ -82,7 +82,7 @@ class Finding(msgspec.Struct, kw_only=True):
         return [*lines, *self.details]
 
     def ignore(self, names: Collection[str]) -> bool:
-        """Leave out causes, by their names or those of all in a kind or a field; return whether any other is left."""
+        """Leave out causes, by their names, or by the name of a kind or a field; return whether any other is left."""
         ignored = {each for each in self.causes if any(is_named(each, name) for name in names)}
         self.ignored = sorted({*self.ignored, *ignored})
         self.causes -= ignored
@@ -107,7 +107,7 @@ class Finding(msgspec.Struct, kw_only=True):
 
 
 def is_named(cause: str, name: str) -> bool:
-    """Return whether the name is that of a cause, or of the kind or field that it is about."""
+    """Return whether the name belongs to a cause, or to the kind or field that it is about."""
     return cause == name or cause.startswith((f"{name} ", f"{name}."))
 
 
