@@ -22,6 +22,7 @@ class Correct(NamedTuple):
 
     name: str
     source: str
+    intended: Sequence[str] = ()
 
     def make_player(self, folder: pathlib.Path) -> Player:
         """Return a player of the operator."""
@@ -38,7 +39,7 @@ CORRECT: Final[tuple[Correct | Example, ...]] = (
 def find_false_alarms(correct: Correct | Example, *, sequences: int, faults: Sequence[str] = ()) -> list[Finding]:
     """Return what is found of a correct operator."""
     with tempfile.TemporaryDirectory() as folder:
-        explorer = Explorer(correct.make_player(pathlib.Path(folder)))
+        explorer = Explorer(correct.make_player(pathlib.Path(folder)), ignored=correct.intended)
         report = explorer.run(Budget(sequences=sequences, seconds=60))
         explorer.perturb(explorer.draw_short()[:1] if faults else [], faults, Budget(sequences=1, seconds=60))
         return [each for each in report.findings if not each.is_information]

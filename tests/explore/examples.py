@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -19,15 +19,16 @@ _VALUES: Final = {"field": "value", "items": ["item1", "item2"], "duration": "1m
 
 
 class Example(NamedTuple):
-    """An example, and a spec of its objects, whose fields are varied."""
+    """An example, and a spec of its objects, whose fields are varied. *intended* are differences by its design."""
 
     name: str
     spec: Mapping[str, Any] = _VALUES
+    intended: Sequence[str] = ()
 
     def make_player(self, folder: pathlib.Path) -> Player:
         """Return a player of the operator."""
         if (project := FOLDER / self.name / "pyproject.toml").exists():
-            return self._make_project_player(project)
+            return self._make_project_player(project, folder)
         obj = {"apiVersion": "kopf.dev/v1", "kind": "KopfExample", "metadata": {"name": "a"}, "spec": self.spec}
         path = folder / "obj.yaml"
         path.write_text(yaml.safe_dump(obj))
@@ -35,14 +36,30 @@ class Example(NamedTuple):
         (player,) = make_players(app, crds=[FOLDER / "crd.yaml"], examples=[path], kinds=["kopfexamples"])
         return player
 
-    def _make_project_player(self, project: pathlib.Path) -> Player:
+    def _make_project_player(self, project: pathlib.Path, folder: pathlib.Path) -> Player:
         if str(project.parent) not in sys.path:
             sys.path.append(str(project.parent))
         modules = tomllib.loads(project.read_text())["tool"]["trioperator"]["modules"]
-        (player,) = make_players(FilesApp([], modules), examples=[project.parent / "examples"], kinds=["databases"])
+        other = folder / "settings.yaml"
+        other.write_text(yaml.safe_dump(_OTHER_SETTINGS))
+        shown = [project.parent / "examples", other]
+        (player,) = make_players(FilesApp([], modules), examples=shown, kinds=["databases"])
         return player
 
 
+#: A webhook keeps the version of a database that is replaced without one, as its docstring says.
+_KEPT_VERSION: Final = (
+    "Database spec.version",
+    "Database metadata.annotations.trioperator.dev/last-handled-configuration.spec",
+    "StatefulSet spec.template.spec.containers",
+)
+#: The other Secret with settings that is drawn: without it, new databases wait for it, and others stay as they are.
+_OTHER_SETTINGS: Final = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "orders-settings-2", "labels": {"db.example.com/settings": ""}},
+    "stringData": {"max_connections": "20"},
+}
 EXAMPLES: Final = (
     Example("01-minimal"),
     Example("02-children"),
@@ -56,7 +73,7 @@ EXAMPLES: Final = (
     Example("16-indexing"),
     Example("19-database", {"replicas": 2, "users": ["ada", "bob"]}),
     Example("20-reconcile", {"image": "nginx", "replicas": 5, "maxReplicas": 10, "host": "a.example.com"}),
-    Example("21-everything"),
+    Example("21-everything", intended=_KEPT_VERSION),
 )
 #: What is not explored, and why.
 EXCLUDED: Final = {
