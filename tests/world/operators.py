@@ -314,7 +314,7 @@ async def strimzi_registry_operator(play: Play) -> None:
     play.put("keytool", _KEYTOOL)
     play.put("openssl", _KEYTOOL)
     play.environment |= {"SSR_NAMESPACE": "events", "SSR_CLUSTER_NAME": "events", "PYTHONPATH": str(play.root / "src")}
-    play.masks += [r'"(trust|key)store_password": "[^"]*"', r'"[a-z.]*secretVersion": "\d+"', r"\b10\.\d+\.\d+\.\d+"]
+    play.masks += [r'"(trust|key)store_password": "[^"]*"', r"\b10\.\d+\.\d+\.\d+"]
     play.masks += [r"registry-[a-z0-9]{8,10}(-[a-z0-9]{5})?", r'"pod-template-hash": "[^"]*"']
     run = ("--standalone", "--module", "strimziregistryoperator.handlers", "--namespace", "events")
     labels = {"strimzi.io/cluster": "events"}
@@ -339,7 +339,7 @@ async def strimzi_registry_operator(play: Play) -> None:
     version, meta = "roundtable.lsst.codes/v1beta1", {"labels": labels}
     registry = describe_object("StrimziSchemaRegistry", version, "registry", "events", metadata=meta, spec=spec)
     prefix = "strimziregistryoperator.roundtable.lsst.codes"
-    play.masks += [rf'"{prefix}/jksVersion": "\d+"']
+    play.masks += [rf'"{prefix}/[A-Za-z]+Version": "\d+"']
 
     async def change(name: str, data: dict[str, str], annotation: str) -> None:
         """Change a Secret, and wait until the operator has seen it: it imports its client library first."""
