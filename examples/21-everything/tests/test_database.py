@@ -148,3 +148,17 @@ async def test_everything_goes_with_the_database(database: None, autojump_clock:
     for kind in ("statefulsets", "services", "jobs", "pods"):
         assert await cluster.list(kind, "default") == []
     assert [found["metadata"]["name"] for found in await cluster.list("secrets", "default")] == ["orders-settings"]
+
+
+async def test_somebody_who_fights_over_a_child_is_named(
+    database: None, autojump_clock: MockClock, cluster: Cluster, operator: OperatorRunner
+) -> None:
+    with trio.move_on_after(20):
+        while True:
+            await cluster.patch("statefulsets.apps", "orders", {"spec": {"replicas": 7}})
+            await trio.sleep(0.5)
+    found = await cluster.wait_for("databases", "orders", "Contended", timeout=1)
+    [condition] = [each for each in found["status"]["conditions"] if each["type"] == "Contended"]
+    assert "spec.replicas of StatefulSet default/orders is changed by" in condition["message"]
+    await cluster.wait_for("databases", "orders", "Ready", timeout=120)
+    assert not operator.why("orders", kind="databases").contended
