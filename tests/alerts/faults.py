@@ -45,6 +45,7 @@ class World:
         self.reviews: list[Any] = []
         self.certfile: pathlib.Path | None = None
         self.elects = False
+        self.shards = 1
         self.stops: list[trio.Event] = []
         self._declare()
 
@@ -100,7 +101,7 @@ class World:
         settings = trioperator.OperatorSettings()
         settings.posting.enabled = False
         settings.watching.server_timeout = 60
-        settings.leadership.enabled = self.elects
+        settings.leadership.enabled, settings.leadership.shards = self.elects, self.shards
         settings.admission.server = sleeping_server(self.reviews)
         if self.certfile is not None:
             settings.admission.server = trioperator.WebhookServer(
@@ -124,10 +125,10 @@ class World:
             stop.set()
 
 
-async def live_well(cluster: Cluster, folder: pathlib.Path, *, objects: int, hours: float) -> str:
+async def live_well(cluster: Cluster, folder: pathlib.Path, *, objects: int, hours: float, shards: int = 1) -> str:
     """Let two replicas live without faults, one of which is replaced once; return the alerts that have fired."""
     world = World(cluster, folder, objects=objects)
-    world.elects = True
+    world.elects, world.shards = shards == 1, shards
     world.review()
     await world.prepare()
     async with trio.open_nursery() as nursery, world.operating(world.pods[0]):

@@ -40,7 +40,8 @@ async def test_a_fault_fires_its_alert_in_time_and_no_other(
     assert world.history.judge(tmp_path, fired) == ""
 
 
+@pytest.mark.parametrize("shards", [1, 4])
 async def test_timers_requeues_changes_and_a_replaced_replica_fire_nothing(
-    cluster: Cluster, tmp_path: pathlib.Path, autojump_clock: MockClock
+    shards: int, cluster: Cluster, tmp_path: pathlib.Path, autojump_clock: MockClock
 ) -> None:
-    assert await live_well(cluster, tmp_path, objects=10, hours=2) == ""
+    assert await live_well(cluster, tmp_path, objects=10, hours=2, shards=shards) == ""

@@ -189,6 +189,33 @@ async def test_the_leader_migrates_the_kinds_that_classes_declare_and_its_succes
     assert await stored_versions(boxes) == ["v2"]
 
 
+@pytest.mark.parametrize("in_order", [False, True])
+async def test_of_replicas_with_shards_one_migrates_and_another_goes_on(
+    in_order: bool, boxes: Cluster, autojump_clock: MockClock
+) -> None:
+    registry, settings = migrating()
+    bench = Bench(boxes, registry, settings)
+    async with trio.open_nursery() as nursery:
+        for name in ("first", "second", "third"):
+            await nursery.start(replace_soon, bench, name, in_order)
+            await trio.sleep(1)
+        await trio.sleep(300)
+        nursery.cancel_scope.cancel()
+    assert set(writes(boxes)) == {f"box-{number:03}" for number in range(250)}
+    assert len(writes(boxes)) <= 250 + 2 * 100  # what was not on record
+    assert await stored_versions(boxes) == ["v2"]
+
+
+async def replace_soon(bench: Bench, name: str, in_order: bool, *, task_status: trio.TaskStatus[None]) -> None:
+    """Run a replica with shards, which is replaced by another one every 20 seconds, in order or at once."""
+    task_status.started()
+    for number in range(100):
+        with trio.CancelScope() as scope:
+            async with bench.running(identity=f"{name}-{number}", standalone=True, shards=4) as stop:
+                await trio.sleep(20)
+                stop() if in_order else scope.cancel()
+
+
 async def test_a_migration_by_the_operator_is_tried_again_after_errors(
     boxes: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
