@@ -19,6 +19,7 @@ events a second, and in a storm the others have none.
 from __future__ import annotations
 
 import contextvars
+import functools
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
@@ -264,9 +265,10 @@ class Ledger:
         if run is None:
             return
         is_write = method != "GET" and 200 <= status < 300
-        if is_write and "fieldManager=" in target and len(self.managers) < _MAX_MANAGERS:
-            self.managers.update(urllib.parse.parse_qs(target.partition("?")[2]).get("fieldManager", ()))
-        request = (method, _shorten(target), status)
+        path, _, query = target.partition("?")
+        if is_write and query and len(self.managers) < _MAX_MANAGERS:
+            self.managers.update(_find_managers(query))
+        request = (method, _shorten(path), status)
         if run.ended:
             now, page = trio.current_time(), self._page(run)
             page.writes += is_write
@@ -321,9 +323,14 @@ def stand_alone(uid: str, subject: Subject, what: str) -> None:
     current_run.set(Run(uid, subject, 0.0, [(what, None)], ended=True))
 
 
-def _shorten(target: str) -> str:
+@functools.lru_cache(maxsize=_MAX_MANAGERS)
+def _find_managers(query: str) -> tuple[str, ...]:
+    """Return the field managers in the query of a request; nearly all requests have the same."""
+    return tuple(urllib.parse.parse_qs(query).get("fieldManager", ()))
+
+
+def _shorten(path: str) -> str:
     """Return the path of a request without the API and the namespace: ``databases/orders/status``."""
-    path = target.partition("?")[0]
     begin = path.find("/namespaces/")
     begin = -1 if begin < 0 else path.find("/", begin + len("/namespaces/"))
     if begin >= 0:
