@@ -112,7 +112,8 @@ class Changes(Part):
             seen = calls[-1].seen if calls else "nothing"
             self.find("not handled", f"widget {name} has the serial {serial}, and the handler has last seen {seen}")
             return
-        last = (status.get("conditions") or [{}])[-1].get("serial")
+        seen = [each for each in status.get("conditions", ()) if each["type"] == "Seen"]  # others may follow
+        last = seen[-1]["serial"] if seen else None
         if last != serial:
             self.find("lost write", f"the condition of {name} is for {last}, and the handler has set it for {serial}")
         if status.get("phase") != "Ready" and self.degraded.get(name, 0) < (calls[-1].ended or 0):
