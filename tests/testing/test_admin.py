@@ -177,6 +177,7 @@ class TestRequests:
         assert [(each["verb"], each["status"]) for each in found] == [("list", 200), ("get", 404)]
         assert len((await client.get("/trioperator/requests?status=404&verb=get")).json()) == 1
         assert (await client.get("/trioperator/requests?status=x")).json() == []
+        assert (await client.get("/trioperator/requests?status=%C2%B2")).json() == []
         assert (await client.get("/trioperator/requests?colour=red")).status_code == 400
         await client.delete("/trioperator/requests")
         assert (await client.get("/trioperator/requests")).json() == []

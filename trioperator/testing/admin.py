@@ -219,7 +219,7 @@ class AdminHandler:
             raise _bad(f"requests have no {', '.join(sorted(unknown))}: choose from {', '.join(sorted(_FILTERS))}")
         wanted: dict[str, object] = dict(query)
         if "status" in query:
-            wanted["status"] = int(query["status"]) if query["status"].isdigit() else -1
+            wanted["status"] = int(query["status"]) if query["status"].isdecimal() else -1
         return self._cluster.requests.select(**wanted)
 
 
