@@ -406,7 +406,11 @@ async def test_the_next_handler_waits_until_the_object_can_be_read(bench: Bench,
     assert calls == ["one", {"first": 1}]
 
 
-@pytest.mark.parametrize("fault", [Fault.status(500), Fault.status(409), Fault.half_body()])
+def fail_to_log_in() -> None:
+    raise trioperator.LoginError("The credentials have expired, and there are no others yet.")
+
+
+@pytest.mark.parametrize("fault", [Fault.status(500), Fault.status(409), Fault.half_body(), Fault.call(fail_to_log_in)])
 async def test_a_parent_does_not_fail_because_its_object_cannot_be_read_between_sub_handlers(
     bench: Bench, autojump_clock: MockClock, fault: Fault
 ) -> None:

@@ -36,7 +36,7 @@ from trioperator._runtime.pausing import is_coming
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.progress.saver import Saver
 from trioperator._runtime.watch_event import WatchEvent
-from trioperator.errors import ApiError, ConnectionLostError
+from trioperator.errors import ApiError, ConnectionLostError, LoginError
 from trioperator.settings import OperatorSettings
 
 # How often in a row a handler is interrupted by changes of its object, before it may finish in spite of them.
@@ -227,7 +227,7 @@ class Execution:
             return False
         try:
             await self._executor.patcher.look(state)
-        except (ApiError, ConnectionLostError) as error:
+        except (ApiError, ConnectionLostError, LoginError) as error:
             if not self._at_work:
                 raise
             # It is not the parent that has failed: it goes on when the object can be read before it is called again.
