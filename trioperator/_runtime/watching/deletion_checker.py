@@ -114,6 +114,7 @@ class DeletionChecker:
         self._searched = ShardRanges()  # for what has left unseen
         self._changed = Pulse()
         self._listed_at: datetime.datetime | None = None  # by the server's clock
+        self._is_rewound = False  # what has left may have been brought back since, and have left again
         self._suspects: dict[str, _Suspect] = {}
         self._unasked: set[str] = set()  # of these, the ones that are missing in a list, and were not asked for yet
         self._gone: set[str] = set()  # what was missing in a list, and is gone
@@ -134,13 +135,15 @@ class DeletionChecker:
         self._view.replace({*listed, *missing})
         for key in missing - self._suspects.keys():
             state = self._cache.objects[key]
-            if state not in self._cache.leaving:
+            if state not in self._cache.leaving or self._is_rewound:
                 self._unasked.add(key)
                 self._suspect(_Suspect(key, state.namespace or "", state.name, is_missing=True))
+        self._is_rewound = False
 
     def rewind(self) -> None:
         """Take the next list as it is, and look for finalizers and records again: what was removed since is back."""
         self._view.rewind()
+        self._is_rewound = True
         self._searched = ShardRanges()
         self._changed.set()
 
