@@ -119,10 +119,10 @@ class Selection(Part):
         if finalizers := meta.get("finalizers"):
             self.find("finalizer", f"{meta['name']} is not selected, and has {finalizers}")
         names = {key.removeprefix(_RECORDS) for key in meta.get("annotations", {}) if key.startswith(_RECORDS)}
-        # Records of handlers that an operator does not have stay: they might be another one's. A shard may have moved
-        # to a replica with other handlers.
+        # Records of handlers that an operator does not have stay: they might be another one's. A shard or the lease may
+        # have moved to a replica with other handlers.
         known = {*self.ids.values()}
-        known = known if len(known) == 1 or self.life.plan.together != "shards" else set()
+        known = known if len(known) == 1 or self.life.plan.together not in {"leader", "shards"} else set()
         foreign = {name for name in names if name.startswith("member-")} - known
         if left := names - _KEPT - _OTHERS - foreign:
             self.find("left record", f"{meta['name']} is not selected, and has {sorted(left)}")
