@@ -149,7 +149,7 @@ async def test_a_step_gets_all_arguments(
     [
         (trioperator.PermanentError("It has no size."), "It has no size."),
         (trioperator.TemporaryError("later"), "later"),
-        (KeyError("size"), "'size'"),
+        (KeyError("size"), "The webhook has failed: see the log of the operator."),
     ],
 )
 async def test_an_error_fails_the_whole_review_with_a_status(
@@ -328,7 +328,7 @@ async def test_the_api_server_serves_objects_in_all_versions(
     assert bad["code"] == 500
     head, _, why = bad["message"].partition(" failed: ")
     assert head == "conversion webhook for example.com/v3, Kind=Widget"
-    assert why.startswith("Widget default/bad cannot be converted from v3 to v2: not enough values to unpack")
+    assert why.startswith("Widget default/bad cannot be converted from v3 to v2: The webhook has failed")
 
 
 async def test_objects_are_converted_while_the_operator_starts_and_lists_them(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +15,9 @@ import pytest
 import trio
 
 import trioperator
+from tests.runtime.conftest import CRD
 from tests.webhooks.admission import make_review, operating, sleeping_server, widget
+from tests.webhooks.conversions import definition
 from trioperator import crds
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator.apiserver import Cluster
@@ -194,16 +197,106 @@ async def test_a_denial_is_no_error_and_no_event_of_the_object(
     assert (record.levelname, not getattr(record, "k8s_skip", False)) == (level, posted)
 
 
-async def test_with_ignore_failures_an_error_is_a_warning(
-    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (trioperator.AdmissionError("too big"), "too big"),
+        (ValueError("password of the database"), "The webhook has failed: see the log of the operator."),
+    ],
+)
+async def test_with_ignore_failures_an_error_is_a_warning_and_what_is_unexpected_stays_in_the_log(
+    error: Exception, text: str, cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
 ) -> None:
     @trioperator.on.validate("widgets", id="check", ignore_failures=True, registry=registry)
     async def check(**_: Any) -> None:
-        raise ValueError("oops")
+        raise error
 
     async with asking(cluster, registry) as ask:
-        expected = ["Webhook 'check' has failed, which is ignored: oops"]
+        expected = [f"Webhook 'check' has failed, which is ignored: {text}"]
         assert await ask() == {"uid": "u1", "allowed": True, "warnings": expected}
+
+
+GADGETS = {"resource": {"group": "example.com", "version": "v1", "resource": "gadgets"}}
+
+
+@pytest.mark.parametrize(
+    ("review", "what"),
+    [
+        (GADGETS, "CREATE on gadgets"),
+        ({"operation": "UPDATE"}, "UPDATE on widgets"),
+        ({"subResource": "scale"}, "CREATE on widgets/scale"),
+    ],
+)
+async def test_a_webhook_allows_nothing_that_its_handlers_do_not_review(
+    review: dict[str, Any],
+    what: str,
+    cluster: Cluster,
+    registry: trioperator.OperatorRegistry,
+    autojump_clock: object,
+) -> None:
+    @trioperator.on.validate("widgets", id="check", operation="CREATE", registry=registry)
+    async def check(**_: Any) -> None: ...
+
+    settings = trioperator.OperatorSettings()
+    await cluster.apply(define_kind("gadgets", "example.com"))
+    async with asking(cluster, registry, settings=settings) as ask:
+        with pytest.raises(ReviewError, match=f"do not review the operation {what}") as caught:
+            await ask(make_review(**review), webhook="check")
+        assert (await ask(make_review(**review)))["allowed"]  # all handlers were asked
+        settings.admission.allow_unknown = True
+        assert (await ask(make_review(**review), webhook="check"))["allowed"]
+    assert caught.value.status == 404
+
+
+async def test_a_mutating_webhook_may_leave_deletions_alone(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.on.mutate("widgets", id="change", registry=registry)
+    async def change(**_: Any) -> None:
+        raise trioperator.AdmissionError("no")
+
+    async with asking(cluster, registry) as ask:
+        assert (await ask(make_review("DELETE"), webhook="change"))["allowed"]
+
+
+async def test_a_handler_without_a_version_reviews_all_of_them(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.on.validate("widgets", id="check", registry=registry)
+    async def check(resource: trioperator.Resource) -> None:
+        raise trioperator.AdmissionError(f"no {resource.version}")
+
+    await cluster.apply(definition("v1", "v2"))
+    review = make_review(resource={"group": "example.com", "version": "v1", "resource": "widgets"})
+    async with asking(cluster, registry) as ask:
+        assert (await ask(review, webhook="check"))["status"]["message"] == "no v1"
+
+
+async def test_a_new_kind_of_the_same_name_does_not_end_reviews(
+    cluster: Cluster,
+    registry: trioperator.OperatorRegistry,
+    autojump_clock: object,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @trioperator.on.validate("widgets", id="check", registry=registry)
+    async def check(**_: Any) -> None:
+        raise trioperator.AdmissionError("no")
+
+    async with asking(cluster, registry) as ask:
+        await cluster.apply(define_kind("widgets", "other.example.com"))
+        await trio.sleep(60)
+        assert not (await ask(webhook="check"))["allowed"]
+        assert not (await ask())["allowed"]
+    assert "The resource widgets is ambiguous" in caplog.text
+
+
+def define_kind(plural: str, group: str) -> dict[str, Any]:
+    """Return the definition of another kind."""
+    body = copy.deepcopy(CRD)
+    body["metadata"]["name"] = f"{plural}.{group}"
+    kind = plural.removesuffix("s")
+    body["spec"] |= {"group": group, "names": {"plural": plural, "singular": kind, "kind": kind.title()}}
+    return body
 
 
 async def test_only_the_handler_of_the_webhook_is_called_or_all_without_one(

@@ -14,8 +14,7 @@ from trioperator._handling import guard
 from trioperator._handling.arguments.context import current_cause
 from trioperator._handling.arguments.indexing import Indices
 from trioperator._handling.calls.invoke import Attempt, Invoker
-from trioperator._handling.handlers.outcome import describe
-from trioperator._handling.reviews.admission import DEFAULT_TIMEOUT, Headers, SSLPeer
+from trioperator._handling.reviews.admission import DEFAULT_TIMEOUT, Headers, SSLPeer, explain
 from trioperator._handling.reviews.conversion import ConversionCause, ConversionHandler, build_converted, find_chain
 from trioperator._handling.reviews.conversion_review import build_conversion, build_failure, parse_conversion
 from trioperator._logs import get_logger, object_logger
@@ -151,7 +150,7 @@ class Converter:
             current_cause.reset(token)
         failed = f"{_describe(obj)} cannot be converted from {cause.from_} to {cause.to}"
         if outcome.error is not None:
-            raise _ConversionFailedError(f"{failed}: {describe(outcome.error)}")
+            raise _ConversionFailedError(f"{failed}: {explain(outcome.error)}")
         api_version = f"{resource.group}/{cause.to}"
         try:
             converted, dropped = guard.call(
@@ -159,7 +158,7 @@ class Converter:
             )
         except UserCodeError as error:
             cause.logger.error("%s.", error, exc_info=error.__cause__)
-            raise _ConversionFailedError(f"{failed}: {error}") from error
+            raise _ConversionFailedError(f"{failed}: {explain(error)}") from error
         if dropped:
             text = "%s has changed metadata, which conversions must not: %s. The changes are dropped."
             cause.logger.warning(text, handler, ", ".join(dropped))

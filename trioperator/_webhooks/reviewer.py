@@ -16,8 +16,8 @@ from trioperator._handling.arguments.indexing import Indices
 from trioperator._handling.calls.invoke import Attempt, Invoker
 from trioperator._handling.calls.storable import describe_unserializable
 from trioperator._handling.declaring.registry import select_admission_handlers
-from trioperator._handling.handlers.outcome import describe
 from trioperator._handling.reviews.admission import (
+    OPERATIONS,
     AdmissionCause,
     AdmissionHandler,
     Headers,
@@ -25,6 +25,7 @@ from trioperator._handling.reviews.admission import (
     WebhookType,
     build_json_patch,
     build_response,
+    explain,
 )
 from trioperator._handling.reviews.admission_review import ReviewRequest, build_review, parse_review
 from trioperator._handling.reviews.webhook_configuration import make_segments
@@ -71,6 +72,7 @@ class Reviewer:
         self._known = trio.Event()
         self._unknown: set[str] = set()  # webhooks without a handler that were warned of
         self._resources: Collection[Resource] = ()
+        self.problems: tuple[str, ...] = ()
         self.by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
 
     def handles(self, webhook: str | None) -> bool:
@@ -84,11 +86,17 @@ class Reviewer:
         """Take the resource kinds of the cluster. Return whether that changes which of them the handlers review."""
         self._resources = resources
         by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
+        problems: dict[str, None] = {}
         for handler in self._handlers:
             selection = _select(handler, resources)
-            if selection.problem and handler not in self.by_handler:
-                self._logger.warning("%s", selection.problem)
             by_handler[handler] = selection.resources
+            if selection.problem:
+                problems[selection.problem] = None
+                # Somebody's new kind of the same name must not end the reviews of the one that was meant so far.
+                by_handler[handler] |= self.by_handler.get(handler, frozenset()) & frozenset(resources)
+        for problem in problems.keys() - set(self.problems):
+            self._logger.warning("%s", problem)
+        self.problems = tuple(problems)
         changed = by_handler != self.by_handler
         self.by_handler = by_handler
         self._known.set()
@@ -122,7 +130,9 @@ class Reviewer:
             self._report_unknown(webhook)
             if not self._settings.allow_unknown:
                 raise ReviewError("There is no handler for this webhook.", status=404)
-        handlers = [handler for handler in handlers if resource in self.by_handler[handler]]
+        handlers = [handler for handler in handlers if self._selects(handler, resource)]
+        if webhook is not None and other is None and not self._settings.allow_unknown:
+            _check_reviewed(handlers, parsed)
         cause = self._make_cause(parsed, resource, headers=headers, sslpeer=sslpeer)
         token = current_cause.set(cause)
         try:
@@ -130,6 +140,16 @@ class Reviewer:
         finally:
             current_cause.reset(token)
         return build_review(request, response)
+
+    def _selects(self, handler: AdmissionHandler, resource: Resource) -> bool:
+        """Return whether a handler reviews a resource: in any version, unless it has chosen one.
+
+        The preferred version may have changed a moment ago, and configurations by hand may name all of them.
+        """
+        selected = self.by_handler[handler]
+        if resource in selected or handler.selector.version is not None:
+            return resource in selected
+        return any((each.group, each.plural) == (resource.group, resource.plural) for each in selected)
 
     def _report_unknown(self, webhook: str | None) -> None:
         """Warn of a webhook without a handler, once."""
@@ -188,7 +208,7 @@ class Reviewer:
         for handler in chosen:
             failure = await self._call(handler, cause, patch)
             if failure is not None and handler.ignore_failures:
-                cause.warnings.append(f"{handler} has failed, which is ignored: {describe(failure)}")
+                cause.warnings.append(f"{handler} has failed, which is ignored: {explain(failure)}")
             elif failure is not None:
                 errors.append(failure)
         changes = b""
@@ -214,6 +234,21 @@ class Reviewer:
         text = f"{handler} has not answered within {handler.review_timeout} seconds."
         cause.logger.error("%s", text)
         return AdmissionError(text, code=504)
+
+
+def _check_reviewed(handlers: Collection[AdmissionHandler], request: ReviewRequest) -> None:
+    """Raise ReviewError for a write that no handler of a webhook is for: its rules are of another release, or wrong.
+
+    What is allowed is allowed by a handler. A mutating handler may leave a deletion alone.
+    """
+    subresource = request.sub_resource or None
+    if not any(
+        handler.subresource in ("*", subresource) and request.operation in (handler.operations or OPERATIONS)
+        for handler in handlers
+    ):
+        what = f"{request.resource.resource}/{subresource}" if subresource else request.resource.resource
+        text = f"The handlers of this webhook do not review the operation {request.operation} on {what}."
+        raise ReviewError(text, status=404)
 
 
 def _merge(patch: Patch, own: Patch, handler: AdmissionHandler, cause: AdmissionCause) -> None:

@@ -194,7 +194,7 @@ class Admission:
     @property
     def problems(self) -> tuple[str, ...]:
         """What does not work for now, in one sentence each."""
-        return (*self.managed_problems, *self._converter.problems)
+        return (*self.managed_problems, *self._reviewer.problems, *self._converter.problems)
 
     async def linger(self, since: float, remaining: float) -> None:
         """Serve on after a stop that was requested at a time, as reviews still come here: Services learn of it late.

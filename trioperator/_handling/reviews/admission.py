@@ -168,13 +168,13 @@ def build_response(
     if errors:
         error = min(errors, key=_rank)
         code = error.code if isinstance(error, AdmissionError) else 500
-        response["status"] = {"message": _explain(error), "code": code}
+        response["status"] = {"message": explain(error), "code": code}
     elif patch:
         response |= {"patch": patch.decode("ascii"), "patchType": "JSONPatch"}
     return response
 
 
-def _explain(error: BaseException) -> str:
+def explain(error: BaseException) -> str:
     """Return what clients are told: the text of an unexpected error may quote what is not for them."""
     if isinstance(error, UserCodeError):
         return f"{error.what} has failed: see the log of the operator."
