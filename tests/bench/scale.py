@@ -71,10 +71,10 @@ def make_definition(plural: str) -> dict[str, Any]:
     }
 
 
-def make_load(plural: str, name: str) -> dict[str, Any]:
+def make_load(plural: str, name: str, *, namespace: str = "default", padding: str = _PADDING) -> dict[str, Any]:
     """Make an object of 2 kB."""
-    metadata = {"name": name, "namespace": "default", "annotations": {"scale.dev/made-for": "the benchmark"}}
-    spec = {"size": 1, "padding": _PADDING}
+    metadata = {"name": name, "namespace": namespace, "annotations": {"scale.dev/made-for": "the benchmark"}}
+    spec = {"size": 1, "padding": padding}
     return {"apiVersion": "scale.dev/v1", "kind": plural.capitalize(), "metadata": metadata, "spec": spec}
 
 
@@ -344,6 +344,13 @@ def measure_daemons(figures: Figures, count: int) -> None:
                 figures.add(f"{number} daemons", f"{cpu:.1f} s CPU, {wall:.1f} s, {memory:.1f} MiB above idle")
 
 
+def measure_foreign(figures: Figures, count: int) -> None:
+    """Measure what is received of a kind with many foreign objects."""
+    from tests.bench import foreign  # it uses this module
+
+    foreign.measure_foreign(figures, count)
+
+
 def measure_streaming(figures: Figures, count: int) -> None:
     """Measure the first list of a kind by pages, and as a stream."""
     from tests.bench import streaming  # it uses this module
@@ -357,6 +364,7 @@ _SCENARIOS: Final[dict[str, tuple[Callable[[Figures, int], None], int]]] = {
     "kinds": (measure_kinds, 100),
     "shards": (measure_shards, 40_000),
     "daemons": (measure_daemons, 10_000),
+    "foreign": (measure_foreign, 10_000),
     "streaming": (measure_streaming, 10_000),
 }
 

@@ -11,8 +11,8 @@ import pathlib
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from tests.bench import scale
 from tests.bench.api import ApiFailed, Connection, load_target
@@ -33,7 +33,7 @@ async def see(name, **_):
 """
 
 
-class _RealServer:
+class RealServer:
     """A real API server, with loads."""
 
     def __init__(self, kubeconfig: pathlib.Path, folder: pathlib.Path) -> None:
@@ -41,19 +41,32 @@ class _RealServer:
         found = subprocess.run(["pgrep", "-f", f"kube-apiserver.*{folder}"], capture_output=True, text=True, check=True)
         self.pid = int(found.stdout.split()[0])
 
-    def fill(self, count: int) -> None:
-        """Define the kind, and create objects."""
+    def define(self, plural: str) -> None:
+        """Define a kind, and wait until it is served."""
         connection = Connection(load_target(self.kubeconfig))
         definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        connection.call("POST", definitions, scale.make_definition("loads"))
-        path = "/apis/scale.dev/v1/namespaces/default/loads"
+        connection.call("POST", definitions, scale.make_definition(plural))
+        path = f"/apis/scale.dev/v1/{plural}"
         deadline = time.monotonic() + 60
         while connection.request("GET", path)[0] != 200:
             if time.monotonic() > deadline:
                 raise ApiFailed("the kind is not served")
             time.sleep(0.2)
-        for number in range(count):
-            connection.call("POST", path, scale.make_load("loads", f"w{number}"))
+
+    def create(self, plural: str, bodies: Iterable[dict[str, Any]]) -> None:
+        """Create objects."""
+        connection = Connection(load_target(self.kubeconfig))
+        for body in bodies:
+            connection.call("POST", f"/apis/scale.dev/v1/namespaces/default/{plural}", body)
+
+
+@contextlib.contextmanager
+def open_real_server(assets: pathlib.Path) -> Iterator[RealServer]:
+    """Run a real API server in the block."""
+    with tempfile.TemporaryDirectory(prefix="trioperator-scale-") as name:
+        folder = pathlib.Path(name) / "server"
+        with open_real(assets, folder=folder) as real:
+            yield RealServer(real.kubeconfig, folder)
 
 
 @contextlib.contextmanager
@@ -64,12 +77,10 @@ def _open(count: int) -> Iterator[scale.AnyServer]:
             embedded.do("create", count=count)
             yield embedded
         return
-    with tempfile.TemporaryDirectory(prefix="trioperator-scale-") as name:
-        folder = pathlib.Path(name) / "server"
-        with open_real(pathlib.Path(assets), folder=folder) as real:
-            server = _RealServer(real.kubeconfig, folder)
-            server.fill(count)
-            yield server
+    with open_real_server(pathlib.Path(assets)) as server:
+        server.define("loads")
+        server.create("loads", (scale.make_load("loads", f"w{number}") for number in range(count)))
+        yield server
 
 
 def measure_streaming(figures: Figures, count: int) -> None:

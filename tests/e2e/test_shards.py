@@ -7,20 +7,17 @@ import json
 import os
 import pathlib
 import re
-import select
 import signal
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from tests.controlplane import ControlPlane, free_ports
 from tests.e2e.test_life import example, some_name, until
 from tests.program import Program
+from tests.proxy import Proxy, open_proxy
 
 # Shorter times than by default, but long enough for a busy machine. The wall clock is wrong by SKEW seconds.
 OPERATOR = """
@@ -59,85 +56,12 @@ def see(name, type, **_):
 """
 
 
-class Cut:
-    """A TCP proxy in front of the API server, whose connections can be cut."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._target = host, port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._connections: set[socket.socket] = set()
-        self._is_cut = self._is_closed = False
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def cut(self) -> None:
-        """Let nothing pass any more. Connections stay open: nobody is told."""
-        self._is_cut = True
-
-    def mend(self) -> None:
-        """Let new connections pass; those that were cut are reset."""
-        self._is_cut = False
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._thread.join()
-
-    def _serve(self) -> None:
-        peers: dict[socket.socket, socket.socket] = {}
-        dead: set[socket.socket] = set()
-        with self._listener:
-            while not self._is_closed:
-                if self._is_cut:
-                    dead |= peers.keys()
-                elif dead:
-                    for one in dead:
-                        one.close()
-                        peers.pop(one, None)
-                    dead.clear()
-                sources = [one for one in peers if one not in dead]
-                readable, _, _ = select.select([*sources, *([] if self._is_cut else [self._listener])], [], [], 0.05)
-                for source in readable:
-                    if source is self._listener:
-                        self._accept(peers)
-                    elif source in peers:
-                        self._pass_on(source, peers)
-        for one in peers:
-            one.close()
-
-    def _accept(self, peers: dict[socket.socket, socket.socket]) -> None:
-        client, _ = self._listener.accept()
-        server = socket.create_connection(self._target)
-        peers[client], peers[server] = server, client
-
-    def _pass_on(self, source: socket.socket, peers: dict[socket.socket, socket.socket]) -> None:
-        try:
-            data = source.recv(65536)
-            if data:
-                peers[source].sendall(data)
-                return
-        except OSError:
-            pass
-        other = peers.pop(source)
-        peers.pop(other, None)
-        source.close()
-        other.close()
-
-
 @pytest.fixture
-def network(controlplane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[tuple[Cut, pathlib.Path]]:
+def network(controlplane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[tuple[Proxy, pathlib.Path]]:
     """Return a network that can be cut, and the kubeconfig of those who use it."""
-    config: dict[str, Any] = yaml.safe_load((controlplane.folder / "operator.kubeconfig").read_text())
-    cluster = config["clusters"][0]["cluster"]
-    host, port = re.fullmatch(r"https://([^:/]+):(\d+)/?", cluster["server"]).groups()  # type: ignore[union-attr]
-    cut = Cut(host, int(port))
-    cluster["server"] = f"https://{host}:{cut.port}"
     path = tmp_path / "cut.kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    try:
-        yield cut, path
-    finally:
-        cut.close()
+    with open_proxy(controlplane.folder / "operator.kubeconfig", path) as proxy:
+        yield proxy, path
 
 
 Start = Callable[..., Program]
@@ -180,7 +104,7 @@ def delete(controlplane: ControlPlane, run: str) -> None:
 
 
 def test_a_leader_without_a_network_is_replaced_whatever_the_clocks_show(
-    controlplane: ControlPlane, start_operator: Start, network: tuple[Cut, pathlib.Path]
+    controlplane: ControlPlane, start_operator: Start, network: tuple[Proxy, pathlib.Path]
 ) -> None:
     cut, kubeconfig = network
     run = some_name()
@@ -203,7 +127,7 @@ def test_a_leader_without_a_network_is_replaced_whatever_the_clocks_show(
 
 
 def test_replicas_share_all_objects_through_kills_joins_freezes_and_cuts(
-    controlplane: ControlPlane, start_operator: Start, network: tuple[Cut, pathlib.Path]
+    controlplane: ControlPlane, start_operator: Start, network: tuple[Proxy, pathlib.Path]
 ) -> None:
     cut, kubeconfig = network
     run = some_name()
