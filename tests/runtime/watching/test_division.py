@@ -198,6 +198,26 @@ async def test_shards_that_move_while_a_list_comes_are_complete_all_the_same(
         assert stage.known == stage.in_shards(0, 1, 3)
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["missing", "whole"])
+async def test_what_is_gone_is_not_known_if_its_shard_came_back_while_an_older_list_was_on_its_way(
+    whole: bool, stage: Stage, autojump_clock: MockClock
+) -> None:
+    await stage.fill()
+    stage.division.select(shards(3))
+    async with stage.following() as reflector:
+        await settle(1)
+        stage.plan.add(Fault.delay(after=5), verb="list", times=1)
+        reflector.select(shards(0, 3))
+        if whole:
+            reflector.distrust()
+        await settle(1)
+        for wanted in (shards(3), shards(0, 3)):
+            reflector.select(wanted)
+        await stage.cluster.delete("widgets", stage.names[0][0])
+        await settle(30)
+        assert stage.known == stage.in_shards(0, 3) - {stage.names[0][0]}
+
+
 async def test_each_of_four_replicas_receives_a_quarter_of_all_events(stage: Stage, autojump_clock: MockClock) -> None:
     reflectors = []
     async with contextlib.AsyncExitStack() as stack:
@@ -260,6 +280,7 @@ def test_events_are_old_that_are_not_newer_than_the_list_of_their_range() -> Non
     division.begin_list(whole=True)
     division.end_list("10", whole=True)
     assert not division.is_old(make_object(0, 5)), "no list of a part"
+    assert division.is_old(make_object(2, 15)), "it is going to be listed, if it is wanted"
     division.select(shards(0, 1, 2))
     division.begin_list(whole=False)
     division.end_list("20", whole=False)

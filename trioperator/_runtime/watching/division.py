@@ -14,10 +14,12 @@ the ranges                    what they are
 ``asked``                     ranges of the last request; the server should send nothing else
 ============================= ====================================================================================
 
-What is no longer wanted is forgotten at once, so it is no longer covered, either: a shard that comes back is
-listed again, even if nothing else has happened in between. The list of an acquired range is newer than the version
-where the watch goes on. So events of that range that are not newer than its list were handled by others, and are passed
-over (the *floors*: shards may be acquired one after the other, while the watch lags behind all of their lists).
+What is no longer wanted is forgotten at once, so it is no longer covered, either: a shard that comes back is listed
+again, even if nothing else has happened in between. Until then, nothing of it counts that is still on its way from
+before: an object may be gone since, and its deletion is older than the new list. The list of an acquired range is newer
+than the version where the watch goes on. So events of that range that are not newer than its list were handled by
+others, and are passed over (the *floors*: shards may be acquired one after the other, while the watch lags behind all
+of their lists).
 
 An API server that does not know shard selectors ignores them. That shows as soon as it sends an object that was not
 asked for: then the division is given up for good. All objects are listed and watched, and other replicas' objects are
@@ -113,8 +115,16 @@ class Division:
         """Check whether an object was asked for."""
         return self.is_given_up or hash_text(obj.key) in self._asked
 
+    def is_listed(self, obj: RawObject) -> bool:
+        """Check whether an object of a list is in a range that has been wanted ever since the list began."""
+        return self.is_given_up or hash_text(obj.key) in self._listing
+
     def is_old(self, obj: RawObject) -> bool:
-        """Check whether an event is not newer than the list of its range."""
+        """Check whether an event is not newer than the list of its range, be it that this list is still to come."""
+        if self.is_given_up:
+            return False
+        if hash_text(obj.key) not in self._covered:
+            return True
         if not self._floors:
             return False
         version = int(obj.resource_version) if obj.resource_version.isdecimal() else math.inf

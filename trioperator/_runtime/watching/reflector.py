@@ -261,7 +261,7 @@ class Reflector:
         """
         self.status.progressed()
         for obj in page.items:
-            if self._selects(obj):
+            if self._selects(obj) and (self._division is None or self._division.is_listed(obj)):
                 listed.add(self._observer.observe(None, obj))
         for broken in page.broken:
             self._report(broken, listed)
