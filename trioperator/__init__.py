@@ -195,7 +195,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
             if name in names:
                 value = globals()[name] = getattr(importlib.import_module(f"trioperator.{module}"), name)
                 return value
-        from trioperator._kopf_names import explain_missing
+        from trioperator._model.kopf_names import explain_missing
 
         raise AttributeError(explain_missing(__name__, name))
 

@@ -694,6 +694,6 @@ def _identity(
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        from trioperator._kopf_names import explain_missing
+        from trioperator._model.kopf_names import explain_missing
 
         raise AttributeError(explain_missing(__name__, name))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.processes.conftest import ROOT, environment
-from trioperator._kopf_names import FORMER, PUBLIC
+from trioperator._model.kopf_names import FORMER, PUBLIC
 from trioperator.kopf import install
 
 

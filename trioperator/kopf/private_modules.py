@@ -12,7 +12,7 @@ import types
 import warnings
 from typing import Any
 
-from trioperator._kopf_names import describe_missing, find_place, has_module, is_package
+from trioperator._model.kopf_names import describe_missing, find_place, has_module, is_package
 
 
 @functools.cache

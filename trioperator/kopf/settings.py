@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from trioperator import settings
-from trioperator._kopf_names import SETTINGS_WITHOUT_EFFECT
 from trioperator._logs import get_logger
+from trioperator._model.kopf_names import SETTINGS_WITHOUT_EFFECT
 from trioperator.kopf.storages import FINALIZER, AnnotationsDiffBaseStorage, SmartProgressStorage
 from trioperator.settings.rules import (
     BOOLEAN,

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import trioperator
-from trioperator import _kopf_names, on
+from trioperator import on
 from trioperator._handling.handlers.handler import Activity
-from trioperator._kopf_names import SETTINGS_WITHOUT_EFFECT, explain_missing
+from trioperator._model import kopf_names
+from trioperator._model.kopf_names import SETTINGS_WITHOUT_EFFECT, explain_missing
 from trioperator._model.similar_names import suggest
 from trioperator._tooling.checking.async_code import walk_names
 from trioperator._tooling.checking.asyncio_calls import describe_replacement
@@ -83,8 +84,8 @@ def _check_module(node: ast.AST, name: str) -> Findings:
     if name in ("kopf.on", "kopf.testing", "kopf.cli"):
         text = f"{name} is {name.replace('kopf', 'trioperator', 1)}."
         yield Finding(node, "imports", Effect.NATIVE, text)
-    elif not _kopf_names.has_module(name):
-        yield Finding(node, "imports", Effect.FAILS, f"The module {_kopf_names.describe_missing(name)}")
+    elif not kopf_names.has_module(name):
+        yield Finding(node, "imports", Effect.FAILS, f"The module {kopf_names.describe_missing(name)}")
     else:
         text = f"{name} is private to Kopf, and has only the names that operators import: import them from kopf."
         yield Finding(node, "imports", Effect.DIFFERS, text)
@@ -96,10 +97,10 @@ def _check_import(node: ast.ImportFrom, module: str) -> Findings:
     else:
         yield Finding(node, "imports", Effect.NATIVE, "from kopf import becomes from trioperator import.")
     if module not in ("kopf", "kopf.on", "kopf.testing", "kopf.cli"):
-        for alias in node.names if _kopf_names.has_module(module) else ():
+        for alias in node.names if kopf_names.has_module(module) else ():
             full = f"{module}.{alias.name}"
-            if not (_kopf_names.find_place(module, alias.name) or _kopf_names.has_module(full)):
-                yield Finding(node, "imports", Effect.FAILS, _kopf_names.describe_missing(full))
+            if not (kopf_names.find_place(module, alias.name) or kopf_names.has_module(full)):
+                yield Finding(node, "imports", Effect.FAILS, kopf_names.describe_missing(full))
         return
     for alias in node.names:
         yield from _check_name(node, f"{module}.{alias.name}")

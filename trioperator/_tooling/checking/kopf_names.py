@@ -8,7 +8,7 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from trioperator._kopf_names import explain_missing
+from trioperator._model.kopf_names import explain_missing
 from trioperator._model.similar_names import suggest
 from trioperator._tooling.checking.problems import Problem
 from trioperator._tooling.checking.sources import Function, Source

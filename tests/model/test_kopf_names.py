@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 import trioperator
-from trioperator._kopf_names import _MISSING
+from trioperator._model.kopf_names import _MISSING
 
 
 @pytest.mark.parametrize("module", ["trioperator", "trioperator.on"])
