@@ -75,7 +75,7 @@ def _measure(server: streaming.RealServer, source: str) -> tuple[int, float]:
             return proxy.received, resident_mib(operator.pid)
 
 
-def measure_foreign(figures: Figures, count: int) -> None:
+def measure(figures: Figures, count: int) -> None:
     """Measure who reads the handled objects of a kind, without and with foreign ones beside them."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import pathlib
@@ -32,6 +33,7 @@ _CHANGES: Final = 1000
 _BUSY: Final = 0.1  # seconds of CPU time
 _LULL: Final = 3.0  # in this many seconds: on a busy machine, one of the two may have to wait for a while
 _PATIENCE: Final = 900.0
+_KEPT: Final = {"annotations", "finalizers", "labels"}  # of the metadata of objects that are handled
 
 HEAD: Final = """
 import time, trioperator
@@ -83,15 +85,10 @@ async def _obey(cluster: Cluster, command: dict[str, Any]) -> object:
     plural, count = command["plural"], command.get("count", 0)
     if command["do"] == "define":
         await cluster.apply(make_definition(plural))
+    elif command["do"] == "apply":
+        await cluster.apply(command["manifests"])
     elif command["do"] == "create":
-        found = await cluster.list(plural)
-        for number in range(len(found), count):
-            made = make_load(plural, f"w{number}")
-            if found:
-                made["spec"], made["metadata"]["annotations"] = found[-1]["spec"], found[-1]["metadata"]["annotations"]
-            await cluster.create(made)
-            if number % 100 == 0:
-                await trio.lowlevel.checkpoint()
+        await _create(cluster, plural, count, namespaces=command.get("namespaces", 0))
     elif command["do"] == "change":
         changed = {}
         for number in range(count):
@@ -100,6 +97,20 @@ async def _obey(cluster: Cluster, command: dict[str, Any]) -> object:
             await trio.sleep(0.005)
         return changed
     return None
+
+
+async def _create(cluster: Cluster, plural: str, count: int, *, namespaces: int) -> None:
+    """Create objects, up to *count* of them. Where others are, they look like these."""
+    found = await cluster.list(plural)
+    for number in range(len(found), count):
+        namespace = f"n{number % namespaces}" if namespaces else "default"
+        made = make_load(plural, f"w{number}", namespace=namespace)
+        if found:
+            kept = {key: found[-1]["metadata"][key] for key in _KEPT & found[-1]["metadata"].keys()}
+            made = {**found[-1], "metadata": {**made["metadata"], **kept}}
+        await cluster.create(made)
+        if number % 100 == 0:
+            await trio.lowlevel.checkpoint()
 
 
 async def serve(kubeconfig: pathlib.Path) -> None:
@@ -167,7 +178,8 @@ class Operator:
         self.journal.write_text("")
         app = folder / "app.py"
         app.write_text(f"JOURNAL = {str(self.journal)!r}\n{HEAD}{source}")
-        command = [sys.executable, "-m", "trioperator", "run", "-A", "--standalone", *options, str(app)]
+        scope = () if "-n" in options else ("-A",)
+        command = [sys.executable, "-m", "trioperator", "run", *scope, "--standalone", *options, str(app)]
         environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig)}
         self._server = server
         self._began = time.monotonic()
@@ -190,16 +202,7 @@ class Operator:
 
     def wait_idle(self) -> float:
         """Wait until it is idle. Returns the seconds since its start."""
-        before, since = self._used(), time.monotonic()
-        while True:
-            time.sleep(_LULL)
-            used, before = self._used() - before, self._used()
-            if used < _BUSY:
-                return since - self._began
-            since = time.monotonic()
-
-    def _used(self) -> float:
-        return cpu_seconds(self.pid) + cpu_seconds(self._server.pid)
+        return wait_idle(self.pid, self._server.pid) - self._began
 
     @property
     def peak_mib(self) -> float:
@@ -211,6 +214,18 @@ class Operator:
         """Return when objects were handled last, by their names."""
         lines = (line.split() for line in self.journal.read_text().splitlines())
         return {name: float(at) for name, at in lines}
+
+
+def wait_idle(*pids: int) -> float:
+    """Wait until processes are idle. Returns since when, on the monotonic clock."""
+    before, since = sum(map(cpu_seconds, pids)), time.monotonic()
+    while True:
+        time.sleep(_LULL)
+        now = sum(map(cpu_seconds, pids))
+        used, before = now - before, now
+        if used < _BUSY:
+            return since
+        since = time.monotonic()
 
 
 @contextlib.contextmanager
@@ -241,7 +256,8 @@ def open_server(*plurals: str) -> Iterator[Server]:
 # -- scenarios
 
 
-def _measure_idle(server: Server, source: str, *options: str) -> float:
+def measure_idle(server: Server, source: str, *options: str) -> float:
+    """Return the memory of an operator without anything to do, in MiB."""
     with running(server, source, *options) as operator:
         operator.wait_ready()
         return resident_mib(operator.pid)
@@ -264,7 +280,7 @@ def _measure_changes(server: Server, operator: Operator, what: str, figures: Fig
 def measure_objects(figures: Figures, count: int) -> None:
     """Measure many objects of one kind, with handlers of changes only: a restart, memory, and changes."""
     with open_server("loads") as server:
-        idle = _measure_idle(server, CHANGES)
+        idle = measure_idle(server, CHANGES)
         figures.add("an idle operator", f"{idle:.1f} MiB")
         server.do("create", count=1)
         with running(server, CHANGES) as operator:
@@ -305,37 +321,10 @@ def measure_kinds(figures: Figures, count: int) -> None:
                 figures.add(f"300 kinds with {number} objects each", f"{cpu:.1f} s CPU, {wall:.1f} s, {memory:.1f} MiB")
 
 
-def measure_shards(figures: Figures, count: int) -> None:
-    """Measure four replicas that divide the objects, beside one that has all of them."""
-    options = ("--shards=8",)
-    with open_server("loads") as server, contextlib.ExitStack() as stack:
-        idle = _measure_idle(server, CHANGES)
-        server.do("create", count=1)
-        with running(server, CHANGES) as operator:
-            operator.wait_ready()
-        server.do("create", count=count)
-        with running(server, CHANGES) as operator:
-            operator.wait_ready()
-            alone = resident_mib(operator.pid) - idle
-        figures.add(f"one operator with {count} objects", f"{alone:.1f} MiB above idle")
-        replicas = [stack.enter_context(running(server, CHANGES, *options)) for _ in range(4)]
-        for replica in replicas:
-            replica.wait_ready()
-        time.sleep(20)  # until they know each other, and shards have moved
-        for replica in replicas:
-            replica.wait_idle()
-        memory = ", ".join(f"{resident_mib(replica.pid) - idle:.1f}" for replica in replicas)
-        figures.add("four replicas that share them", f"{memory} MiB above idle")
-        server.do("change", count=_CHANGES)
-        for replica in replicas:
-            replica.wait_idle()
-        figures.add("changes handled by each", ", ".join(str(len(replica.handled())) for replica in replicas))
-
-
 def measure_daemons(figures: Figures, count: int) -> None:
     """Measure daemons on many objects."""
     with open_server("loads") as server:
-        idle = _measure_idle(server, DAEMON)
+        idle = measure_idle(server, DAEMON)
         for number in (count // 10, count):
             server.do("create", count=number)
             with running(server, DAEMON) as operator:
@@ -344,28 +333,47 @@ def measure_daemons(figures: Figures, count: int) -> None:
                 figures.add(f"{number} daemons", f"{cpu:.1f} s CPU, {wall:.1f} s, {memory:.1f} MiB above idle")
 
 
-def measure_foreign(figures: Figures, count: int) -> None:
-    """Measure what is received of a kind with many foreign objects."""
-    from tests.bench import foreign  # it uses this module
+def measure_namespaces(figures: Figures, count: int) -> None:
+    """Measure many namespaces with ten objects each: one watch of all, and a watch in each."""
+    with open_server("loads") as server:
+        ways = {"-A": ("-A",), "a watch in each": ("-n", "n*")}
+        idle = measure_idle(server, CHANGES)
+        for number in (count // 10, count):
+            names = ({"name": f"n{each}"} for each in range(number))
+            server.do(
+                "apply", manifests=[{"apiVersion": "v1", "kind": "Namespace", "metadata": meta} for meta in names]
+            )
+            server.do("create", count=1, namespaces=number)
+            with running(server, CHANGES) as operator:
+                operator.wait_ready()
+            server.do("create", count=10 * number, namespaces=number)
+            for way, options in ways.items():
+                with running(server, CHANGES, *options) as operator:
+                    wall = operator.wait_ready()
+                    cpu, memory = cpu_seconds(operator.pid), resident_mib(operator.pid) - idle
+                    what = f"{number} namespaces with 10 objects each, {way}"
+                    figures.add(what, f"{cpu:.1f} s CPU, {wall:.1f} s, {memory:.1f} MiB above idle")
 
-    foreign.measure_foreign(figures, count)
 
+def _measure_in(module: str) -> Callable[[Figures, int], None]:
+    """Return what measures a scenario that has a module of its own, which uses this one."""
 
-def measure_streaming(figures: Figures, count: int) -> None:
-    """Measure the first list of a kind by pages, and as a stream."""
-    from tests.bench import streaming  # it uses this module
+    def measure(figures: Figures, count: int) -> None:
+        importlib.import_module(f"tests.bench.{module}").measure(figures, count)
 
-    streaming.measure_streaming(figures, count)
+    return measure
 
 
 _SCENARIOS: Final[dict[str, tuple[Callable[[Figures, int], None], int]]] = {
     "objects": (measure_objects, 100_000),
     "first": (measure_first, 10_000),
     "kinds": (measure_kinds, 100),
-    "shards": (measure_shards, 40_000),
+    "shards": (_measure_in("replicas"), 40_000),
     "daemons": (measure_daemons, 10_000),
-    "foreign": (measure_foreign, 10_000),
-    "streaming": (measure_streaming, 10_000),
+    "namespaces": (measure_namespaces, 1000),
+    "beside": (_measure_in("beside"), 100_000),
+    "foreign": (_measure_in("foreign"), 10_000),
+    "streaming": (_measure_in("streaming"), 10_000),
 }
 
 

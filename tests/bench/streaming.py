@@ -83,7 +83,7 @@ def _open(count: int) -> Iterator[scale.AnyServer]:
         yield server
 
 
-def measure_streaming(figures: Figures, count: int) -> None:
+def measure(figures: Figures, count: int) -> None:
     """Measure the first list, by pages and as a stream, twice each: also when the first and the last object came."""
     with _open(count) as server:
         for what, source in [("pages", EVENTS), ("a stream", STREAM + EVENTS)] * 2:

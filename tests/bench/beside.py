@@ -1,0 +1,118 @@
+"""A restart with very many handled objects, beside a peer: ``BENCH_PEER=… python -m tests.bench scale beside``.
+
+The peer is a program as the README has it. Both have handled one object before, of which all others are copies, and
+call a handler for each of them when they start. Without a peer, trioperator is measured alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tests.bench import scale
+from tests.bench.figures import Figures
+from tests.bench.objects import PEER
+from tests.bench.processes import cpu_seconds, resident_mib
+
+_PLURAL: Final = "kopfexamples"
+_ROUNDS: Final = 2
+_CHANGES: Final = """
+import os
+out = os.open(JOURNAL, os.O_WRONLY | os.O_APPEND)
+
+def mark(what, name):
+    os.write(out, f"{name} {time.time():.6f}\\n".encode())
+
+@on.create("kopfexamples")
+@on.update("kopfexamples")
+async def change(name, **_):
+    mark("change", name)
+
+@on.delete("kopfexamples")
+async def delete(name, **_):
+    mark("delete", name)
+"""
+_RESUME: Final = """
+@on.resume("kopfexamples")
+async def resume(name, **_):
+    mark("resume", name)
+"""
+
+
+def _make_definition() -> dict[str, Any]:
+    """Make the definition of the peer's kind, with a status that can be created."""
+    made = scale.make_definition(_PLURAL)
+    made["metadata"]["name"] = f"{_PLURAL}.kopf.dev"
+    made["spec"]["group"] = "kopf.dev"
+    made["spec"]["names"] = {"kind": "KopfExample", "plural": _PLURAL}
+    return made
+
+
+class _Peer:
+    """The process of the peer."""
+
+    def __init__(self, program: str, server: scale.Server, folder: pathlib.Path) -> None:
+        self.out = folder / "out"
+        self.out.write_text("")
+        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "ROLE": "resume", "OUT": str(self.out)}
+        self._server = server
+        with (folder / "log").open("wb") as log:
+            self.process = subprocess.Popen([program], stdout=log, stderr=subprocess.STDOUT, env=environment)
+        self.pid = self.process.pid
+
+    def wait_idle(self) -> None:
+        """Wait until it and the server have nothing to do."""
+        scale.wait_idle(self.pid, self._server.pid)
+
+
+@contextlib.contextmanager
+def _running_peer(program: str, server: scale.Server) -> Iterator[_Peer]:
+    with tempfile.TemporaryDirectory(prefix="trioperator-scale-") as folder:
+        peer = _Peer(program, server, pathlib.Path(folder))
+        try:
+            time.sleep(2)
+            peer.wait_idle()
+            yield peer
+        finally:
+            peer.process.kill()
+            peer.process.wait()
+
+
+def measure(figures: Figures, count: int) -> None:
+    """Measure restarts of both, by turns."""
+    with scale.open_server() as server:
+        server.do("apply", manifests=[_make_definition()])
+        first = scale.make_load(_PLURAL, "w0")
+        server.do("apply", manifests=[{**first, "apiVersion": "kopf.dev/v1", "kind": "KopfExample"}])
+        if PEER:
+            with _running_peer(PEER, server):
+                pass
+        with scale.running(server, _CHANGES) as operator:
+            operator.wait_ready()
+        definition = _make_definition()
+        del definition["spec"]["versions"][0]["subresources"]  # so that objects are created with their status
+        server.do("apply", manifests=[definition])
+        server.do("create", _PLURAL, count=count)
+        server.do("apply", manifests=[_make_definition()])
+        for _ in range(_ROUNDS):
+            _measure_ours(figures, server, "changes", _CHANGES, count)
+            _measure_ours(figures, server, "resuming", _CHANGES + _RESUME, count)
+            if PEER:
+                with _running_peer(PEER, server) as peer:
+                    marks = len(peer.out.read_text().splitlines())
+                    cpu, memory = cpu_seconds(peer.pid), resident_mib(peer.pid)
+                    figures.add(f"the peer, {marks} resumed of {count}", f"{cpu:.1f} s CPU, {memory:.0f} MiB")
+
+
+def _measure_ours(figures: Figures, server: scale.Server, what: str, source: str, count: int) -> None:
+    with scale.running(server, source) as operator:
+        operator.wait_ready()
+        cpu, memory = cpu_seconds(operator.pid), resident_mib(operator.pid)
+        called = len(operator.handled())
+        figures.add(f"trioperator, {what}, {called} called of {count}", f"{cpu:.1f} s CPU, {memory:.0f} MiB")
