@@ -28,7 +28,7 @@ from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue
 # How many objects are indexed at the same time, at most. More threads of short sync functions only wait for each other.
 _AT_ONCE: Final = 16
 _NO_HANDLERS: Final = KindHandlers()
-# Types of events that are not replaced by newer ones.
+# Types of events that are not replaced by newer ones, and after which no index handler matches the object.
 _KEPT: Final = frozenset({"DELETED", LEFT})
 
 
@@ -221,7 +221,7 @@ class View:
 
     async def _process_event(self, type: str | None, obj: RawObject) -> None:
         assert self.cache is not None
-        if type != "DELETED":
+        if type not in _KEPT:
             await self._indexing.process(self.cache.admit(type, obj), obj)
         elif (state := self.cache.objects.get(obj.key)) is not None:
             self._indexing.forget(state)
