@@ -30,12 +30,15 @@ def with_versions(*names: str) -> dict[str, Any]:
 
 
 class Switch(httpx.AsyncBaseTransport):
-    """A transport to one server after another, or to none."""
+    """A transport to one server after another, or to none. What is *slow* is not answered."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self.inner: httpx.AsyncBaseTransport | None = inner
+        self.slow: str | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == self.slow:
+            await trio.sleep_forever()
         if self.inner is None:
             raise httpx.ConnectError("down", request=request)
         return await self.inner.handle_async_request(request)
@@ -67,8 +70,9 @@ class Restored:
     def back_up(self) -> None:
         self._backup = self._data.copy()
 
-    async def restore(self, *, outage: float) -> Cluster:
-        """Replace the cluster by its backup, after an *outage* of so many seconds, if any."""
+    async def restore(self, *, outage: float, slow: str | None = None) -> Cluster:
+        """Replace the cluster by its backup, after an *outage* of so many seconds, if any. One path may be *slow* then."""
+        self._switch.slow = slow
         if outage:
             self._switch.inner = None
         new = Cluster(clock=wall_now, data=self._backup)
@@ -213,6 +217,38 @@ async def test_a_handler_that_waits_for_what_was_wanted_after_the_backup_is_inte
         await it.restore(outage=60)
         await settle(100)
         assert calls == [1, 2, "interrupted"]
+
+
+async def test_a_handler_is_interrupted_by_a_restore_that_the_next_version_of_its_kind_is_the_first_to_notice(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[Any] = []
+    registry = trioperator.OperatorRegistry()
+
+    @on.create("widgets", on_change="cancel", registry=registry)
+    @on.update("widgets", on_change="cancel", registry=registry)
+    async def handle(spec: Any, **_: Any) -> None:
+        calls.append(spec["size"])
+        if spec["size"] == 2:
+            try:
+                await trio.sleep_forever()
+            finally:
+                calls.append("interrupted")
+
+    async with running(registry) as it:
+        await it.old.create(widget(size=1))
+        await settle(10)
+        it.back_up()
+        for number in range(20):
+            await it.old.patch("widgets", "w", {"status": {"number": number}}, subresource="status")
+        await it.old.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(10)
+        new = await it.restore(outage=60, slow="/apis/example.com/v1/widgets")
+        await settle(30)
+        await new.apply(with_versions("v2", "v1"))
+        await settle(100)
+        assert calls == [1, 2, "interrupted"]
+    assert caplog.text.count("has gone back from version") == 1
 
 
 @pytest.mark.parametrize("outage", [60, 0])

@@ -19,12 +19,12 @@ class Position:
     """Where a watch goes on: from ``version``, or with a list if that is None.
 
     ``newest`` is the newest of all versions so far, and ``doubted_at`` when the server began to be possibly not what it
-    was; None if there is no doubt. Times are on Trio's clock.
+    was; None if there is no doubt. Times are on Trio's clock. It may start with what others have *seen*.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, seen: str = "") -> None:
         self.version: str | None = None
-        self.newest = ""
+        self.newest = seen
         self.doubted_at: float | None = None
         self._heard_at = -math.inf
         self._is_distrusted = False

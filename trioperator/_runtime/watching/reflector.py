@@ -67,7 +67,7 @@ class Reflector:
     """List and watch of the collection at *path*. ``status`` says how it goes.
 
     *consequence* is a sentence for the log on what fails until then. If the operator *can_do_without*, missing rights
-    are warned of once.
+    are warned of once. *seen* is the newest resource version that was seen of the collection before.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Reflector:
         can_do_without: bool = False,
         callbacks: Callbacks = Callbacks(),  # noqa: B008 -- it is immutable
         division: Division | None = None,
+        seen: str = "",
     ) -> None:
         self.path = path
         self.status = WatchStatus()
@@ -87,7 +88,7 @@ class Reflector:
         self._observer = observer
         self._callbacks = callbacks
         self._use(client)
-        self._position = Position()
+        self._position = Position(seen=seen)
         self._failures = Failures(path, consequence=consequence, can_do_without=can_do_without)
         self._broken = BrokenObjects(path)
         self._opened_at = math.inf
@@ -106,6 +107,11 @@ class Reflector:
         """Seconds that one request may take at most: no response for longer is no progress."""
         settings = self._client.settings
         return max(longest_watch(settings.watching), settings.networking.request_timeout or 0.0)
+
+    @property
+    def newest(self) -> str:
+        """The newest resource version that was seen; empty if none was."""
+        return self._position.newest
 
     @property
     def selector(self) -> str:

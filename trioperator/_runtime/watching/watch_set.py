@@ -145,6 +145,7 @@ class WatchSet:
         self.gate = IndexGate()
         self._watches: dict[Key, _Watch] = {}
         self._retired: dict[Key, ObjectCache] = {}  # by their keys in whatever version
+        self._seen: dict[Key, str] = {}  # the newest resource versions of watches that have ended, likewise
         self._observers: dict[str, Reflector] = {}
 
     # -- describing
@@ -243,6 +244,7 @@ class WatchSet:
         for key in set(self._watches) - set(targets):
             self._stop(key, gone=not exists(key))
         self._retired = {key: cache for key, cache in self._retired.items() if exists(key)}
+        self._seen = {key: version for key, version in self._seen.items() if exists(key)}
         started: list[_Watch] = []
         for key, target in targets.items():
             if key in self._watches:
@@ -267,6 +269,7 @@ class WatchSet:
         _logger.debug("Watching %s ends.", key)
         watch = self._watches.pop(key)
         watch.gone = gone
+        self._seen[key.in_any_version] = watch.reflector.newest
         watch.scope.cancel(reason="out of scope")
         if watch.view.cache is not None:
             self._retired[key.in_any_version] = watch.view.cache
@@ -313,6 +316,7 @@ class WatchSet:
         """List all kinds again, as one was restored: the versions of others may have grown since beyond those known."""
         for cache in (*self._retired.values(), *(cache for cache, _ in self.caches())):
             cache.forget_versions()
+        self._seen.clear()
         for watch in self._watches.values():
             for number, reflector in enumerate(watch.reflectors):
                 if (reflector.path, number) != (path, stream):
@@ -338,6 +342,7 @@ class WatchSet:
                 consequence=key.consequence,
                 callbacks=Callbacks(observer.rewind, functools.partial(self._distrust, path, number), self._announce),
                 division=division,
+                seen=self._seen.get(key.in_any_version, ""),
             )
             for number, (observer, client) in enumerate(zip(observers, self._select_clients(watch), strict=True))
         )
