@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import pytest
@@ -94,6 +95,27 @@ async def test_an_operator_resumes_when_a_peer_has_died(cluster: Cluster, autoju
         await settle(60)
         assert low.running == {"w"}
         assert "high" not in await records(cluster)  # dead records are removed
+
+
+async def test_an_operator_that_shows_late_that_it_is_alive_keeps_its_record(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    low, high, lag = Operator(cluster), Operator(cluster, priority=10), FaultPlan()
+    lag.add(Fault.lag(1), watch=True, resource="clusterkopfpeerings")
+    async with low.bench.running(transport=FaultyTransport(cluster.transport(), lag)):
+        seen = wall_now() - datetime.timedelta(seconds=100)  # it was killed, and was not there for a while
+        record = {"priority": 10, "lifetime": 102, "lastseen": seen.isoformat()}
+        await settle(1)
+        await cluster.patch("clusterkopfpeerings", "default", {"status": {"high": record}})
+        await settle(0.5)
+        async with high.bench.running(identity="high"):
+            await settle(5)
+            await cluster.create(widget())
+            await settle(25)
+            assert "high" in await records(cluster)
+            assert low.handled == []
+    assert high.handled == ["create w"]
 
 
 async def test_operators_with_the_same_priority_all_pause(cluster: Cluster, autojump_clock: MockClock) -> None:

@@ -71,7 +71,7 @@ class Restored:
         self._backup = self._data.copy()
 
     async def restore(self, *, outage: float, slow: str | None = None) -> Cluster:
-        """Replace the cluster by its backup, after an *outage* of so many seconds, if any. One path may be *slow* then."""
+        """Replace the cluster by its backup, after an *outage* in seconds, if any; one path may be *slow* then."""
         self._switch.slow = slow
         if outage:
             self._switch.inner = None

@@ -66,17 +66,32 @@ async def write_record(client: ApiClient, resource: Resource, namespace: str | N
 
 
 async def remove_record(
-    client: ApiClient, resource: Resource, namespace: str | None, name: str, identities: Collection[str]
+    client: ApiClient,
+    resource: Resource,
+    namespace: str | None,
+    name: str,
+    identities: Collection[str],
+    *,
+    version: str = "",
 ) -> None:
-    """Remove records from a peering object. Raises as requests do."""
-    await _patch(client, resource, namespace, name, dict.fromkeys(identities))
+    """Remove records from a peering object, only from this *version* of it if one is given. Raises as requests do."""
+    await _patch(client, resource, namespace, name, dict.fromkeys(identities), version=version)
 
 
 async def _patch(
-    client: ApiClient, resource: Resource, namespace: str | None, name: str, status: dict[str, Any]
+    client: ApiClient,
+    resource: Resource,
+    namespace: str | None,
+    name: str,
+    status: dict[str, Any],
+    *,
+    version: str = "",
 ) -> None:
+    patch: dict[str, Any] = {"status": status}
+    if version:
+        patch["metadata"] = {"resourceVersion": version}
     path = resource.get_path(namespace=namespace, name=name)
-    await client.patch(f"{path}/status" if "status" in resource.subresources else path, {"status": status})
+    await client.patch(f"{path}/status" if "status" in resource.subresources else path, patch)
 
 
 class Peering:
@@ -103,6 +118,7 @@ class Peering:
         self._is_divided = is_divided
         self._owner = f"peering {namespace or ''}"
         self._peers: list[Peer] = []
+        self._version = ""  # of the object as it was seen last
         self._uid: str | None = None
         self._changed = Pulse()
         self._appeared = Pulse()
@@ -129,7 +145,7 @@ class Peering:
         except (msgspec.MsgspecError, ValueError) as error:
             _logger.warning("The %s cannot be read: %s", self, error)
             return key
-        self._peers = parse_peers(status, now=wall_now())
+        self._peers, self._version = parse_peers(status, now=wall_now()), obj.resource_version
         if self._uid != key:
             self._uid = key
             self._appeared.set()
@@ -199,7 +215,11 @@ class Peering:
         return verdict
 
     async def _clean_up(self) -> None:
-        """Remove the records of operators that are dead, once each time that they are seen."""
+        """Remove the records of operators that are dead, once each time that they are seen.
+
+        One that shows just now that it is alive keeps its record: where the object has changed meanwhile, nothing is
+        removed, and the watch brings what it is now.
+        """
         while True:
             await self._died.wait()
             dead = self.judge().dead  # by now: there may be others, or none
@@ -207,7 +227,9 @@ class Peering:
                 continue
             self._peers = [peer for peer in self._peers if peer.identity not in dead]
             try:
-                await remove_record(self._client, self._resource, self._namespace, self._settings.name, dead)
+                await remove_record(
+                    self._client, self._resource, self._namespace, self._settings.name, dead, version=self._version
+                )
             except TrioperatorError as error:
                 _logger.debug("The records of dead operators stay in the %s: %s", self, error)
 
