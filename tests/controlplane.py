@@ -152,6 +152,7 @@ class ControlPlane:
             f"--authorization-kubeconfig={self.kubeconfig}",
             f"--service-account-private-key-file={folder}/sa.key",
             "--leader-elect=false",
+            "--horizontal-pod-autoscaler-sync-period=1s",  # after 15 s, tests would not see what autoscalers do
             f"--secure-port={port}",
             f"--cert-dir={folder}/kcm-certs",
         )
