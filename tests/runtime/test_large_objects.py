@@ -66,7 +66,7 @@ async def test_nothing_of_large_objects_is_decoded_while_an_operator_waits(
     declare(bench)
     names = [f"w{number}" for number in range(OBJECTS)]
     for name in names:
-        await bench.cluster.create(widget(name, number=0, items=[[]] * ITEMS))
+        await bench.cluster.create(widget(name, number=0, items=["item"] * ITEMS))
     plan = FaultPlan()
     plan.add(Fault.delay(before=10), verb="patch")
     counts = []
@@ -98,7 +98,7 @@ async def test_handlers_of_many_huge_objects_do_not_add_up(
 
     names = [f"w{number}" for number in range(OBJECTS)]
     for name in names:
-        await bench.cluster.create(widget(name, number=0, items=[[]] * ITEMS))
+        await bench.cluster.create(widget(name, number=0, items=["item"] * ITEMS))
     async with bench.running():
         await settle(10)
         for name in names:
