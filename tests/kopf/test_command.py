@@ -99,3 +99,19 @@ def test_failures_have_the_exit_codes_of_the_command(tmp_path: pathlib.Path) -> 
     )
     assert done.returncode == 2, done.stderr
     assert "The module kopf._core.nothing does not exist here" in done.stderr
+
+
+def test_a_program_with_handlers_of_its_own_runs_the_command_without_files(tmp_path: pathlib.Path) -> None:
+    lines = [
+        "import kopf, kopf.cli",
+        "@kopf.on.startup()",
+        "def start(**_):",
+        "    raise kopf.PermanentError('reached')",
+    ]
+    (tmp_path / "app.py").write_text("\n".join([*lines, "kopf.cli.main()"]))
+    code = "import trioperator.kopf as k, runpy; k.install(); runpy.run_path('app.py', run_name='__main__')"
+    command = [sys.executable, "-c", code, "run", "--all-namespaces", "--standalone"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "reached" in done.stderr

@@ -21,7 +21,8 @@ def run(context: typer.Context, options: RunOptions) -> None:
 
 
 def _check_usage(options: RunOptions) -> None:
-    options.check_sources()
+    if not _has_handlers():
+        options.check_sources()
     check_scope(clusterwide=options.clusterwide, namespaces=options.namespaces)
     if options.embedded:
         return
@@ -32,6 +33,13 @@ def _check_usage(options: RunOptions) -> None:
     for name, value in needing.items():
         if value:
             raise typer.BadParameter("it requires --embedded.", param_hint=f"'{name}'")
+
+
+def _has_handlers() -> bool:
+    """Return whether the program that runs the command has declared handlers itself: then, there need be no files."""
+    from trioperator._handling.declaring.registry import get_default_registry
+
+    return any(get_default_registry())
 
 
 def run_operator(options: RunOptions, controls: CLIControls) -> int:
