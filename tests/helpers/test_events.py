@@ -31,6 +31,7 @@ class Recording:
 
     def __init__(self) -> None:
         self.posting = PostingSettings()
+        self.waiting = 0
         self.recorded: list[Recorded] = []
 
     def record(

@@ -94,6 +94,11 @@ class EventRecorder:
         """The settings of events, as they are now."""
         return self._settings.posting
 
+    @property
+    def waiting(self) -> int:
+        """How many events wait for being posted."""
+        return len(self._inbox) + len(self._queue)
+
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Record the events, and the messages of object loggers, of the tasks that are started in the block."""

@@ -67,7 +67,7 @@ def test_a_difference_is_found_with_its_effect(text: str, effect: Effect, words:
 
 
 def test_missing_private_names_are_found_beside_the_import() -> None:
-    found = find("from kopf._core.engines.posting import event_queue_var, event")
+    found = find("from kopf._core.engines.posting import event_queue_loop_var, event")
     assert [effect for effect, _ in found] == [DIFFERS, FAILS]
     assert "use kopf.event()" in found[1][1]
 

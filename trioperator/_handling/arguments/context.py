@@ -45,6 +45,10 @@ class Recorder(Protocol):
     def posting(self) -> PostingSettings:
         """The settings of events."""
 
+    @property
+    def waiting(self) -> int:
+        """How many events wait for being posted."""
+
     def record(
         self,
         reference: Mapping[str, Any],
