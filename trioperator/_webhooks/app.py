@@ -184,7 +184,7 @@ class _Body:
 
     async def receive(self, receive: Receive, announced: str, limit: int) -> None:
         """Receive it to its end. Raises _RejectedError if it is too large, or not complete."""
-        size, more = int(announced[:20]) if announced.isdigit() else 0, True
+        size, more = int(announced[:20]) if announced.isascii() and announced.isdigit() else 0, True
         while more and size <= limit:
             message = await receive()
             if message["type"] == "http.disconnect":

@@ -37,6 +37,9 @@ def test_a_review_is_parsed_and_answered_in_its_version(version: str) -> None:
         (make_review(uid=5), "`str`"),
         (make_review(resource={}), "missing required field"),
         (make_review(new={}, userInfo=[]), "userInfo"),
+        (make_review(new={"metadata": []}), r"`\$\.metadata`"),
+        (make_review(new={"metadata": {"labels": {"a": 1}}}), r"`\$\.metadata\.labels"),
+        (make_review("DELETE", old={"metadata": {"uid": 1}}), r"`\$\.metadata\.uid`"),
     ],
 )
 def test_an_invalid_review_is_rejected(review: Any, message: str) -> None:

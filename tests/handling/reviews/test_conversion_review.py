@@ -35,6 +35,10 @@ def test_a_review_is_read() -> None:
         ({"uid": "u", "desiredAPIVersion": "v2", "objects": [1]}, r"got `int` - at `\$\.objects\["),
         ({"uid": "u", "desiredAPIVersion": "v2", "objects": [WIDGET, {"kind": "Widget"}]}, r"objects\[1\]"),
         ({"uid": "u", "desiredAPIVersion": "v2", "objects": [{**WIDGET, "metadata": None}]}, r"objects\[0\]"),
+        (
+            {"uid": "u", "desiredAPIVersion": "v2", "objects": [{**WIDGET, "metadata": {"labels": "x"}}]},
+            r"\$\.metadata\.labels` of `\$\.objects\[0\]",
+        ),
     ],
 )
 def test_an_invalid_review_is_rejected(request_: Any, match: str) -> None:

@@ -21,6 +21,20 @@ class GroupVersionResource(msgspec.Struct, frozen=True):
     resource: str
 
 
+class _Metadata(msgspec.Struct):
+    """Metadata as far as everybody relies on it."""
+
+    name: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Metadata | None = None
+
+
 class ReviewRequest(msgspec.Struct, frozen=True, rename="camel"):
     """Request of a review."""
 
@@ -43,9 +57,18 @@ def parse_review(review: Mapping[str, Any]) -> ReviewRequest:
     if review.get("apiVersion") not in _VERSIONS:
         raise ReviewError(f"The version of the AdmissionReview is not one of {', '.join(_VERSIONS)}.")
     try:
-        return msgspec.convert(review.get("request"), ReviewRequest)
+        request = msgspec.convert(review.get("request"), ReviewRequest)
+        for obj in (request.object, request.old_object):
+            check_metadata(obj)
     except msgspec.ValidationError as error:
         raise ReviewError(f"The AdmissionReview is invalid: {error}") from None
+    return request
+
+
+def check_metadata(obj: JsonObject | None) -> None:
+    """Raise msgspec.ValidationError for metadata that no API server sends, and on which handlers would fail."""
+    if obj is not None:
+        msgspec.convert(obj, _Object)
 
 
 def build_review(review: Mapping[str, Any], response: JsonObject) -> JsonObject:

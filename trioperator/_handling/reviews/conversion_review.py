@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from trioperator._handling.reviews.admission_review import check_metadata
 from trioperator._model.jsontypes import JsonObject
 from trioperator.errors import ReviewError
 
@@ -42,6 +43,10 @@ def parse_conversion(review: Mapping[str, Any]) -> ConversionRequest:
                 f"The ConversionReview is invalid: Expected an object with `apiVersion`, `kind` and `metadata` - at"
                 f" `$.objects[{index}]`"
             )
+        try:
+            check_metadata(obj)
+        except msgspec.ValidationError as error:
+            raise ReviewError(f"The ConversionReview is invalid: {error} of `$.objects[{index}]`") from None
     return request
 
 
