@@ -53,6 +53,12 @@ def test_what_cannot_be_read_is_a_pause_without_an_end(value: str, problem: str)
     assert len(pause.problem) < 250
 
 
+def test_a_reason_is_as_long_as_people_read() -> None:
+    pause = parse_pause(f"reason={'y' * 200_000}")
+    assert pause is not None
+    assert (len(pause.reason), pause.reason[-2:]) == (1000, "y…")
+
+
 @given(st.text())
 def test_nothing_that_anybody_writes_raises(value: str) -> None:
     parse_pause(value)

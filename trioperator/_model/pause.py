@@ -11,6 +11,8 @@ import msgspec
 
 # "until=2026-12-01T00:00Z reason=DBA at work": either part alone, too. The reason is the rest, whatever is in it.
 _PARTS: Final = re.compile(r"(?:until=(?P<until>\S+))?(?:(?:^|\s+)reason=(?P<reason>.*))?", re.DOTALL)
+# Characters of a reason: whoever may set the annotation writes it into the log, and into Events and conditions.
+_MAX_REASON: Final = 1000
 _MAX_QUOTED: Final = 100
 
 
@@ -58,7 +60,7 @@ def parse_pause(value: str) -> Pause | None:
     found = _PARTS.fullmatch(text) if text else None
     if found is None:
         return Pause(problem=_describe(value, "it must be 'true', or 'until=2026-12-01T00:00Z reason=why'"))
-    reason = (found["reason"] or "").strip()
+    reason = _shorten((found["reason"] or "").strip(), _MAX_REASON)
     if found["until"] is None:
         return Pause(reason=reason)
     try:
@@ -87,5 +89,8 @@ def _check_zone(value: str, until: datetime.datetime) -> str:
 
 
 def _describe(value: str, how: str) -> str:
-    quoted = value if len(value) <= _MAX_QUOTED else f"{value[: _MAX_QUOTED - 1]}…"
-    return f"the annotation is {quoted!r}, but {how}"
+    return f"the annotation is {_shorten(value, _MAX_QUOTED)!r}, but {how}"
+
+
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -154,7 +154,12 @@ class ObjectPauses:
         if has_condition and present.get("reason") in (None, *_OURS):
             patch = Patch()
             Conditions(body, patch).set(str(self._settings.condition), True, reason=reason, message=message)
-            self._pending.contribute(state, patch, patch.fns, by=_BY, logger=logger)
+            self._contribute(state, patch)
+
+    def _contribute(self, state: ObjectState, patch: Patch) -> None:
+        """Let the condition be stored, in place of what it was to be before: that may have been held for long."""
+        self._pending.withdraw(state, _BY)
+        self._pending.contribute(state, patch, patch.fns, by=_BY, logger=state.make_logger())
 
     async def _has_condition(self, state: ObjectState) -> bool:
         """Check whether paused objects of a kind get a condition."""
@@ -175,7 +180,7 @@ class ObjectPauses:
         if is_left:
             patch = Patch()
             Conditions(state.body, patch).remove(str(self._settings.condition))
-            self._pending.contribute(state, patch, patch.fns, by=_BY, logger=state.make_logger())
+            self._contribute(state, patch)
         if held is None and not is_left:
             return False
         self._resumed.add(state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from tests.runtime.databases import CRD, database
 from trioperator.apiserver import Cluster
 from trioperator.testing import OperatorRunner
 
+PAUSED = "trioperator.dev/paused"
 OBJECT = "/apis/example.com/v1/namespaces/default/databases/orders"
 
 
@@ -292,6 +293,95 @@ async def test_an_object_with_conditions_says_that_it_is_contended(
     assert ((await find())["status"], (await find())["reason"]) == ("False", "Settled")
     [event] = [event for event in await operator.list_events("orders") if event["reason"] == "ContentionEnded"]
     assert event["type"] == "Normal"
+
+
+class _Steps(trio.abc.Instrument):
+    """Cancels a scope when tasks have been scheduled more often than anything explains: virtual time stands still."""
+
+    def __init__(self, scope: trio.CancelScope, limit: int = 50_000) -> None:
+        self._scope = scope
+        self._left = limit
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._scope.cancel()
+
+
+@contextlib.contextmanager
+def limiting_steps() -> Iterator[None]:
+    with trio.CancelScope() as scope:
+        instrument = _Steps(scope)
+        trio.lowlevel.add_instrument(instrument)
+        try:
+            yield
+        finally:
+            trio.lowlevel.remove_instrument(instrument)
+    assert not scope.cancelled_caught, "an object is reconciled again and again"
+
+
+async def test_a_write_that_is_held_waits_for_the_end_of_a_pause(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.event("databases")
+    async def insist(patch: trioperator.Patch, **_: Any) -> None:
+        patch.update({"metadata": {"labels": {"team": "ours"}}})
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    async with fighting(cluster, "stomper", stomp_label) as (other, scope):
+        await trio.sleep(10)
+        scope.cancel()
+        await other.merge({"metadata": {"labels": {"team": "theirs"}}})
+    await trio.sleep(1)  # the write is held
+    await cluster.patch("databases", "orders", {"metadata": {"annotations": {PAUSED: "true"}}})
+    with limiting_steps():
+        await trio.sleep(3600)
+    assert (await cluster.get("databases", "orders"))["metadata"]["labels"]["team"] == "theirs"
+    await cluster.patch("databases", "orders", {"metadata": {"annotations": {PAUSED: None}}})
+    with limiting_steps():
+        await trio.sleep(240)
+    assert (await cluster.get("databases", "orders"))["metadata"]["labels"]["team"] == "ours"
+
+
+async def test_functions_that_are_held_do_not_pile_up(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    calls = applied = 0
+
+    @trioperator.on.startup()
+    async def configure(settings: trioperator.OperatorSettings, **_: Any) -> None:
+        settings.contention.interval = 3600
+
+    @trioperator.on.event("databases")
+    async def insist(patch: trioperator.Patch, **_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        await trio.sleep(1.1)  # so that the times of the writes differ, by which the server tells whose was the last
+
+        def set_label(body: Any) -> None:
+            nonlocal applied
+            applied += 1
+            body["metadata"].setdefault("labels", {})["team"] = f"ours-{applied}"
+
+        patch.fns.append(set_label)
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    async with fighting(cluster, "stomper", stomp_differently):
+        await trio.sleep(1500)
+    assert calls > 400
+    assert applied < 25 * calls
+    assert own_writes(operator, 10) < calls / 5
+
+
+async def stomp_differently(other: Other) -> None:
+    """Set a label to something else, every few seconds."""
+    while True:
+        await other.merge({"metadata": {"labels": {"team": f"theirs-{other.writes}"}}})
+        await trio.sleep(3)
 
 
 async def test_own_writes_by_other_means_are_nobody_elses(

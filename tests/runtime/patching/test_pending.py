@@ -209,6 +209,27 @@ def test_what_was_sent_without_a_response_is_remembered_with_later_contributions
     assert patch.sent is sent
 
 
+def test_what_one_has_contributed_is_withdrawn(pending: PendingPatches, state: ObjectState) -> None:
+    contribute(pending, state, {"spec": {"a": 1}}, fn, by="first")
+    contribute(pending, state, {"spec": {"b": 2}}, by="second")
+    assert pending.withdraw(state, "first")
+    assert not pending.withdraw(state, "first")
+    patch = pending.get(state)
+    assert patch == {"spec": {"b": 2}}
+    assert not patch.fns
+
+
+def test_what_may_be_stored_already_is_not_withdrawn(pending: PendingPatches, state: ObjectState) -> None:
+    contribute(pending, state, {}, fn)
+    taken, waiting = pending.take(state)
+    taken.sent = SentPatch(wanted={"spec": {"a": 1}}, ops={None: []}, count=1)
+    pending.put_back(state, taken, waiting)
+    assert not pending.withdraw(state, "Handler")
+    patch = pending.get(state)
+    assert patch is not None
+    assert list(patch.fns) == [fn]
+
+
 # Those who wait for a patch to be stored.
 
 

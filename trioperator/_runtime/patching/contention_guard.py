@@ -32,6 +32,8 @@ from trioperator.settings import OperatorSettings
 # Writes within a minute after which an object is watched, and objects that are watched or counted at a time.
 _SEVERAL: Final = 3
 _MAX_WATCHED: Final = 1000
+# Functions of one contributor that are held: each keeps the object of its time, and is applied again and again.
+_MAX_HELD: Final = 20
 _MAX_COUNTED: Final = 10_000
 _CONDITION: Final = "Contended"
 # Reasons of the condition. One with another reason is somebody else's.
@@ -50,14 +52,17 @@ class HeldError(TrioperatorError):
 
 
 class _Watched:
-    """An object that is watched: its fields, and its newest state. *announces* is whether its condition is pending."""
+    """An object that is watched: its fields, and its newest state. *announces* is whether its condition is pending.
 
-    __slots__ = ("announces", "body", "contention")
+    It ``was_asked_for`` if a reconcile at once was asked for, and nothing has changed since.
+    """
+
+    __slots__ = ("announces", "body", "contention", "was_asked_for")
 
     def __init__(self, body: Mapping[str, Any], contention: Contention) -> None:
         self.body = body
         self.contention = contention
-        self.announces = False
+        self.announces = self.was_asked_for = False
 
 
 class ContentionGuard:
@@ -100,7 +105,8 @@ class ContentionGuard:
             later = [path for other in pending.contributions[number + 1 :] for path in list_leaves(other.patch)]
             rest, kept = self._split(watched.contention, contribution, body, later)
             base = preview(body, PendingPatch(held.values())) if held and rest.fns else body  # what they will be given
-            if rest.fns and contribution.by != _BY and self._must_wait(watched.contention, rest.fns, base):
+            may_wait = contribution.by != _BY and 0 < len(rest.fns) <= _MAX_HELD
+            if may_wait and self._must_wait(watched.contention, rest.fns, base):
                 rest, kept = Contribution(rest.by, rest.patch), Contribution(kept.by, kept.patch, rest.fns)
             if rest.patch or rest.fns:
                 now.append(rest)
@@ -145,9 +151,17 @@ class ContentionGuard:
         return trio.current_time() if watched.announces else watched.contention.due
 
     def join(self, state: ObjectState, result: Result) -> Result:
-        """Return the result of a reconcile, at the latest when a write that is held may be made."""
-        if state not in self._watched or type(result) is Again or (due := self.due(state)) == math.inf:
+        """Return the result of a reconcile, at the latest when a write that is held may be made.
+
+        For what is due already, one reconcile is asked for: nothing comes of it while the object is paused.
+        """
+        watched = self._watched.get(state)
+        if watched is None or type(result) is Again or (due := self.due(state)) == math.inf:
             return result
+        if due <= trio.current_time():
+            if watched.was_asked_for:
+                return result
+            watched.was_asked_for = True
         return earlier(result, RequeueAt(due))
 
     def find_body(self, state: ObjectState) -> Mapping[str, Any] | None:
@@ -169,7 +183,7 @@ class ContentionGuard:
         now, fields = trio.current_time(), self._list_written(sent, watched.body, after)
         others = self._find_edits(watched, after, without=fields)
         watched.contention.changed(others, now)
-        watched.body = after
+        watched.body, watched.was_asked_for = after, False
         if watched.announces and any(item.by == _BY for item in sent.contributions):
             watched.announces = False
         changed = _version(before) != _version(after)
@@ -218,7 +232,7 @@ class ContentionGuard:
             return
         if state.body is not None and state.body is not watched.body:
             watched.contention.changed(self._find_edits(watched, state.body), trio.current_time())
-            watched.body = state.body
+            watched.body, watched.was_asked_for = state.body, False
         if not self._pending.get(state):
             watched.contention.release()
         self._report(state, watched, watched.contention.calm_down(trio.current_time()))

@@ -154,8 +154,13 @@ class PendingPatches:
             self._waiting.setdefault(state, []).extend(waiting)
 
     def withdraw(self, state: ObjectState, by: str) -> bool:
-        """Drop what one contributor wants stored on an object, and return whether there was anything."""
+        """Drop what one contributor wants stored on an object, and return whether there was anything.
+
+        After a request without a response, it stays: it may be stored already.
+        """
         before = self._patches.get(state) or PendingPatch()
+        if before.sent is not None:
+            return False
         left = [each for each in before.contributions if each.by != by]
         if left:
             self._patches[state] = PendingPatch(left, onto=state.body)
