@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pathlib
@@ -95,6 +96,18 @@ def test_tests_fail_for_the_finding_alone_and_pass_when_it_is_mended(report: Rep
     (tmp_path / "app.py").write_text(GOOD)
     passed = run_pytest(tmp_path)
     assert "1 passed" in passed.stdout, passed.stdout + passed.stderr
+
+
+@pytest.mark.parametrize("text", ['"""\nimport os\n"""', 'a"""', "\0", "\ud800", "\\", '""'])
+def test_no_text_becomes_code(text: str, report: Report, tmp_path: pathlib.Path) -> None:
+    hostile: list[State] = [{"spec": {text.replace("\ud800", "x"): text.replace("\ud800", "x")}}]
+    report.subjects[0].findings[:] = [
+        Finding(oracle="handlers", summary=text, details=[text], states=hostile, ignored=[text.replace("\ud800", "x")])
+    ]
+    (path,) = write_tests(report, str(tmp_path))
+    module = ast.parse(pathlib.Path(path).read_text(encoding="utf-8"))
+    kinds = [type(node).__name__ for node in module.body]
+    assert kinds == ["Expr", "Import", "ImportFrom", "Assign", "Assign", "FunctionDef"]
 
 
 def test_tests_of_one_kind_and_oracle_have_names_of_their_own(report: Report) -> None:

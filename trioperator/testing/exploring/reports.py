@@ -161,7 +161,7 @@ def write_tests(report: Report, directory: str) -> list[str]:
         while str(path) in written:
             number += 1
             path = target / f"test_{stem}_{number}.py"
-        path.write_text(_render_test(report.inputs, subject, finding, stem=stem, directory=target))
+        path.write_text(_render_test(report.inputs, subject, finding, stem=stem, directory=target), encoding="utf-8")
         written.append(str(path))
     return written
 
@@ -173,7 +173,7 @@ def _render_test(
         """Return the paths as expressions, from the directory of the test."""
         return "".join(f"HERE / {os.path.relpath(path, directory)!r}, " for path in paths)
 
-    notes = "\n".join(line.replace('"""', "'''") for line in finding.lines).replace("\\", "/")
+    notes = "\n".join(map(_quote, finding.lines))
     arguments = [f"    STATES,\n    {locate([*inputs.setup, *inputs.files])}".rstrip() + "\n"]
     arguments += [f"    modules={list(inputs.modules)!r},\n"] if inputs.modules else []
     arguments += [f"    kind={subject.resource!r},\n"]
@@ -186,7 +186,13 @@ def _render_test(
     body = "".join(f"    {line}" for line in "".join(arguments).splitlines(keepends=True))
     states = pprint.pformat(finding.states, width=100, sort_dicts=False)
     return (
-        f'"""{finding.summary} Found by `trioperator explore`.\n\n{notes}\n"""\n\n'
+        f'"""{_quote(finding.summary)} Found by `trioperator explore`.\n\n{notes}\n"""\n\n'
         f"import pathlib\n\nfrom trioperator.testing import check_states\n\nHERE = pathlib.Path(__file__).parent\n"
         f"STATES = {states}\n\n\ndef test_{stem}() -> None:\n    check_states(\n{body}    )\n"
     )
+
+
+def _quote(text: str) -> str:
+    """Return a text as a part of a docstring: messages of errors and tasks may contain what would end it."""
+    kept = "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
+    return kept.replace("\\", "/").replace('"""', "'''")
