@@ -60,6 +60,17 @@ def test_the_api_server_runs_with_the_python_that_wrote_it(tmp_path: pathlib.Pat
     assert run(write_assets(tmp_path) / "kube-apiserver", "--version").stdout.startswith("Kubernetes v1.")
 
 
+def test_no_module_of_the_folder_in_which_it_is_started_is_imported(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Test suites start it where their sources are, which may be anybody's."""
+    program = write_assets(tmp_path / "assets") / "kube-apiserver"
+    (tmp_path / "csv.py").write_text("raise SystemExit('the file of the folder is imported')\n")
+    monkeypatch.chdir(tmp_path)
+    result = run(program, "--version")
+    assert result.stdout.startswith("Kubernetes v1."), result.stderr
+
+
 class TestKubectl:
     def test_it_is_the_first_real_one_in_path(self, tmp_path: pathlib.Path) -> None:
         first, second = write_assets(tmp_path / "one"), write_assets(tmp_path / "two")

@@ -25,7 +25,7 @@ if [ "$1" = --help ]; then
   echo "Serves the embedded API server of trioperator. Flags that it does not know are reported, and ignored."
   exit
 fi
-exec {python} -m trioperator.cli.kube_apiserver "$@"
+exec {python} -P -m trioperator.cli.kube_apiserver "$@"
 """
 _ETCD: Final = """#!/bin/sh
 # etcd, played by trioperator: it is healthy, and stores nothing
