@@ -7,11 +7,13 @@ import signal
 import subprocess
 import time
 
+from tests.forking import Forked
+
 
 class Program:
     """An operator in a process of its own, whose log can be waited for."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: pathlib.Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, log: pathlib.Path) -> None:
         self.process = process
         self.log = log
 

@@ -15,6 +15,7 @@ import trio
 from typer.testing import CliRunner
 
 import trioperator
+from tests import forking
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
 from trioperator.cli.root import app
 
@@ -40,15 +41,7 @@ def run(environment: dict[str, str], tmp_path: pathlib.Path) -> Run:
     """Return a function that runs the command and waits for it."""
 
     def run(*args: str | pathlib.Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "trioperator", *args],
-            env={**environment, **variables},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return forking.run(args, env={**environment, **variables}, cwd=tmp_path)
 
     return run
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests import forking
 from tests.controlplane import ControlPlane
 from tests.program import Program
 
@@ -28,11 +27,11 @@ def start_operator(controlplane: ControlPlane, tmp_path: pathlib.Path) -> Iterat
         log = tmp_path / f"log{len(programs)}.txt"
         scope = () if any(option in ("-n", "-A") for option in options) else ("-A",)
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "trioperator", "run", "--verbose", *scope, *options, str(file)],
-                stdout=out,
-                stderr=subprocess.STDOUT,
+            process = forking.start(
+                ["run", "--verbose", *scope, *options, file],
                 env={**os.environ, "KUBECONFIG": str(kubeconfig or controlplane.folder / "operator.kubeconfig")},
+                stdout=out.fileno(),
+                stderr=out.fileno(),
             )
         program = Program(process, log)
         programs.append(program)

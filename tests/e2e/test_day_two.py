@@ -12,6 +12,7 @@ import sys
 import pytest
 import yaml
 
+from tests import forking
 from tests.controlplane import ControlPlane
 from tests.runtime.conftest import CRD
 
@@ -23,8 +24,9 @@ HELM = shutil.which("helm")
 def trioperator(plane: ControlPlane, *args: str) -> str:
     """Run the command, which must succeed, and return what it prints."""
     environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
-    command = [sys.executable, "-m", "trioperator", *args]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    done = forking.run(args, env=environment)
+    done.check_returncode()
+    return done.stdout
 
 
 @pytest.mark.parametrize("leave", ["release", "uninstall"])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests import forking
 from tests.controlplane import ControlPlane
 from tests.e2e.test_life import until
 from tests.program import Program
@@ -44,8 +43,9 @@ async def reconcile(name, spec, logger, **_):
 def trioperator(plane: ControlPlane, *args: str) -> str:
     """Run the command, which must succeed, and return what it prints."""
     environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
-    command = [sys.executable, "-m", "trioperator", *args]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    done = forking.run(args, env=environment)
+    done.check_returncode()
+    return done.stdout
 
 
 @pytest.fixture

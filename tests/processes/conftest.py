@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import httpx
 import pytest
 
+from tests import forking
 from tests.program import Program
 
 __all__ = ["Api", "Program", "Start", "environment", "kubeconfig", "starting"]
@@ -111,19 +112,21 @@ def api(server_url: str, tmp_path: pathlib.Path) -> Iterator[Api]:
 
 @pytest.fixture
 def start_process(tmp_path: pathlib.Path) -> Iterator[Callable[..., Program]]:
-    """Yield a function that starts Python with its output in a file; afterwards the processes are killed."""
+    """Yield a function that starts Python with its output in a file; afterwards the processes are killed.
+
+    The command is started without importing it again.
+    """
     programs: list[Program] = []
 
     def start(*args: str | pathlib.Path, **variables: str) -> Program:
-        log = tmp_path / f"log{len(programs)}.txt"
+        log, env = tmp_path / f"log{len(programs)}.txt", environment(tmp_path, **variables)
+        process: subprocess.Popen[bytes] | forking.Forked
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                [sys.executable, *args],
-                env=environment(tmp_path, **variables),
-                cwd=tmp_path,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
+            if args[:2] == ("-m", "trioperator"):
+                process = forking.start(args[2:], env=env, cwd=tmp_path, stdout=out.fileno(), stderr=out.fileno())
+            else:
+                command = [sys.executable, *args]
+                process = subprocess.Popen(command, env=env, cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT)
         programs.append(Program(process, log))
         return programs[-1]
 

@@ -8,12 +8,12 @@ import dataclasses
 import pathlib
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import pytest
 
+from tests import forking
 from tests.processes.conftest import environment, kubeconfig, starting
 
 Result: TypeAlias = subprocess.CompletedProcess[str]
@@ -124,15 +124,8 @@ def results(folder: pathlib.Path, taken: str, server_url: str) -> Mapping[str, R
 
         def run(case: Case) -> Result:
             args = [arg.replace("TAKEN", taken) for arg in case.args]
-            return subprocess.run(
-                [sys.executable, "-m", "trioperator", *args],
-                env=environment(folder, KUBECONFIG=str(folder / case.config), **case.variables),
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-            )
+            variables = environment(folder, KUBECONFIG=str(folder / case.config), **case.variables)
+            return forking.run(args, env=variables, cwd=folder)
 
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             return dict(zip(CASES, pool.map(run, CASES.values()), strict=True))
