@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import pathlib
@@ -25,14 +26,29 @@ def find_checkout(repository: str, scratch: pathlib.Path) -> pathlib.Path:
     source = _find_repository(repository)
     if source is None and os.environ.get(VARIABLE):
         raise Missing(f"there is no {repository.replace('/', '+')} in ${VARIABLE}")
-    url = str(source) if source is not None else f"https://github.com/{repository}"
     try:
-        command = ["git", "clone", "--quiet", "--depth=1", url if source is None else f"file://{url}", str(target)]
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS)
+        if source is None:
+            _git("clone", "--quiet", "--depth=1", f"https://github.com/{repository}", str(target))
+        else:
+            _git("clone", "--quiet", "--shared", "--no-checkout", str(source), str(target))
+            _fill(target)
     except (subprocess.SubprocessError, OSError) as error:
         what = getattr(error, "stderr", None) or error
         raise Missing(f"it cannot be cloned ({str(what).strip()}): put a checkout into ${VARIABLE}") from error
     return target
+
+
+def _fill(checkout: pathlib.Path) -> None:
+    """Check out the files of a clone, but those that its source lacks: mirrors may leave out large ones."""
+    with contextlib.suppress(subprocess.CalledProcessError):
+        _git("-C", str(checkout), "checkout", "--quiet", "--force", "HEAD")
+    if len(list(checkout.iterdir())) == 1:
+        raise OSError("none of its files can be checked out")
+
+
+def _git(*args: str) -> str:
+    found = subprocess.run(["git", *args], check=True, capture_output=True, text=True, timeout=_SECONDS)
+    return found.stdout.strip()
 
 
 def _find_repository(repository: str) -> pathlib.Path | None:
@@ -50,8 +66,7 @@ def _find_repository(repository: str) -> pathlib.Path | None:
 
 def read_commit(checkout: pathlib.Path) -> str:
     """Return the commit of a checkout, shortened."""
-    command = ["git", "-C", str(checkout), "log", "-1", "--format=%h %as"]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS).stdout.strip()
+    return _git("-C", str(checkout), "log", "-1", "--format=%h %as")
 
 
 def find_version(distribution: str) -> str:

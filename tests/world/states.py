@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 # What the API server adds, and what is part of every cluster.
 _SERVERS = (
@@ -33,6 +33,8 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)
 _STORED = re.compile(r"^(kopf\.zalando\.org|trioperator\.dev)/")
 # What only one of them has in its records of progress: in the status, and as JSON in annotations of any prefix.
 _RECORDED = re.compile(r'"attempted": "<time>", |,\\"attempted\\":\\"<time>\\"')
+# What Kopf leaves of its progress in the status when nothing is in progress any more.
+_EMPTY: Final[tuple[dict[str, Any], ...]] = ({}, {"progress": {}})
 _FINALIZERS = ("kopf.zalando.org/KopfFinalizerMarker", "trioperator.dev/finalizer")
 
 
@@ -73,6 +75,9 @@ def _strip(obj: Mapping[str, Any]) -> dict[str, Any]:
         annotations["is handled"] = True
     finalizers = ["the framework's" if name in _FINALIZERS else name for name in meta.pop("finalizers", [])]
     found = {key: value for key, value in obj.items() if key != "metadata"}
+    status = found.get("status")
+    if isinstance(status, dict) and status.get("kopf") in _EMPTY:
+        found["status"] = {key: value for key, value in status.items() if key != "kopf"}
     if found["kind"] == "Namespace":
         found = {"kind": "Namespace"}
     return {**found, "metadata": {**meta, "annotations": annotations, "finalizers": finalizers}}

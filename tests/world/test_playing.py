@@ -51,6 +51,28 @@ async def act(play: Play) -> None:
             await play.record("changed while it was down", quiet=1)
 
 
+async def test_a_patient_step_lasts_until_a_handler_is_called_again(
+    checkout: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    failing = [
+        "if not hasattr(fn, 'called'):",
+        "        fn.called = True",
+        "        raise kopf.TemporaryError(delay=6)",
+    ]
+    (checkout / "main.py").write_text(OPERATOR.replace("patch.status", "\n".join([*failing, "    patch.status"])))
+
+    async def act(play: Play) -> None:
+        play.patient = True
+        await play.apply(CRD)
+        async with play.running("--standalone", "--all-namespaces", "main.py"):
+            await play.cluster.create({**OBJECT, "spec": {"field": "a"}})
+            await play.record("created", quiet=1)
+
+    (tmp_path / "bridge").mkdir()
+    played = await play(act, "bridge", checkout, tmp_path / "bridge")
+    assert '"seen": "a"' in played.states["created"][0]
+
+
 async def test_an_operator_does_the_same_in_all_modes(checkout: pathlib.Path, tmp_path: pathlib.Path) -> None:
     modes = [mode for mode in MODES if mode != "kopf" or importlib.util.find_spec("kopf")]
     plays = {}
@@ -68,9 +90,12 @@ async def test_an_operator_does_the_same_in_all_modes(checkout: pathlib.Path, tm
 
 def test_natively_only_the_import_differs(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "main.py"
-    path.write_text("import kopf\n\ndef fn():\n    from kopf import Body  # as kopf\n\nimport kopfs\n")
+    path.write_text("import kopf\nimport kopf.cli\n\ndef fn():\n    from kopf import Body  # as kopf\n\nimport kopfs\n")
     make_native([path])
-    changed = "import trioperator as kopf\n\ndef fn():\n    from trioperator import Body  # as kopf\n\nimport kopfs\n"
+    changed = (
+        "import trioperator as kopf\nimport trioperator.cli\n\ndef fn():\n    from trioperator import Body  # as kopf\n"
+    )
+    changed += "\nimport kopfs\n"
     assert path.read_text() == changed
 
 

@@ -14,7 +14,7 @@ from tests.world.sources import VARIABLE, Missing, find_checkout, find_version, 
 
 def make_repository(path: pathlib.Path, *, bare: bool = False) -> None:
     work = path.with_name("work") if bare else path
-    work.mkdir(parents=True)
+    work.mkdir(parents=True, exist_ok=True)
     (work / "operator.py").write_text("import kopf\n")
     identity = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
     for command in (["init", "-q"], ["add", "."], [*identity, "commit", "-q", "-m", "First"]):
@@ -36,6 +36,23 @@ def test_checkouts_and_bare_repositories_are_found(
     checkout = find_checkout("me/app", tmp_path / "scratch")
     assert (checkout / "operator.py").read_text() == "import kopf\n"
     assert len(read_commit(checkout).split()) == 2
+
+
+def test_a_mirror_without_a_large_file_is_checked_out_without_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = tmp_path / "all" / "me+app"
+    repository.mkdir(parents=True)
+    (repository / "picture").write_text("large")
+    found = subprocess.run(
+        ["git", "hash-object", "picture"], cwd=repository, check=True, capture_output=True, text=True
+    )
+    make_repository(repository)
+    (repository / ".git" / "objects" / found.stdout[:2] / found.stdout[2:].strip()).unlink()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "all"))
+    (tmp_path / "scratch").mkdir()
+    checkout = find_checkout("me/app", tmp_path / "scratch")
+    assert [path.name for path in checkout.iterdir() if path.name != ".git"] == ["operator.py"]
 
 
 def test_what_is_missing_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,3 +74,9 @@ def test_what_only_one_framework_records_of_attempts_is_no_difference() -> None:
         return normalize([make("a", annotations={"app.dev/create_fn": text}) | {"status": {"create_fn": record}}], [])
 
     assert state(attempted="2026-01-02T00:00:00Z") == state()
+
+
+def test_what_kopf_leaves_of_its_progress_is_no_difference() -> None:
+    left: list[dict[str, Any]] = [{"kopf": {}}, {"kopf": {"progress": {}}}, {}]
+    first, second, third = (normalize([make("a") | {"status": {"some": 1, **status}}], []) for status in left)
+    assert first == second == third != normalize([make("a") | {"status": {"kopf": {"progress": {"fn": {}}}}}], [])

@@ -1,0 +1,56 @@
+"""Verdicts about public operators: races are told from differences by whether Kopf differs from itself."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import cast
+
+import pytest
+
+from tests.world.__main__ import Verdict
+from tests.world.operators import OPERATORS
+from tests.world.playing import Play
+
+
+class Played:
+    """What is left of a play."""
+
+    def __init__(self, state: str) -> None:
+        self.states = {"created": [state]}
+        self.costs: list[object] = []
+
+
+def judge(kopf: str, bridge: str) -> Verdict:
+    """Return the verdict about plays, each of which has ended in a state of one letter."""
+    verdict = Verdict(OPERATORS["gefyra"], ("kopf", "bridge"))
+    verdict.plays = {
+        mode: [cast("Play", Played(state)) for state in states] for mode, states in (("kopf", kopf), ("bridge", bridge))
+    }
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("kopf", "bridge", "word"),
+    [
+        ("a", "a", "same"),
+        ("ab", "bb", "same in one of 2 plays; Kopf differs from itself, too"),
+        ("aaa", "aab", "differs at times, as Kopf does not: created"),
+        ("aaa", "bbb", "differs: created"),
+        ("abb", "ccc", "differs: created"),
+    ],
+)
+def test_a_difference_is_forgiven_if_kopf_differs_from_itself(
+    kopf: str, bridge: str, word: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.world.__main__.RESULTS", tmp_path)
+    verdict = judge(kopf, bridge)
+    verdict.describe()
+    assert verdict.words["bridge"].startswith(f"{word} (")
+    assert verdict.failed == word.startswith("differs")
+
+
+@pytest.mark.parametrize(
+    ("kopf", "bridge", "again"), [("a", "a", False), ("a", "b", True), ("aa", "ab", True), ("ab", "ab", False)]
+)
+def test_it_is_played_again_until_the_difference_is_explained(kopf: str, bridge: str, again: bool) -> None:
+    assert judge(kopf, bridge).to_play() == (["kopf", "bridge"] if again else [])
