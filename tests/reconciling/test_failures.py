@@ -40,6 +40,31 @@ async def test_a_child_with_unusable_metadata_is_an_error_that_says_so(
     assert "will try again when something changes" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "content", [{"stringData": {"key": ["s3cret"]}}, {"data": {"key": "s3cret!"}}, {"type": "s3cret"}]
+)
+async def test_what_the_server_says_of_a_secret_is_not_shown(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, content: dict[str, Any]
+) -> None:
+    @on.reconcile("widgets", owns=["secrets"], condition="Ready", registry=bench.registry)
+    async def reconcile(spec: Any) -> dict[str, Any]:
+        named = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}, "immutable": True}
+        return named if spec["size"] == 1 else {**named, **content}
+
+    await bench.cluster.create(widget(size=1))
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(60)
+    found = await bench.cluster.get("widgets", "w")
+    (condition,) = (each for each in found["status"]["conditions"] if each["type"] == "Ready")
+    assert condition["status"] == "False"
+    assert "is not shown" in condition["message"]
+    texts = [*(event["message"] for event in await bench.cluster.list("events")), condition["message"]]
+    texts += [text for text in caplog.messages if text.startswith("The children")]
+    assert not [text for text in texts if "s3cret" in text]
+
+
 async def test_a_child_without_metadata_has_the_name_of_its_owner(bench: Bench, autojump_clock: MockClock) -> None:
     @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
     async def reconcile() -> dict[str, Any]:
