@@ -101,7 +101,8 @@ async def wp_operator(play: Play) -> None:
     async def record(step: str) -> None:
         await play.record(step)  # no longer: the leader renews its lock each five seconds
         called = play.home / "called"
-        play.states[f"{step}: programs"] = called.read_text().splitlines() if called.exists() else []
+        # Each call once: by the bridge, field handlers see what others have changed meanwhile once more.
+        play.states[f"{step}: programs"] = sorted({*called.read_text().splitlines()}) if called.exists() else []
 
     ready = {"status": {"conditions": [{"type": "Ready", "message": "Created"}]}}
     option = {"wp_options": [{"name": "color", "value": "red"}]}
