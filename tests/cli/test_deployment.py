@@ -245,6 +245,26 @@ def test_deployments_in_which_a_replica_removes_the_webhooks_of_all_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        (["admission.managed = 'hooks.example.com'"], ["--leader-elect"]),
+        (["leadership.enabled = True"], ["--managed=hooks.example.com"]),
+        (["admission.managed = 'hooks.example.com'", "leadership.shards = 2"], []),
+    ],
+)
+def test_deployments_are_refused_by_the_settings_that_an_operator_assigns_too(
+    invoke: Invoke, tmp_path: pathlib.Path, settings: list[str], options: list[str]
+) -> None:
+    lines = "".join(f"    settings.{line}\n" for line in settings)
+    handlers = "@trioperator.on.validate('widgets', persistent=False)\ndef check(**_): pass\n"
+    startup = f"@trioperator.on.startup()\ndef configure(settings, **_):\n{lines}"
+    (tmp_path / "app.py").write_text(f"import trioperator\n\n{startup}\n{handlers}")
+    result = invoke("app.py", "--crds=crds.yaml", *options)
+    assert result.exit_code == USAGE_ERROR
+    assert "Webhook 'check' has persistent=False: each replica that stops removes it" in result.stderr
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ([], "pass files or modules"),

@@ -156,3 +156,25 @@ def test_webhooks_that_replicas_take_away_from_each_other_are_found_by_check(
     assert "app.py:11: Webhook 'check' has persistent=False: each replica that stops" in result.stdout
     (tmp_path / "pyproject.toml").write_text(TABLE.replace("shards = 5", "").replace("replicas = 3", ""))
     assert "3 handlers, no problems" in invoke("check").stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        (["admission.managed = 'hooks.example.com'", "leadership.enabled = True"], True),
+        (["admission.managed = 'hooks.example.com'", "leadership.shards = 3"], True),
+        (["admission.managed = 'hooks.example.com'"], False),
+        (["leadership.enabled = True"], False),
+        (["admission.managed = 'hooks.example.com'", "leadership.enabled = False"], False),
+    ],
+)
+def test_check_knows_from_settings_that_replicas_take_webhooks_away_from_each_other(
+    invoke: Invoke, tmp_path: pathlib.Path, settings: list[str], found: bool
+) -> None:
+    lines = "".join(f"    settings.{line}\n" for line in settings)
+    source = APP.replace('widgets")\ndef check', 'widgets", persistent=False)\ndef check')
+    (tmp_path / "app.py").write_text(source.replace("**_):\n", f"**_):\n{lines}", 1))
+    (tmp_path / "pyproject.toml").unlink(missing_ok=True)
+    result = invoke("check", "app.py")
+    assert ("persistent=False: each replica that stops" in result.stdout) is found
+    assert result.exit_code == found

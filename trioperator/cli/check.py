@@ -15,7 +15,7 @@ from trioperator.cli.options import SourceOptions, option, taking
 
 if TYPE_CHECKING:
     from trioperator._handling.declaring.registry import OperatorRegistry
-    from trioperator._tooling.checking import Difference, HandlerSummary, Problem
+    from trioperator._tooling.checking import Difference, HandlerSummary, Problem, Source
     from trioperator.cli.loading import LoadingError
 
 T = TypeVar("T", "Difference", "HandlerSummary", "Problem")
@@ -109,7 +109,7 @@ def _examine(
     problems += checking.find_asyncio_calls(registry, sources)
     problems += checking.find_event_loop_problems(registry, sources)
     problems += checking.find_reconcile_problems(registry, sources)
-    problems += _find_removals(registry)
+    problems += _find_removals(registry, sources)
     if definitions is None:
         problems += checking.find_misspelled_kinds(registry, trio.run(discover_kinds, []))
     else:
@@ -124,14 +124,17 @@ def _examine(
     return [_relate(handler) for handler in handlers], sorted(shown, key=lambda each: (each.file, each.line))
 
 
-def _find_removals(registry: OperatorRegistry) -> Iterator[Problem]:
-    """Yield the webhooks that the replicas of the project's deployment take away from each other."""
+def _find_removals(registry: OperatorRegistry, sources: Sequence[Source]) -> Iterator[Problem]:
+    """Yield the webhooks that replicas take away from each other, by the project's options or the assigned settings."""
     from trioperator._handling.reviews.webhook_configuration import describe_removal
     from trioperator._tooling.checking import problem_of
+    from trioperator.cli.project import ELECTS, MANAGES, assigns
     from trioperator.cli.project_table import find_options
 
-    options = find_options("manifests")
-    if "managed" in options and (options.get("leader-elect") or options.get("shards", 1) > 1):
+    options = [find_options(command) for command in ("run", "manifests", "bundle")]
+    is_managed = any("managed" in each for each in options) or assigns(sources, *MANAGES)
+    has_replicas = any(each.get("leader-elect") or each.get("shards", 1) > 1 for each in options)
+    if is_managed and (has_replicas or assigns(sources, *ELECTS)):
         for handler in registry.admission_handlers():
             if text := describe_removal(handler, has_replicas=True):
                 yield problem_of("webhooks", handler.fn, text)

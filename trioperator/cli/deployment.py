@@ -213,20 +213,24 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
     requirements, problems = make_requirements(request.rbac, resources, registry.declared_kinds())
     problems += find_missing_options(request.rbac)
     permissions = list_permissions(tuple(registry), resources, requirements)
-    if request.rbac.managed is not None:
-        problems += _find_removals(registry, has_replicas=request.deployment.has_lease)
+    problems += _find_removals(registry, request)
     for problem in (*problems, *permissions.problems):
         get_logger("trioperator.cli").warning("%s", problem)
     return _make_parts(request, registry, definitions=own, resources=resources, permissions=permissions)
 
 
-def _find_removals(registry: OperatorRegistry, *, has_replicas: bool) -> list[str]:
-    """Return which managed webhooks do not outlive the operator.
+def _find_removals(registry: OperatorRegistry, request: DeploymentRequest) -> list[str]:
+    """Return which managed webhooks do not outlive the operator, by its options and by the settings that it assigns.
 
     Raises ConfigError if one replica that stops would remove the webhooks of all.
     """
     from trioperator._handling.reviews.webhook_configuration import describe_removal
+    from trioperator.cli.project import ELECTS, MANAGES, assigns, parse_sources
 
+    sources = list(parse_sources(request.rbac.files, request.rbac.modules))
+    if request.rbac.managed is None and not assigns(sources, *MANAGES):
+        return []
+    has_replicas = request.deployment.has_lease or assigns(sources, *ELECTS)
     found = (describe_removal(each, has_replicas=has_replicas) for each in registry.admission_handlers())
     removals = [removal for removal in found if removal is not None]
     if removals and has_replicas:

@@ -6,10 +6,14 @@ import os
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from trioperator._tooling.checking import Source
+
+#: The settings with which the operator manages its webhooks' configurations, and those by which it has replicas.
+MANAGES: Final = (("admission", "managed"),)
+ELECTS: Final = (("leadership", "enabled"), ("leadership", "shards"))
 
 _LIBRARIES = ("site-packages", "dist-packages")
 _STANDARD_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
@@ -48,6 +52,13 @@ def parse_sources(files: Iterable[str], modules: Iterable[str]) -> Iterator[Sour
             yield Source.parse(name, path, pathlib.Path(path).read_bytes())
         except (SyntaxError, ValueError, OSError):
             continue
+
+
+def assigns(sources: Iterable[Source], *settings: tuple[str, str]) -> bool:
+    """Return whether the sources assign one of the *settings*, by their sections and names."""
+    from trioperator._tooling.checking import find_assignments
+
+    return any(line for each in sources for setting in settings for line in find_assignments(each, *setting))
 
 
 def is_library(path: str, root: str = "") -> bool:
