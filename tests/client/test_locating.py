@@ -43,6 +43,13 @@ async def test_a_kind_that_does_not_exist_yet_is_found_when_it_does(client: Clie
     assert await client.list("widgets.example.com") == []
 
 
+async def test_the_kind_that_may_be_meant_is_named(client: Client, cluster: Cluster) -> None:
+    await cluster.apply(CRD)
+    for kind in ("widgest", "widgest.example.com"):
+        with pytest.raises(NotFoundError, match=r"does not serve the kind .*widgest \(did you mean widgets\?\)"):
+            await client.list(kind)
+
+
 async def test_a_kind_is_found_although_only_others_of_its_group_have_the_preferred_version(
     client: Client, cluster: Cluster
 ) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 import trio
 
 from trioperator._kube.discovery import discover
-from trioperator._model.resource import Selector
+from trioperator._model.resource import Selector, suggest_kind
 from trioperator.errors import ConfigError
 
 
@@ -63,7 +63,8 @@ def _select(kind: Selector, resources: frozenset[Resource]) -> Resource:
         names = ", ".join(sorted(map(str, found)))
         raise ConfigError(f"The kind {kind} is ambiguous: it may be any of {names}.")
     if not found:
-        raise NotFoundError(f"the server does not serve the kind {kind}", status=404, reason="NotFound")
+        named = suggest_kind(kind, resources)
+        raise NotFoundError(f"the server does not serve the kind {named}", status=404, reason="NotFound")
     return found[0]
 
 
