@@ -55,7 +55,7 @@ async def test_the_condition_goes_with_the_pause(world: World, autojump_clock: M
         await world.unpause()
         assert await world.condition() is None
         assert world.writes()[before:] == ["patch widgets/w status"]
-    assert [reason for _, reason, _ in await world.events()] == ["Paused", "Resumed"]
+    assert [text for _, _, text in await world.events()] == ["It is paused.", "It is no longer paused."]
 
 
 async def test_a_changed_reason_is_shown(world: World, autojump_clock: MockClock) -> None:

@@ -150,7 +150,7 @@ class ObjectPauses:
         present = _find_condition(body, self._settings.condition) or {}
         if has_condition and (present.get("reason"), present.get("message")) == (reason, message):
             return
-        _post(body, level, sort=sort, reason="Paused", message=message)
+        _post(body, level, sort=sort, reason="Paused", message=message or "It is paused.")
         if has_condition and present.get("reason") in (None, *_OURS):
             patch = Patch()
             Conditions(body, patch).set(str(self._settings.condition), True, reason=reason, message=message)
