@@ -93,6 +93,26 @@ async def test_retries_resyncs_and_requests_are_told_apart(
     assert "resync" in causes(operator)
 
 
+async def test_the_end_of_a_daemon_is_no_resync(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.reconcile("databases", resync=300)
+    async def provide(**_: Any) -> None: ...
+
+    @trioperator.daemon("databases")
+    async def watch(stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        await stopped.wait()
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    await trio.sleep(1)
+    await cluster.patch("databases", "orders", {"metadata": {"annotations": {"trioperator.dev/paused": "true"}}})
+    await trio.sleep(10)
+    assert "due" in causes(operator)
+    assert "resync" not in causes(operator)
+
+
 async def test_objects_of_the_start_are_told_from_new_ones(
     cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
 ) -> None:

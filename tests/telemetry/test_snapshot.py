@@ -136,6 +136,44 @@ async def test_it_shows_all_watches_the_next_timers_and_why_objects_are_due(
         assert with_messages["queue"]["objects"][0]["error"] == "ValueError: the password"
 
 
+async def test_it_shows_which_handler_is_called_again_for_the_children_that_could_not_be_applied(
+    bench: Bench, parts: list[Inspector], autojump_clock: MockClock
+) -> None:
+    @on.timer("widgets", interval=7, id="tick", registry=bench.registry)
+    async def tick(**_: Any) -> None:
+        raise KeyError("a newer error, which is none of the handler's")
+
+    @on.reconcile("widgets", id="own", owns=["configmaps"], registry=bench.registry)
+    async def own(**_: Any) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "NOT_VALID"}}
+
+    await bench.cluster.create(widget("a"))
+    async with bench.running(standalone=True, live_view_endpoint="http://127.0.0.1:0"):
+        await settle(60)
+        [due] = shown(parts)["queue"]["objects"]
+        assert (due["why"], due["handler"], due["error"]) == ("retry", "own", "Invalid")
+        assert due["retry"] > 5
+        [due] = take_snapshot(parts[0], trio.lowlevel.current_task(), messages=True)["queue"]["objects"]
+        assert due["error"].startswith("Invalid: ConfigMap default/NOT_VALID cannot be applied: HTTP 422")
+
+
+async def test_it_shows_the_error_of_an_object_that_the_operator_may_not_write_to(
+    bench: Bench, parts: list[Inspector], autojump_clock: MockClock
+) -> None:
+    @on.create("widgets", id="make", registry=bench.registry)
+    async def make(**_: Any) -> None: ...
+
+    plan = FaultPlan()
+    plan.add(Fault.status(403), verb="patch", resource="widgets")
+    await bench.cluster.create(widget("a"))
+    transport = FaultyTransport(bench.cluster.transport(), plan)
+    async with bench.running(transport=transport, standalone=True, live_view_endpoint="http://127.0.0.1:0"):
+        await settle(5)
+        [due] = shown(parts)["queue"]["objects"]
+        assert (due["why"], due["error"]) == ("retry", "ForbiddenError")
+        assert "handler" not in due
+
+
 async def test_a_snapshot_of_many_tasks_and_objects_is_quick_and_limited(
     bench: Bench, parts: list[Inspector], autojump_clock: MockClock
 ) -> None:

@@ -90,6 +90,11 @@ def reason_of(error: BaseException) -> str:
     return "ReconcileFailed"
 
 
+def name_error(error: BaseException) -> str:
+    """Return the error of a call in a word, without its message."""
+    return reason_of(error) if isinstance(error, ChildrenError) else type(error).__name__
+
+
 _REASONS: Final[Sequence[tuple[type[BaseException], str]]] = (
     (ForeignChildError, "AlreadyExists"),
     (UnservedNamespaceError, "NamespaceNotServed"),

@@ -27,13 +27,14 @@ from trioperator._model.body import Body
 from trioperator._model.finalizer import is_deleting
 from trioperator._model.patch import Patch
 from trioperator._reconciling.applying import Applier, collect_children
-from trioperator._reconciling.failures import ChildrenError, find_contended, reason_of
+from trioperator._reconciling.failures import ChildrenError, find_contended, name_error, reason_of
 from trioperator._reconciling.kstatus import StatusReporter
 from trioperator._reconciling.related import RelatedRecord, Target
 from trioperator._reconciling.reporting import is_news, log_failure, make_report, post_failure, set_condition
 from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule
 from trioperator._reconciling.watches import RelatedWatches
 from trioperator._runtime.causes import CauseFactory
+from trioperator._runtime.error_backoff import LastError
 from trioperator._runtime.execution import Executor, HandlerPatch
 from trioperator._runtime.io_mark import IoMark
 from trioperator._runtime.object_state import ObjectState
@@ -100,9 +101,18 @@ class LevelReconciler:
         """Check whether a reconcile handler has failed for an object, and is to be called again."""
         return state in self._schedules and self._schedules[state].has_failed
 
-    def follows(self, state: ObjectState) -> bool:
-        """Check whether reconcile handlers have been called for an object, and may be due again."""
-        return state in self._schedules
+    def find_error(self, state: ObjectState) -> LastError | None:
+        """Return the error after which a reconcile handler is called for an object again; None if there is none."""
+        for handler, schedule in self._schedules[state].list_failed() if state in self._schedules else ():
+            error = schedule.error
+            if error is not None:
+                return LastError(handler.id, schedule.failures - 1, name_error(error), describe(error))
+        return None
+
+    def is_due(self, state: ObjectState) -> bool:
+        """Check whether it is time to call reconcile handlers for an object again."""
+        due = self._schedules[state].due if state in self._schedules else None
+        return due is not None and due <= trio.current_time()
 
     def expedite(self, state: ObjectState) -> bool:
         """Let be due now what is due later for an object. Returns whether there can be anything."""

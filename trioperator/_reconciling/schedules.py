@@ -281,6 +281,10 @@ class ObjectSchedule:
         """Whether a handler has failed, and is going to be called again for that."""
         return any(schedule.failures for schedule in self)
 
+    def list_failed(self) -> Iterator[tuple[ReconcileHandler, HandlerSchedule]]:
+        """Yield the handlers that have failed, and are going to be called again for that."""
+        return ((handler, schedule) for handler, schedule in self._handlers.items() if schedule.failures)
+
     def find_kept(self) -> frozenset[ChildKey]:
         """Return the children that any handler desires, or has desired when it matched."""
         return frozenset().union(*(schedule.children.kept for schedule in self), *self._former.values())

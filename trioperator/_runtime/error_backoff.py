@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import trio
 
+from trioperator._handling.handlers.outcome import describe
 from trioperator._kube.error_response import describe_failure
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.result import DONE, RequeueAt, Result
@@ -13,26 +15,53 @@ from trioperator.errors import NotFoundError, PausedError, TrioperatorError, Use
 from trioperator.settings import QueueingSettings
 
 
+class LastError(NamedTuple):
+    """The error after which something is tried again: of a handler, or None; in which *retry*; what it is.
+
+    Neither the error itself nor its frames are kept.
+    """
+
+    handler: str | None
+    retry: int
+    error: str
+    message: str
+
+
+class _Failed(NamedTuple):
+    number: int
+    not_before: float
+    error: str
+    message: str
+
+
 class ErrorBackoff:
     """Errors in a row of the reconciles of each object, with the delays of the settings.
 
-    ``failures`` are how many there were, and when to try again. Most objects have none: that is known at a glance.
+    ``failures`` are how many there were, when to try again, and the last one. Most objects have none: that is known at
+    a glance.
     """
 
     def __init__(self, settings: QueueingSettings) -> None:
         self._settings = settings
-        self.failures: dict[ObjectState, tuple[int, float]] = {}
+        self.failures: dict[ObjectState, _Failed] = {}
 
     def count(self, state: ObjectState) -> int:
         """Return how many reconciles of an object have failed in a row."""
-        return self.failures[state][0] if state in self.failures else 0
+        return self.failures[state].number if state in self.failures else 0
+
+    def find_last(self, state: ObjectState) -> LastError | None:
+        """Return the error after which an object is reconciled again; None if there is none."""
+        if state not in self.failures:
+            return None
+        failed = self.failures[state]
+        return LastError(None, failed.number - 1, failed.error, failed.message)
 
     def back_off(self, state: ObjectState, error: Exception) -> Result:
         """Report an error, and return when the object is to be reconciled again."""
         failures = self.count(state) + 1
         delays = list(itertools.islice(self._settings.error_delays, failures))
         not_before = trio.current_time() + delays[-1] if delays else 0.0
-        self.failures[state] = failures, not_before
+        self.failures[state] = _Failed(failures, not_before, type(error).__name__, describe(error))
         fate = f"It is tried again in {delays[-1]:g} seconds." if delays else "It is handled again when it changes."
         _report(state, error, fate, is_first=failures == 1)
         return RequeueAt(not_before) if delays else DONE
@@ -42,9 +71,9 @@ class ErrorBackoff:
 
         It still waits: the error may be the server's. But errors after the change are counted from zero.
         """
-        if state not in self.failures or self.failures[state][1] <= trio.current_time():
+        if state not in self.failures or self.failures[state].not_before <= trio.current_time():
             return None
-        return RequeueAt(self.failures.pop(state)[1])
+        return RequeueAt(self.failures.pop(state).not_before)
 
     def forget(self, state: ObjectState) -> None:
         """Forget the errors of an object: a reconcile has ended without one, or is to be tried now."""

@@ -11,8 +11,10 @@ import msgspec
 from trioperator._handling.calls.handler_state import HandlerState
 from trioperator._handling.handlers.handler import Reason, SpawningHandler
 from trioperator._runtime.daemons.manager import DaemonManager
+from trioperator._runtime.error_backoff import LastError
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.progress.progress import Progress
+from trioperator._runtime.progress.states import CauseProgress
 
 
 class Handling(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +31,14 @@ class Handling(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
     unsaved: bool
     body: Mapping[str, Any] | None
+
+
+def find_failed(progress: CauseProgress | None) -> LastError | None:
+    """Return the error of a change handler that is to be called again. Its class is not known, as it is not stored."""
+    for name, each in () if progress is None else progress.states.items():
+        if each.message and not each.finished:
+            return LastError(name, each.retries - 1, "", each.message)
+    return None
 
 
 def inspect_handling(

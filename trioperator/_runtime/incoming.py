@@ -19,10 +19,10 @@ from trioperator._runtime.watch_event import WatchEvent
 class Incoming:
     """Notes in the ledger why objects are reconciled, and what has changed."""
 
-    def __init__(self, ledger: Ledger, pending: PendingPatches, has_resyncs: Callable[[ObjectState], bool]) -> None:
+    def __init__(self, ledger: Ledger, pending: PendingPatches, is_resync: Callable[[ObjectState], bool]) -> None:
         self._ledger = ledger
         self._pending = pending
-        self._has_resyncs = has_resyncs
+        self._is_resync = is_resync
 
     def begin(self, state: ObjectState, *, is_retry: bool) -> Run:
         """Begin the run of a reconcile, with why it is made: what has come, the oldest first, else why it is due."""
@@ -38,7 +38,7 @@ class Incoming:
             return "retry"
         if state.body is not None:
             return "own write"
-        return "resync" if self._has_resyncs(state) else "due"
+        return "resync" if self._is_resync(state) else "due"
 
     def note_request(self, state: ObjectState) -> None:
         """Note that somebody has asked for a reconcile."""

@@ -71,11 +71,11 @@ from trioperator._model.patch import Patch
 from trioperator._runtime.causes import TITLES, CauseFactory, Change, report_begin
 from trioperator._runtime.completion import Completion
 from trioperator._runtime.daemons.manager import DaemonManager
-from trioperator._runtime.error_backoff import ErrorBackoff
+from trioperator._runtime.error_backoff import ErrorBackoff, LastError
 from trioperator._runtime.execution import Execution, Executor, find_nursery
 from trioperator._runtime.finalizers import Finalizers
 from trioperator._runtime.gone_objects import GoneObjects
-from trioperator._runtime.handling import Handling, inspect_handling
+from trioperator._runtime.handling import Handling, find_failed, inspect_handling
 from trioperator._runtime.incoming import Incoming
 from trioperator._runtime.index_wait import IndexWait
 from trioperator._runtime.ledger import Ledger
@@ -123,7 +123,7 @@ class Reconciler:
         self._patcher = patcher
         self._daemons = daemons
         self._ledger, self._guard = ledger, guard
-        self._incoming = incoming = Incoming(ledger, executor.pending, level.follows)
+        self._incoming = incoming = Incoming(ledger, executor.pending, level.is_due)
         self._level = level
         self._lifecycle = lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
         self._settings = settings = executor.settings
@@ -218,6 +218,11 @@ class Reconciler:
     def has_failed(self, state: ObjectState) -> bool:
         """Check whether the last reconcile of an object has failed, and is to be repeated."""
         return state in self._errors.failures or self._level.has_failed(state)
+
+    def find_error(self, state: ObjectState) -> LastError | None:
+        """Return the error after which an object is reconciled again; None if there is none."""
+        last = self._errors.find_last(state) or find_failed(self._progress.get(state))
+        return last or self._level.find_error(state)
 
     def is_retrying(self, state: ObjectState) -> bool:
         """Check whether a handler has failed for the unfinished cause of an object, and is to be called again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import os.path
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import trio
@@ -164,31 +164,39 @@ def describe_queue(parts: Inspector, *, messages: bool = False) -> dict[str, Any
                 "object": name_object(item.item.ref),
                 "uid": item.item.uid,
                 "due": round(_due(item, now) - now, 3),
-                **_describe_reason(parts, item, failures.get(item.item.uid), messages=messages),
+                **_describe_reason(parts, item, failures, messages=messages),
             }
             for item in first
         ],
     }
 
 
-def find_failures(parts: Inspector) -> dict[str, Failure]:
-    """Return the newest failure of each object, by uids, as far as failures are kept."""
+def find_failures(parts: Inspector) -> dict[tuple[str, str], Failure]:
+    """Return the newest failure of each handler for each object, by uids and ids, as far as failures are kept."""
     live = None if parts.instruments is None else parts.instruments.live
-    return {} if live is None else {failure.uid: failure for failure in live.failures}
+    return {} if live is None else {(failure.uid, failure.handler): failure for failure in live.failures}
 
 
 def _describe_reason(
-    parts: Inspector, item: QueuedItem[ObjectState], failure: Failure | None, *, messages: bool
+    parts: Inspector,
+    item: QueuedItem[ObjectState],
+    failures: Mapping[tuple[str, str], Failure],
+    *,
+    messages: bool,
 ) -> dict[str, Any]:
     """Return why an object is due, and if something is tried again for it, the last error."""
     reconciler = parts.shards.find_reconciler(item.item)
     is_retry = reconciler is not None and (reconciler.has_failed(item.item) or reconciler.is_retrying(item.item))
     if not is_retry:
         return {"why": "requeue" if item.lane is None else "first list" if item.lane is Lane.INITIAL else "change"}
-    if failure is None:
+    last = None if reconciler is None else reconciler.find_error(item.item)
+    if last is None:
         return {"why": "retry"}
-    text = f"{failure.error}: {failure.message}" if messages and failure.message else failure.error
-    return {"why": "retry", "handler": failure.handler, "retry": failure.retry, "error": text}
+    named = {} if last.handler is None else {"handler": last.handler}
+    failure = failures.get((item.item.uid, last.handler or ""))
+    error = last.error or ("an earlier error" if failure is None else failure.error)
+    text = f"{error}: {mask_message(last.message)}" if messages and last.message else error
+    return {"why": "retry", **named, "retry": last.retry, "error": text}
 
 
 def describe_timers(parts: Inspector) -> list[dict[str, Any]]:
