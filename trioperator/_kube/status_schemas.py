@@ -53,6 +53,10 @@ class StatusSchemas:
         self._without[resource] = now
         return False
 
+    def is_known(self, resource: Resource) -> bool:
+        """Check whether a kind has conditions, as far as that was asked for."""
+        return resource in self._with
+
     def has_observed_generation(self, resource: Resource) -> bool:
         """Check whether a kind that has conditions has ``status.observedGeneration``, too."""
         return self._with.get(resource, False)

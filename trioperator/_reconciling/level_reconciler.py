@@ -167,7 +167,7 @@ class LevelReconciler:
             own.begin(digest, steady_now(), at=trio.current_time())
             await self._call(state, cause, handler, schedule=own)
         self._follow(state, schedule)
-        self._guard.note_children(state, find_contended(own.error for own in schedule))
+        await self._guard.note_children(state, find_contended(own.error for own in schedule))
         await self._status.report(state, cause, schedule, digest)
         await self._status.store(state, self._patcher, cause.logger)
         if state.revision != revision:  # by this, by a handler that stored meanwhile, or as it was read again

@@ -80,6 +80,7 @@ class PendingEvents:
         """
         state.cache.predecessors.hand_over(state)
         if state in self._guard:
+            await self._guard.prepare(state)
             self._guard.observe(state)
         is_listed = await self._process(state)
         if state.body is None and (kept := self._find_body(state)):

@@ -230,7 +230,7 @@ def build_reconciling(
     pokes = Pokes(settings.pausing.poke_annotation)
     essences, causes, records = _build_records(settings, pokes)
     pending, schemas = PendingPatches(), StatusSchemas(client)
-    guard = ContentionGuard(settings, pending, plan.ledger, stopping=stopping)
+    guard = ContentionGuard(settings, pending, plan.ledger, stopping=stopping, schemas=schemas)
     takeover = Takeover(client)
     patcher = Patcher(client, pending, guard, may_be_stale=takeover.may_be_stale)
     progress = Progress(records, patcher)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.databases import CRD, database
 from trioperator.apiserver import Cluster
-from trioperator.testing import OperatorRunner
+from trioperator.testing import Fault, FaultPlan, FaultyTransport, OperatorRunner
 
 PAUSED = "trioperator.dev/paused"
 OBJECT = "/apis/example.com/v1/namespaces/default/databases/orders"
@@ -382,6 +383,67 @@ async def stomp_differently(other: Other) -> None:
     while True:
         await other.merge({"metadata": {"labels": {"team": f"theirs-{other.writes}"}}})
         await trio.sleep(3)
+
+
+def make_crd_with_conditions() -> dict[str, Any]:
+    crd = copy.deepcopy(CRD)
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    status = {**free, "properties": {"conditions": {"type": "array", "items": free}}}
+    schema = {**free, "properties": {"status": status}}
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema  # type: ignore[index]
+    return crd
+
+
+def list_conditions(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["type"]: each for each in found.get("status", {}).get("conditions", [])}
+
+
+async def test_an_object_without_conditions_of_a_kind_that_has_some_says_that_it_is_contended(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    declare([])
+    await cluster.apply(make_crd_with_conditions())
+    await cluster.create(database(size=1))
+    await operator.start()
+    async with fighting(cluster, "stomper", stomp_each_change) as (_, scope):
+        await cluster.patch("databases", "orders", {"spec": {"size": 2}})
+        await trio.sleep(10)
+        condition = list_conditions(await cluster.get("databases", "orders"))["Contended"]
+        assert (condition["status"], condition["reason"]) == ("True", "ChangedByOthers")
+        scope.cancel()
+    await trio.sleep(240)
+    assert list_conditions(await cluster.get("databases", "orders"))["Contended"]["status"] == "False"
+
+
+@pytest.mark.parametrize("conditions", [None, []])
+async def test_without_the_right_to_write_the_status_a_contended_object_is_handled_all_the_same(
+    conditions: list[Any] | None, cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.create("databases")
+    @trioperator.on.update("databases")
+    async def insist(patch: trioperator.Patch, **_: Any) -> None:
+        patch.metadata.labels["team"] = "ours"
+
+    await cluster.apply(make_crd_with_conditions())
+    await cluster.create(database(size=1))
+    if conditions is not None:
+        await cluster.patch("databases", "orders", {"status": {"conditions": conditions}}, subresource="status")
+    plan = FaultPlan()
+    plan.add(Fault.status(403), subresource="status", verb="patch")
+    await operator.start(transport=FaultyTransport(cluster.transport(), plan))
+    async with fighting(cluster, "stomper", stomp_each_change) as (_, scope):
+        await cluster.patch("databases", "orders", {"spec": {"size": 2}})
+        await trio.sleep(10)
+        assert [line for line in operator.logs if "is changed by stomper" in str(line)]
+        await trio.sleep(110)
+        scope.cancel()
+    await trio.sleep(240)
+    found = await cluster.get("databases", "orders")
+    assert found["metadata"]["labels"]["team"] == "ours"
+    assert not list_conditions(found)
+    errors = [str(line) for line in operator.logs if line.level == "ERROR"]
+    assert 1 <= len(errors) <= 2  # when it begins, and when it ends
+    assert all("the changes by the guard against contention are dropped" in line for line in errors)
 
 
 async def test_own_writes_by_other_means_are_nobody_elses(

@@ -15,7 +15,7 @@ import trio
 
 from trioperator._handling.arguments.conditions import Conditions
 from trioperator._handling.arguments.context import current_recorder
-from trioperator._kube.status_schemas import is_custom
+from trioperator._kube.status_schemas import StatusSchemas, is_custom
 from trioperator._model.contention import UNKNOWN, WINDOW, Contention, Limits, Verdict, are_related, list_leaves
 from trioperator._model.field_managers import Attribution, find_changed_fields
 from trioperator._model.fields import FieldPath, ensure, resolve
@@ -69,12 +69,19 @@ class ContentionGuard:
     """Watches what is written to objects and what others do then, holds writes, and reports contention."""
 
     def __init__(
-        self, settings: OperatorSettings, pending: PendingPatches, ledger: Ledger, *, stopping: trio.Event
+        self,
+        settings: OperatorSettings,
+        pending: PendingPatches,
+        ledger: Ledger,
+        *,
+        stopping: trio.Event,
+        schemas: StatusSchemas | None = None,
     ) -> None:
         self._settings = settings
         self._pending = pending
         self.ledger = ledger
         self._stopping = stopping
+        self._schemas = schemas
         self._counts: dict[ObjectState, tuple[float, int]] = {}
         self._watched: dict[ObjectState, _Watched] = {}
 
@@ -170,6 +177,16 @@ class ContentionGuard:
         return None if watched is None or self._pending.get(state) is None else watched.body
 
     # Watching.
+
+    async def prepare(self, state: ObjectState) -> None:
+        """Find out whether objects of a kind have conditions, before there is something to say of them.
+
+        Of kinds without handlers of changes or of reconciles, nothing but what handlers want is written to the status.
+        """
+        handlers, resource = state.cache.kind.handlers, state.cache.kind.resource
+        if self._schemas is not None and (handlers.changes or handlers.reconciles):
+            with contextlib.suppress(TrioperatorError):  # it is asked for again
+                await self._schemas.has_conditions(resource)
 
     def note_stored(
         self, state: ObjectState, sent: PendingPatch, *, before: Mapping[str, Any], after: Mapping[str, Any]
@@ -273,10 +290,11 @@ class ContentionGuard:
             self._note(state, state.uid, watched.contention.contended)
             watched.announces = self._announce(state, watched.body)
 
-    def note_children(self, state: ObjectState, contended: Collection[Verdict]) -> None:
+    async def note_children(self, state: ObjectState, contended: Collection[Verdict]) -> None:
         """Note which fields of an object's children others change repeatedly, and set the object's condition."""
         key = _key_of_children(state)
         if contended or key in self.ledger.contended:
+            await self.prepare(state)
             self._note(state, key, contended)
             self._announce(state, state.body or {})
 
@@ -310,9 +328,11 @@ class ContentionGuard:
         return [verdict for entry in found if entry is not None for verdict in entry[1]]
 
     def _announce(self, state: ObjectState, body: Mapping[str, Any]) -> bool:
-        """Let the condition of an object that has conditions be set. Returns whether it is to be stored."""
-        present, contended = (body.get("status") or {}).get("conditions"), self._find_contended(state)
-        if not (is_custom(state.cache.kind.resource) and isinstance(present, list | tuple)):
+        """Let the condition of an object be set, if its kind has conditions. Returns whether it is to be stored."""
+        resource, contended = state.cache.kind.resource, self._find_contended(state)
+        is_present = isinstance((body.get("status") or {}).get("conditions"), list | tuple)
+        is_known = self._schemas is not None and self._schemas.is_known(resource)
+        if not (is_custom(resource) and (is_present or is_known)):
             return False  # conditions of built-in kinds belong to their controllers
         if _find_condition(body).get("reason") not in (None, *_OURS, _SETTLED):
             return False
