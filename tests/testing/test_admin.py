@@ -14,8 +14,11 @@ import httpx
 import pytest
 import trio
 
+from trioperator._concurrency.clock import steady_now
 from trioperator.apiserver import Cluster, serve_cluster
+from trioperator.apiserver.model.messages import Request
 from trioperator.errors import ConfigError
+from trioperator.testing.adjustable_clock import AdjustableClock
 from trioperator.testing.admin import AdminHandler, read_token
 
 TOKEN = "t" * 20
@@ -176,6 +179,8 @@ class TestRequests:
         found = (await client.get("/trioperator/requests", params={"resource": "configmaps"})).json()
         assert [(each["verb"], each["status"]) for each in found] == [("list", 200), ("get", 404)]
         assert len((await client.get("/trioperator/requests?status=404&verb=get")).json()) == 1
+        for status in ("9" * 5000, "\u0664\u0660\u0664", "", "x"):
+            assert (await client.get("/trioperator/requests", params={"status": status})).json() == []
         assert (await client.get("/trioperator/requests?status=x")).json() == []
         assert (await client.get("/trioperator/requests?status=%C2%B2")).json() == []
         assert (await client.get("/trioperator/requests?colour=red")).status_code == 400
@@ -190,7 +195,7 @@ class TestTime:
 
 
 class TestAttacks:
-    @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer tttt", f"Basic {TOKEN}", "Bearer \u00e4"])
+    @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer tttt", TOKEN, f"Basic {TOKEN}", "Bearer \u00e4"])
     @pytest.mark.parametrize("path", ["/trioperator", "/trioperator/reset", "/trioperator/nothing"])
     async def test_without_the_token_nothing_is_done(
         self, cluster: Cluster, client: httpx.AsyncClient, path: str, authorization: str
@@ -218,6 +223,20 @@ class TestAttacks:
     async def test_other_requests_are_unknown(self, client: httpx.AsyncClient, method: str, path: str) -> None:
         response = await client.request(method, f"/trioperator/{path}?x")
         assert response.status_code in {401, 404}
+
+    def test_the_clock_ends_before_there_are_no_dates(self) -> None:
+        order = Request(
+            method="POST", path="/trioperator/time", authorization=f"Bearer {TOKEN}", body=b'{"advance": 1e9}'
+        )
+        statuses: list[int] = []
+
+        async def advance() -> None:
+            admin = AdminHandler(Cluster(clock=steady_now), TOKEN)
+            statuses.extend([(await admin.handle(order)).status for _ in range(300)])
+
+        trio.run(advance, clock=AdjustableClock())
+        assert statuses == sorted(statuses)
+        assert set(statuses) == {200, 400}
 
 
 class TestToken:

@@ -39,6 +39,8 @@ LOG_LIMIT: Final = 10_000
 _MAX_SNAPSHOTS: Final = 100
 _MIN_TOKEN: Final = 16  # characters
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_YEAR, _LAST_YEAR = 31_556_952, 9000  # its seconds, and the last one: not much later, there are no dates
+_STATUS: Final = re.compile(r"[0-9]{3}")
 _FAULTS: Final = (
     *("refuse", "reset", "lose_answer", "stall", "status", "answer", "delay", "half_body", "close", "break_off"),
     *("half_line", "garbage", "error_event", "silence", "lag", "duplicate", "stale"),
@@ -135,8 +137,8 @@ class AdminHandler:
         if path != PREFIX and not path.startswith(f"{PREFIX}/"):
             return await self._api.handle(request)
         try:
-            sent = request.authorization.removeprefix("Bearer ").encode()
-            if not hmac.compare_digest(sent, self._token):
+            scheme, _, sent = request.authorization.partition(" ")
+            if not (hmac.compare_digest(sent.encode(), self._token) and scheme.lower() == "bearer"):
                 raise ApiError.of("The admin endpoint needs its own token.", status=401, reason="Unauthorized")
             return Response.of(await self._answer(request, path.removeprefix(PREFIX).strip("/").split("/")))
         except ApiError as error:
@@ -219,7 +221,7 @@ class AdminHandler:
             raise _bad(f"requests have no {', '.join(sorted(unknown))}: choose from {', '.join(sorted(_FILTERS))}")
         wanted: dict[str, object] = dict(query)
         if "status" in query:
-            wanted["status"] = int(query["status"]) if query["status"].isdecimal() else -1
+            wanted["status"] = int(query["status"]) if _STATUS.fullmatch(query["status"]) else -1
         return self._cluster.requests.select(**wanted)
 
 
@@ -238,6 +240,8 @@ def _adjust_time(request: Request) -> dict[str, Any]:
         order = _decode(request, TimeOrder)
         if not isinstance(clock, AdjustableClock):
             raise _bad("the clock of this cluster cannot be adjusted")
+        if steady_now().year + order.advance / _YEAR > _LAST_YEAR:
+            raise _bad(f"the clock of this cluster ends with the year {_LAST_YEAR}")
         clock.adjust(advance=order.advance, rate=order.rate)
     return {"now": steady_now().isoformat(), "rate": getattr(clock, "rate", 1.0)}
 
