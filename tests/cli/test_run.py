@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import pathlib
+import platform
 import re
 import signal
 import subprocess
@@ -407,3 +408,27 @@ def test_the_garbage_collector_runs_less_often_while_an_operator_runs(run: Run, 
     ended = run("run", file)
     during, after = map(int, ended.stdout.split())
     assert (during, after) == (10_000, gc.get_threshold()[0])
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have rules of their own")
+def test_memory_of_pages_is_returned_to_the_system_while_an_operator_runs(run: Run, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "main.py"
+    file.write_text("""
+import gc, pathlib
+
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+page = bytes(range(256)) * 2**14  # as a large page of a list: glibc expects more of its size
+del page
+before = resident()
+objects = [b"x" * 100_000 for _ in range(60)]
+during = resident()
+del objects
+gc.collect()
+print(during - before, resident() - before)
+x
+""")
+    taken, kept = map(int, run("run", file).stdout.split())
+    assert taken > 2**22
+    assert kept < 2**20
