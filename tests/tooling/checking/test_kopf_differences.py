@@ -57,6 +57,7 @@ def find(text: str) -> list[tuple[Effect, str]]:
         ("import asyncio\nasync def f(): await asyncio.sleep(1)", NATIVE, "use trio.sleep()"),
         ("import asyncio\nlock = asyncio.Lock()", NATIVE, "use trio.Lock"),
         ("import aiohttp\nasync def f(): aiohttp.ClientSession()", NATIVE, "use httpx.AsyncClient"),
+        ("from aiohttp import web\nasync def f(): web.json_response({})", NATIVE, "use Quart-Trio on hypercorn"),
         ("import kopf\n@kopf.on.create\ndef f(**_): ...", FAILS, "no parentheses"),
     ],
 )
@@ -85,6 +86,7 @@ def test_import_kopf_has_another_name_natively() -> None:
         "from .config import settings\nsettings.zenith.url",
         f"import kopf\n{STARTUP}settings.posting.enabled = False",
         "import logging\nlogger = logging.getLogger('app')\nlogger.info('', extra={})",
+        "import logging\nclass A:\n def f(self): self.log = logging.getLogger('a'); self.log.info('', extra={})",
         "class Model(BaseModel, extra='allow'): config = ConfigDict(extra='allow')",
         "import kopf; kopf.WebhookServer(certfile='a', pkeyfile='b', cafile='c'), kopf.WebhookK3dServer()",
         "import asyncio\ndef f(): asyncio.run(g())",

@@ -13,11 +13,12 @@ from trioperator._tooling.checking.problems import Problem
 from trioperator._tooling.checking.sources import Source
 
 _THREAD: Final = "a sync library in a sync handler, which runs in a thread"
-# Libraries that work on asyncio only.
+# Libraries that work on asyncio only; parts of them come first.
 _LIBRARIES: Final[Mapping[str, str]] = {
     "aioboto3": "boto3 in a sync handler, which runs in a thread",
     "aiobotocore": "botocore in a sync handler, which runs in a thread",
     "aiofiles": "trio.open_file() or trio.Path",
+    "aiohttp.web": "Quart-Trio on hypercorn, or a sync server in a thread",
     "aiohttp": "httpx.AsyncClient",
     "aiokafka": _THREAD,
     "aiomysql": _THREAD,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 import trioperator
@@ -177,6 +177,7 @@ def _find_settings(source: Source) -> Findings:
 
 def _find_logging(source: Source) -> Findings:
     has_own = "logger" in source.names  # else it is the argument of handlers
+    made = set(_find_made_loggers(source))
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and source.resolve(node.func) == "logging.getLogger" and node.args:
             name = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
@@ -186,14 +187,24 @@ def _find_logging(source: Source) -> Findings:
             if not has_own:
                 text = f"The argument logger has no {node.attr}, as it is no logging.LoggerAdapter."
                 yield Finding(node, "logs", Effect.FAILS, text)
-        elif isinstance(node, ast.Call) and not has_own and (extra := _find_extra(node)):
+        elif isinstance(node, ast.Call) and not has_own and (extra := _find_extra(node, made)):
             text = "extra= also shows in the message, if the logger is the argument of a handler."
             yield Finding(extra, "logs", Effect.DIFFERS, text)
 
 
-def _find_extra(call: ast.Call) -> ast.keyword | None:
-    """Return the argument ``extra`` of a call of a logger."""
+def _find_made_loggers(source: Source) -> Iterator[str]:
+    """Yield the names and attributes, such as ``self.log``, that loggers of :mod:`logging` are assigned to."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            is_made = source.resolve(node.value.func) == "logging.getLogger"
+            yield from map(ast.unparse, node.targets if is_made else ())
+
+
+def _find_extra(call: ast.Call, made: Collection[str]) -> ast.keyword | None:
+    """Return the argument ``extra`` of a call of a logger that is none of those that are *made* by the module."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _LOG_METHODS:
+        return None
+    if ast.unparse(call.func.value) in made:
         return None
     return next((each for each in call.keywords if each.arg == "extra"), None)
 
