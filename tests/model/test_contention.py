@@ -82,6 +82,27 @@ def test_it_ends_a_minute_after_a_write_that_stays() -> None:
     assert contention.due == math.inf
 
 
+def test_it_ends_though_something_else_is_wanted_all_the_time() -> None:
+    contention = contended()
+    contention.wrote([LABEL], 100, changed=True)  # the other one has left
+    ended = []
+    for second in range(101, 200):
+        ended += contention.calm_down(second)
+        assert contention.hold(LABEL, second) is not bool(ended)  # as a timer does
+        assert contention.due >= second or ended
+    assert [verdict.path for verdict in ended] == [LABEL]
+
+
+def test_too_many_writes_do_not_end_while_as_many_are_wanted() -> None:
+    contention = Contention(Limits(writes=10), random=lambda: 0.5)
+    for number in range(10):
+        contention.wrote([LABEL], number / 10, changed=True)
+    for second in range(2, 200):
+        assert not contention.calm_down(second)
+        if not contention.hold(LABEL, second):
+            contention.wrote([LABEL], second, changed=True)
+
+
 def test_it_ends_where_nothing_is_wanted_any_more() -> None:
     contention = contended()
     assert contention.calm_down(contention.due)

@@ -16,6 +16,8 @@ is as wanted already                        nothing is to be written; but for wh
 was lost, and has been written since        it stays contended: the next flip is counted
 was neither written nor lost for a minute,  it is contended no longer
 and no write is held
+was not lost for a minute since it was      it is contended no longer, if others had changed it: they let it be,
+written, and a newer value is held          and what is held is stored
 ==========================================  ============================================================
 
 Who has changed a field is for others to find out: what is not known to be somebody else's never counts as lost.
@@ -40,6 +42,8 @@ WINDOW: Final = 60.0
 UNKNOWN: Final = "unknown"
 # Delays are longer by a random part of this fraction, so that two operators of this kind do not keep step.
 _JITTER: Final = 0.2
+# Why a field is contended that others change.
+_BY_OTHERS: Final = "ChangedByOthers"
 # Fields of an object that are known at a time, at most.
 _MAX_FIELDS: Final = 64
 
@@ -95,6 +99,11 @@ class _Field:
         self.managers: collections.Counter[str] = collections.Counter()
         self.contended: Verdict | None = None
 
+    @property
+    def must_wait(self) -> bool:
+        """Whether a write is held, and others have not let the last one be."""
+        return self.held and (self.lost or self.contended is None or self.contended.reason != _BY_OTHERS)
+
 
 class Contention:
     """The fields of one object that the operator writes. Times are in seconds, and never go back."""
@@ -137,7 +146,7 @@ class Contention:
 
     def _judge(self, path: FieldPath, field: _Field) -> Verdict | None:
         if field.flips >= self._limits.flips:
-            return Verdict(path=path, reason="ChangedByOthers", manager=_most(field.managers) or UNKNOWN)
+            return Verdict(path=path, reason=_BY_OTHERS, manager=_most(field.managers) or UNKNOWN)
         if self._unchanged >= self._limits.unchanged:
             return Verdict(path=path, reason="NoEffect")
         if self._writes >= self._limits.writes:
@@ -192,13 +201,13 @@ class Contention:
     def _next(self, field: _Field) -> float:
         if field.contended is None:
             return math.inf
-        return field.due if field.held else field.touched_at + self._limits.interval
+        return field.due if field.must_wait else field.touched_at + self._limits.interval
 
     def calm_down(self, now: float) -> list[Verdict]:
         """Return which fields are contended no longer, and forget what is long over."""
         ended = []
         for path, field in list(self._fields.items()):
-            if field.contended is not None and not field.held and now >= field.touched_at + self._limits.interval:
+            if field.contended is not None and not field.must_wait and now >= field.touched_at + self._limits.interval:
                 ended.append(msgspec.structs.replace(field.contended, ended=True))
                 del self._fields[path]
             elif field.contended is None and now - field.touched_at > WINDOW:

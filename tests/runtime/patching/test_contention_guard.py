@@ -489,6 +489,26 @@ async def test_the_operator_is_not_blamed_for_what_its_own_client_undoes(
     assert own_writes(operator, 0) > 90  # nothing was held
 
 
+async def test_what_a_timer_writes_is_not_held_when_the_other_one_has_left(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    ticks = 0
+
+    @trioperator.timer("databases", interval=5)
+    async def count(patch: trioperator.Patch, **_: Any) -> None:
+        nonlocal ticks
+        ticks += 1
+        patch.metadata.labels["team"] = str(ticks)
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    async with fighting(cluster, "stomper", stomp_label):
+        await trio.sleep(60)
+    await trio.sleep(182)
+    assert (await cluster.get("databases", "orders"))["metadata"]["labels"]["team"] == str(ticks)
+
+
 async def test_writes_that_change_nothing_are_left_out_after_some(
     cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
 ) -> None:
