@@ -88,6 +88,16 @@ async def test_the_state_of_an_operator_is_removed_with_its_annotations_and_stat
     assert found["status"]["phase"] == "Running"
 
 
+async def test_what_people_have_paused_stays_paused(
+    cluster: Cluster, client: Client, autojump_clock: MockClock
+) -> None:
+    theirs = {"trioperator.dev/paused": "true", "trioperator.dev/reconcile-requested-at": "now"}
+    await cluster.create(config_map("a", OURS, annotations={**theirs, "trioperator.dev/last-handled": "{}"}))
+    await release_objects(client, "configmaps", Traces(state=True), EVERYWHERE, report=print)
+    found = await cluster.get("configmaps", "a", namespace="default")
+    assert found["metadata"]["annotations"] == theirs
+
+
 async def test_an_object_that_changes_meanwhile_is_released_in_its_new_version(
     cluster: Cluster, client: Client, plan: FaultPlan, autojump_clock: MockClock
 ) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: The prefixes of the finalizers and annotations of operators by default, and of Kopf's.
 DEFAULT_PREFIXES: Final = ("trioperator.dev", "kopf.zalando.org", "kopf.dev")
+# Annotations that people set, by their names in any of the domains: they are no traces of an operator.
+_BY_PEOPLE: Final = frozenset({"paused", "reconcile-requested-at"})
 # Fields of the status in which operators keep their state by default, and Kopf's.
 _STATUS_FIELDS: Final = ("trioperator", "kopf")
 # Domains whose finalizers protect what others depend on, such as the volumes of running pods.
@@ -57,7 +59,8 @@ class Traces(msgspec.Struct, frozen=True, kw_only=True):
     def list_annotations(self, body: Mapping[str, Any]) -> list[str]:
         """Return the annotations of an object that are to be removed."""
         present = (body.get("metadata") or {}).get("annotations") or {}
-        return [key for key in present if self.state and self._has_prefix(key)]
+        own = [key for key in present if self.state and self._has_prefix(key)]
+        return [key for key in own if key.partition("/")[2] not in _BY_PEOPLE]
 
     def list_status_fields(self, body: Mapping[str, Any]) -> list[str]:
         """Return the fields of an object's status that are to be removed."""
