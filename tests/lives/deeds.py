@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+import trioperator
 from tests.lives.world import definition, make_fault
 from trioperator._concurrency import clock
 from trioperator._concurrency.clock import wall_now
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._tooling import releasing
+from trioperator._tooling.releasing import Place, Traces
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError
 
@@ -130,6 +134,13 @@ async def _let_go(life: Life, plural: str, body: dict[str, Any], seconds: float,
 async def poke(life: Life, plural: str, name: str, value: str) -> None:
     """Request that an object is reconciled now."""
     await _annotate(life, plural, name, POKED, value)
+
+
+async def release_objects(life: Life, plural: str, state: bool) -> None:
+    """Remove what operators have left on objects: finalizers, and with *state* what they remember."""
+    connection = ConnectionInfo(server="http://release")
+    async with trioperator.open_client(connection=connection, transport=life.cluster.transport()) as client:
+        await releasing.release_objects(client, plural, Traces(state=state), Place("default"), report=lambda _: None)
 
 
 async def _annotate(life: Life, plural: str, name: str, annotation: str, value: str | None) -> dict[str, Any] | None:

@@ -26,20 +26,21 @@ _WAYS = [
         "alone",
         [*["changes", "children"] * 2, *["selection"] * 3, "children", "background", "waiting", "scripts", "places"],
         ["writes", "reads", "watches", "restart", "thieves", "clock", "versions", "restore", "upgrades", "rights"]
+        + ["fights", "releases", "denials"]
         + ["holds"] * 2,
     ),
     _Way(
         4,
         "leader",
-        ["changes", "changes", "background", "selection"],
-        [*["lease", "slow leases", "retire"] * 2, "late start", "watches", "restart", "holds"],
+        ["changes", "changes", "background", "selection", "children"],
+        [*["lease", "slow leases", "retire"] * 2, "late start", "watches", "restart", "holds", "fights", "denials"],
     ),
     _Way(3, "leader", ["tasks"], ["lease", "freeze", "slow", "restart"]),
     _Way(
         1,
         "shards",
-        ["changes", "background", "selection"],
-        ["slow leases", "late start", "watches", "restart", "retire", "holds"],
+        ["changes", "background", "selection", "children"],
+        ["slow leases", "late start", "watches", "restart", "retire", "holds", "fights", "releases"],
     ),
     _Way(3, "peering", ["changes", "background", "background"], ["pauses", "slow peering", "late start", "restart"]),
     _Way(1, "apart", ["children"], ["restart", "watches"]),

@@ -45,6 +45,8 @@ class Checkpoints:
             verbs = (info.verb,) if not ambush.verb else ambush.verb.split(",")
             if info.verb not in verbs or ambush.resource not in {"", info.resource}:
                 continue
+            if ambush.stopping and not self._life.operators[self._operator].is_stopping:
+                continue
             count[0] += 1
             if count[0] == ambush.nth:
                 if ambush.answered:

@@ -22,6 +22,7 @@ class Operator:
         self.runs = 0
         self.started = 0.0
         self.is_retired = False
+        self.is_stopping = False
         self.variant = life.plan.options.get("variants", ("",))[0]
         self.priority = life.plan.options.get("priorities", {}).get(name, 0)
         self._life = life
@@ -96,9 +97,11 @@ class Operator:
     async def stop(self) -> None:
         """Stop it in order, and wait until it has ended."""
         if self._scope is not None:
+            self.is_stopping = True
             self._stop.set()
             life, begun = self._life, trio.current_time() - self._life.frozen
             await self._ended.wait()
+            self.is_stopping = False
             taken = trio.current_time() - life.frozen - begun
             if taken >= 25 + 2 and not isinstance(self._stop, threading.Event):  # that flag is seen in real time
                 life.journal.find("hang", f"stopping {self.name} has taken {taken:.1f} s")

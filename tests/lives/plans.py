@@ -25,7 +25,8 @@ class Step:
 class Ambush:
     """A deed at a checkpoint of an operator: when it sends its *nth* matching request, or before its response arrives.
 
-    The request, or the response, is held up meanwhile, and for *pause* seconds more.
+    With *stopping*, only requests count that it sends while it stops in order. The request, or the response, is held up
+    meanwhile, and for *pause* seconds more.
     """
 
     verb: str
@@ -35,10 +36,12 @@ class Ambush:
     pause: float
     deed: str
     args: tuple[Any, ...] = ()
+    stopping: bool = False
 
     def __str__(self) -> str:
         where = "the response to" if self.answered else "sending"
         request = f"{self.verb or 'request'} {self.resource}".strip()
+        request += " while it stops" if self.stopping else ""
         return f"before {where} {request} number {self.nth}, for {self.pause:g} s more: {self.deed}{self.args}"
 
 

@@ -109,6 +109,19 @@ class Troubles:
         if rng.random() < 0.6:
             self._add("poke", part.plural, part.first, str(len(self.steps)), at=at + rng.choice([-1, 0.01, 3, 20]))
 
+    def _fights(self) -> None:
+        """Undo what an operator writes, again and again."""
+        rng = self._rng
+        fighting = [PARTS[name] for name in self._parts if name in {"children", "background", "changes"}]
+        if fighting:
+            part = rng.choice(fighting)
+            self._add(f"{part.plural}.fight", part.first, rng.choice([0.05, 0.3, 2]), rng.choice([5, 20, 40]))
+
+    def _releases(self) -> None:
+        """Release objects as ``trioperator release`` does, though the operator runs."""
+        rng = self._rng
+        self._add("release_objects", PARTS[rng.choice(self._parts)].plural, rng.random() < 0.5)
+
     # Operators.
 
     def _restart(self) -> None:
@@ -166,8 +179,16 @@ class Troubles:
         if self._rng.random() < 0.3:
             self._add("delete_namespace", "team-b", at=40)
 
+    def _denials(self) -> None:
+        """Take the rights to write away for a while, as those who edit roles do."""
+        rng = self._rng
+        selection: dict[str, Any] = {"verb": rng.choice(_VERBS)}
+        if resource := rng.choice(_RESOURCES):
+            selection["resource"] = resource
+        self._add("fault", self._who(), "status", 403, rng.choice([2, 20, 60]), None, selection)
+
     def _versions(self) -> None:
-        self._add("add_version", PARTS[self._rng.choice(self._parts)].kind, self._rng.choice([2, 3]))
+        self._add("add_version", PARTS[self._rng.choice(self._parts)].kind, self._rng.choice([1, 2, 3]))
 
     def _restore(self) -> None:
         at = self._rng.uniform(5, 20)
@@ -189,6 +210,8 @@ def draw_ambushes(rng: random.Random, troubles: frozenset[str], parts: list[str]
         choices.append(("", "", "boss", (30,)))
     if "versions" in troubles:
         choices.append(("", "", "add_version", (PARTS[parts[0]].kind, 2)))
+    if "restart" in troubles:
+        choices.append(("", "", "crash", ("a",)))
     made = []
     often = [0, 0, 1, 2] if troubles & {"lease", "pauses"} else [1, 2, 3]
     for _ in range(rng.choice(often) if choices else 0):
@@ -196,5 +219,19 @@ def draw_ambushes(rng: random.Random, troubles: frozenset[str], parts: list[str]
         answered = deed == "delete_this" or rng.random() < 0.5
         nth = rng.choice([1, 1, 2, 3, rng.randrange(1, 40)]) if verb else rng.randrange(3, 40)
         pause = rng.choice([0, 0.05, 0.05, 2, 6])
-        made.append(Ambush(verb=verb, resource=resource, nth=nth, answered=answered, pause=pause, deed=deed, args=args))
+        stopping = not verb and bool(troubles & {"restart", "retire", "upgrades"}) and rng.random() < 0.4
+        if stopping:
+            nth, pause = rng.randrange(1, 12), rng.choice([0, 0.05, 2])
+        made.append(
+            Ambush(
+                verb=verb,
+                resource=resource,
+                nth=nth,
+                answered=answered,
+                pause=pause,
+                deed=deed,
+                args=args,
+                stopping=stopping,
+            )
+        )
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import trio
 import trioperator
 from tests.lives.parts.base import Part
 from trioperator._concurrency.clock import wall_now
+from trioperator.errors import ApiError
 
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
@@ -43,6 +45,14 @@ class Background(Part):
         name = rng.choice(sorted(options["objects"]))
         deed = rng.choice(["edit", "create", "create", "delete"])
         return f"gizmos.{deed}", (name, {"serial": str(number)}) if deed == "edit" else (name,)
+
+    async def fight(self, name: str, pause: float, seconds: float) -> None:
+        """Undo what the timer writes, again and again."""
+        with trio.move_on_after(seconds):
+            while not self.life.is_peaceful:
+                with contextlib.suppress(ApiError):
+                    await self.life.cluster.patch("gizmos", name, {"status": {"history": None}}, subresource="status")
+                await trio.sleep(pause)
 
     def declare(self, registry: trioperator.OperatorRegistry, operator: Operator) -> None:
         who = operator.name

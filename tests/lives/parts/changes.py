@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,7 @@ import trio
 
 import trioperator
 from tests.lives.parts.base import Part
+from trioperator.errors import ApiError
 
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
@@ -46,6 +49,18 @@ class Changes(Part):
         """Let another component write the status."""
         await self.life.cluster.patch("widgets", name, {"status": {"phase": "Degraded"}}, subresource="status")
         self.degraded[name] = trio.current_time()
+
+    async def fight(self, name: str, pause: float, seconds: float) -> None:
+        """Let another component write the status again and again, and change the object now and then."""
+        with trio.move_on_after(seconds):
+            for number in itertools.count():
+                if self.life.is_peaceful:
+                    return
+                with contextlib.suppress(ApiError):
+                    await self.degrade(name)
+                    if number % 4 == 0:
+                        await self.edit(name, {"serial": f"fight {number}"})
+                await trio.sleep(pause)
 
     def declare(self, registry: trioperator.OperatorRegistry, operator: Operator) -> None:
         variant = operator.variant or ("full" if self.options["deleting"] else "plain")
@@ -99,7 +114,7 @@ class Changes(Part):
         for each in await self.objects():
             self._check_object(each["metadata"]["name"], each["spec"]["serial"], each.get("status") or {})
         if self.life.plan.together != "peering" and not self.life.has(
-            "restart", "lease", "writes", "restore", "freeze", "slow leases", "slow", "pauses"
+            "restart", "lease", "writes", "restore", "freeze", "slow leases", "slow", "pauses", "releases", "denials"
         ):
             made = [call.uid for call in self.life.journal.calls if call.handler == "made" and call.succeeded]
             for call in self.life.journal.calls:

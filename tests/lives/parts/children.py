@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +11,7 @@ import trio
 import trioperator
 from tests.lives.parts.base import Part
 from tests.lives.world import GROUP, configmap, manifest
+from trioperator.errors import ApiError
 from trioperator.testing.plans import RequestInfo
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class Children(Part):
             "bodies": shape == "ordered" or rng.random() < 0.5,
             "labels": rng.random() < 0.25,
             "strategy": rng.choice(["in_place", "in_place", "recreate"]),
-            "dash": rng.choice([None, None, "mapper", "owner"]) if shape == "plain" else None,
+            "dash": rng.choice([None, "mapper", "owner", "index"]) if shape == "plain" else None,
             "resync": rng.choice([None, None, 50]),
         }
 
@@ -95,6 +97,19 @@ class Children(Part):
         if found := [each for each in await self._list_children() if each["kind"] == "ConfigMap"]:
             child = found[number % len(found)]["metadata"]
             await self.life.cluster.patch("configmaps", child["name"], {"data": {"v": "spoilt"}}, child["namespace"])
+
+    async def fight(self, name: str, pause: float, seconds: float) -> None:
+        """Change the children of an app again and again."""
+        with trio.move_on_after(seconds):
+            while not self.life.is_peaceful:
+                for child in await self._list_children():
+                    meta = child["metadata"]
+                    if child["kind"] == "ConfigMap" and meta["name"].startswith(f"{name}-"):
+                        with contextlib.suppress(ApiError):
+                            await self.life.cluster.patch(
+                                "configmaps", meta["name"], {"data": {"v": "fought"}}, meta["namespace"]
+                            )
+                await trio.sleep(pause)
 
     async def _list_children(self) -> list[dict[str, Any]]:
         found = [*await self.life.cluster.list("configmaps"), *await self.life.cluster.list("secrets")]
@@ -160,7 +175,7 @@ class Children(Part):
         made: list[Any] = [_GARBLED[garbled]] if garbled else []
         before: list[trioperator.Child] = []
         for name, data in wanted.items():
-            labels = {"labels": {"dash": "d"}} if self.options["dash"] == "mapper" else {}
+            labels = {"labels": {"dash": "d"}} if self.options["dash"] in {"mapper", "index"} else {}
             body = configmap(name, data, kind="ConfigMap" if data else "Secret", **labels)
             if self.options["dash"] == "owner" and self.dash_uid:
                 owner = {"apiVersion": f"{GROUP}/v1", "kind": "Dash", "name": "d", "uid": self.dash_uid}
@@ -173,6 +188,9 @@ class Children(Part):
         return made
 
     def _declare_dash(self, registry: trioperator.OperatorRegistry, who: str) -> None:
+        if self.options["dash"] == "index":
+            self._declare_indexed_dash(registry, who)
+            return
         watching = self.options["dash"] == "mapper"
         mapper = {"configmaps": lambda labels, **_: labels.get("dash")}
         how: dict[str, Any] = (
@@ -185,6 +203,20 @@ class Children(Part):
                 await client.list("configmaps", labels={"dash": "d"}) if watching else children["configmaps"].values()
             )
             seen = sorted((each["metadata"]["name"], each["data"]["v"]) for each in found)
+            with self.life.call(who, "dash", meta, seen=seen):
+                await trio.lowlevel.checkpoint()
+            raise trioperator.Requeue(after=100_000)
+
+    def _declare_indexed_dash(self, registry: trioperator.OperatorRegistry, who: str) -> None:
+        @trioperator.index("configmaps", labels={"dash": "d"}, id="values", registry=registry)
+        async def values(name: str, body: Any, **_: Any) -> dict[str, str]:
+            return {name: body["data"]["v"]}
+
+        @on.reconcile(
+            "dashes", id="dash", registry=registry, watches={"configmaps": lambda labels, **_: labels.get("dash")}
+        )
+        async def dash(meta: Any, values: trioperator.Index[str, str], **_: Any) -> Any:
+            seen = sorted((name, found) for name in values for found in values[name])
             with self.life.call(who, "dash", meta, seen=seen):
                 await trio.lowlevel.checkpoint()
             raise trioperator.Requeue(after=100_000)
