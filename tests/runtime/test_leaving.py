@@ -19,9 +19,8 @@ class State(msgspec.Struct, eq=False):
 
 def test_what_is_remembered_of_an_object_is_taken_when_it_comes_back() -> None:
     found, state = leaving.Leaving(), State("a")
-    found.update(state, has_left=True)
+    found.note(state, has_left=True)
     assert state in found
-    assert found
     found.forget(state)
     assert state not in found
     assert found.remember().keys() == {"a"}
@@ -33,8 +32,8 @@ def test_what_is_remembered_of_an_object_is_taken_when_it_comes_back() -> None:
 
 def test_an_object_that_comes_back_at_once_is_not_leaving() -> None:
     found, state = leaving.Leaving(), State("a")
-    found.update(state, has_left=True)
-    found.update(state, has_left=False)
+    found.note(state, has_left=True)
+    found.note(state, has_left=False)
     assert not found
     assert found.remember() == {}
 

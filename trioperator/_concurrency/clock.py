@@ -70,6 +70,11 @@ def steady_now() -> datetime.datetime:
     return datetime.datetime.fromtimestamp(epoch + trio.current_time(), datetime.UTC)
 
 
+def steady_at(time: float) -> datetime.datetime:
+    """Return what :func:`steady_now` returns at a time on Trio's clock."""
+    return datetime.datetime.fromtimestamp(_find_epochs().steady + time, datetime.UTC)
+
+
 def find_wall_shift() -> float:
     """Return by how many seconds wall time is ahead of steady time now: 0 unless it was set."""
     epochs = _find_epochs()

@@ -87,7 +87,7 @@ class Pauses:
 
     def check_write(self) -> None:
         """Raise PausedError if the operator must no longer write, as others may have taken over."""
-        if self.at_once or any(trio.current_time() >= deadline for deadline in self._deadlines.values()):
+        if self.at_once or (self._deadlines and trio.current_time() >= min(self._deadlines.values())):
             reasons = " and ".join(self.reasons) or "as it has not renewed its lease in time"
             raise PausedError(f"the operator is paused {reasons}")
 

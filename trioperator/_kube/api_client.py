@@ -50,6 +50,8 @@ _JSON: Final = "application/json"
 _ACCEPT_JSON: Final = (b"Accept", b"application/json")
 # Bytes of an error response to a streaming request, at most.
 _MAX_ERROR_BODY: Final = 1024 * 1024
+# The first bytes of whatever gzip has compressed.
+_GZIP: Final = b"\x1f\x8b"
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder().decode
@@ -433,7 +435,7 @@ def _build_headers(accept: str | None, content_type: str | None) -> Headers:
 
 def _decompress(headers: Headers, data: bytes, limit: int) -> bytes:
     """Return the body of a response that may be compressed. Raises BodyTooLargeError and TransportError."""
-    if find_header(headers, b"content-encoding") != "gzip":
+    if not data.startswith(_GZIP) or find_header(headers, b"content-encoding") != "gzip":
         return data
     decoder = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
     try:

@@ -70,12 +70,6 @@ def parse_pause(value: str) -> Pause | None:
         return Pause(problem=_describe(value, "its time must be one such as 2026-12-01T00:00Z"))
 
 
-def find_pause(body: Mapping[str, Any], annotation: str | None) -> Pause | None:
-    """Return the pause that an object has by its annotation, be it over or not."""
-    value = find_annotation(body, annotation)
-    return None if value is None else parse_pause(value)
-
-
 def find_annotation(body: Mapping[str, Any], annotation: str | None) -> str | None:
     """Return the value of an annotation of an object; None if it has none, or *annotation* is None."""
     if annotation is None:

@@ -109,13 +109,15 @@ class ObjectCache:
                 self.predecessors.tell(uid, WatchEvent(type, 0))
                 return uid
             state = self._add(uid, obj, initial=type in _INITIAL)
-        has_left = self.leaving.update(state, has_left=type == LEFT)
+        has_left = type == LEFT
+        if has_left or self.leaving:
+            self.leaving.note(state, has_left=has_left)
         version = self.versions.number(state, type, obj.resource_version)
         if type is None and version < state.seen_version:
             state.rewind()
         previous, is_unchanged = state.last_object, type is None and version <= state.seen_version
         if not is_unchanged or version == state.seen_version:
-            state.see(version, obj if self._keeps or self.kind.handlers.keep_objects else None)
+            state.see(version, obj if self._keeps else None)
         if is_unchanged:
             return uid  # listed again
         if type == "DELETED":
@@ -166,14 +168,14 @@ class ObjectCache:
         if obj is None:
             return
         state.restart()
-        if not (self._keeps or self.kind.handlers.keep_objects):
+        if not self._keeps:
             state.keep(None, state.seen_version)
         self._push(state, WatchEvent(None, state.seen_version, obj), Lane.INITIAL)
 
     @property
     def _keeps(self) -> bool:
-        """Whether objects are kept while they are handled, as they may have to be handled once more from there."""
-        return self._keeps_objects and not self.is_partial
+        """Whether objects are kept while they are handled: for handlers, or to be handled once more from there."""
+        return self.kind.handlers.keep_objects or (self._keeps_objects and not self.is_partial)
 
     def be_partial(self) -> None:
         """Expect only objects that are handled here: others are not followed."""

@@ -88,7 +88,7 @@ class Completion:
 
 
 def _report_end(cause: ChangeCause, states: Sequence[HandlerState]) -> None:
-    succeeded = sum(each.success for each in states)
+    succeeded = [each.success for each in states].count(True)
     title = TITLES[cause.reason].capitalize()
     cause.logger.info("%s is processed: %d succeeded; %d failed.", title, succeeded, len(states) - succeeded)
 

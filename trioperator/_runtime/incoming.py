@@ -19,22 +19,29 @@ from trioperator._runtime.watch_event import WatchEvent
 class Incoming:
     """Notes in the ledger why objects are reconciled, and what has changed."""
 
-    def __init__(self, ledger: Ledger, pending: PendingPatches, is_resync: Callable[[ObjectState], bool]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        pending: PendingPatches,
+        is_resync: Callable[[ObjectState], bool],
+        is_retry: Callable[[ObjectState], bool],
+    ) -> None:
         self._ledger = ledger
         self._pending = pending
         self._is_resync = is_resync
+        self._is_retry = is_retry
 
-    def begin(self, state: ObjectState, *, is_retry: bool) -> Run:
+    def begin(self, state: ObjectState) -> Run:
         """Begin the run of a reconcile, with why it is made: what has come, the oldest first, else why it is due."""
         causes = self._ledger.take_causes(state.uid)
         for event in state.events or ():
             causes.append((event.type or ("start" if state.initial else "listed"), event.version))
         if not causes and (pending := self._pending.get(state)):
             causes = [("patch", contribution.by) for contribution in pending.contributions]
-        return self._ledger.begin(state.uid, state.subject, causes or [(self._name_due(state, is_retry), None)])
+        return self._ledger.begin(state.uid, state.subject, causes or [(self._name_due(state), None)])
 
-    def _name_due(self, state: ObjectState, is_retry: bool) -> str:
-        if is_retry:
+    def _name_due(self, state: ObjectState) -> str:
+        if self._is_retry(state):
             return "retry"
         if state.body is not None:
             return "own write"

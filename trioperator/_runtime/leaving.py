@@ -28,30 +28,23 @@ class _State(Protocol):
     def remember(self) -> Memory: ...
 
 
-class Leaving:
+class Leaving(set[_State]):
     """The objects of a cache that have left its selector and are not forgotten yet, and memories of earlier ones."""
 
     def __init__(self) -> None:
-        self._states: set[_State] = set()
+        super().__init__()
         self._memories: dict[str, Memory] = {}
 
-    def __contains__(self, state: _State) -> bool:
-        return state in self._states
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def update(self, state: _State, *, has_left: bool) -> bool:
-        """Take whether an object has left, or has been seen since: it has come back, or is gone. Returns *has_left*."""
+    def note(self, state: _State, *, has_left: bool) -> None:
+        """Note whether an object has left, or has been seen since: it has come back, or is gone."""
         if has_left:
-            self._states.add(state)
-        elif self._states:
-            self._states.discard(state)
-        return has_left
+            self.add(state)
+        else:
+            self.discard(state)
 
     def forget(self, state: _State) -> None:
         """Forget an object for which nothing is left to do, and remember what matters if it comes back."""
-        self._states.discard(state)
+        self.discard(state)
         self._memories[state.uid] = state.remember()
         if len(self._memories) > _MAX_REMEMBERED:
             del self._memories[next(iter(self._memories))]

@@ -110,7 +110,8 @@ _decode: Final = msgspec.msgpack.Decoder(Record).decode
 class Run(msgspec.Struct, eq=False):
     """A reconcile of an object: what it collects until it has ended.
 
-    It is *busy* if anything was called or requested. *room* is how many bytes more its record may take.
+    It is *busy* if anything was called or requested. *room* is how many bytes more its record may take. *until* is when
+    the last call has ended; 0 if something else was done since.
     """
 
     uid: str
@@ -122,6 +123,7 @@ class Run(msgspec.Struct, eq=False):
     calls: list[tuple[str, int, str]] = []
     requests: list[tuple[str, str, int]] = []
     room: int = _MAX_RECORD
+    until: float = 0.0
     writes: int = 0
     busy: bool = False
     ended: bool = False
@@ -146,7 +148,10 @@ class Page:
         """Add a record; drop the oldest ones that have no room."""
         if self._repeated is not None:
             self._flush()
-        self._append(record)
+        records = b"".join((self._records, len(record).to_bytes(_LENGTH), record))
+        while len(records) > _MAX_BYTES:
+            records = records[_LENGTH + int.from_bytes(records[:_LENGTH]) :]
+        self._records = records
 
     def repeat(self, what: object, now: float, record: tuple[Any, ...]) -> None:
         """Add a record, or count it if it is the same as the one before."""
@@ -158,16 +163,9 @@ class Page:
             self._flush()
         self._repeated = what, now, now, _encode(record), 1
 
-    def _append(self, record: bytes) -> None:
-        records = b"".join((self._records, len(record).to_bytes(_LENGTH), record))
-        while len(records) > _MAX_BYTES:
-            records = records[_LENGTH + int.from_bytes(records[:_LENGTH]) :]
-        self._records = records
-
     def _flush(self) -> None:
-        assert self._repeated is not None
-        self._append(self._encode_repeated())
-        self._repeated = None
+        record, self._repeated = self._encode_repeated(), None
+        self.add(record)
 
     def _encode_repeated(self) -> bytes:
         assert self._repeated is not None
@@ -225,7 +223,9 @@ class Ledger:
 
     def begin(self, uid: str, subject: Subject, causes: Causes) -> Run:
         """Begin a run in this task."""
-        run = Run(uid, subject, trio.current_time(), causes[-_MAX_CAUSES:], max(0, len(causes) - _MAX_CAUSES))
+        run = Run(uid, subject, trio.current_time(), causes)
+        if len(causes) > _MAX_CAUSES:
+            run.causes, run.omitted = causes[-_MAX_CAUSES:], len(causes) - _MAX_CAUSES
         current_run.set(run)
         return run
 
@@ -233,25 +233,28 @@ class Ledger:
         """End a run, and put it on record."""
         run.ended = True
         page = self._pages.pop(run.uid, None)
-        if not run.busy:
-            if page is not None:
-                page.idle += 1
-                page.repeat([cause[0] for cause in run.causes], run.began, _pack(run))
-                self._pages[run.uid] = page
-            return
         if page is None:
+            if not run.busy:
+                return
             page = self._make_page(run.subject)
         self._pages[run.uid] = page
-        page.runs += 1
-        page.writes += run.writes
-        page.add(_encode(_pack(run)))
+        spent = round(((run.until or trio.current_time()) - run.began) * 1000)
+        record = run.began, spent, run.causes, run.changes, run.calls, run.requests, run.omitted
+        if run.busy:
+            page.runs += 1
+            page.writes += run.writes
+            page.add(_encode(record))
+        else:
+            page.idle += 1
+            page.repeat([cause[0] for cause in run.causes], run.began, record)
 
     def called(self, handler: str, began: float, result: str) -> None:
         """Note the end of a call of a handler in the context of an object."""
         run = current_run.get(None)
         if run is None:
             return
-        spent = _milliseconds(began)
+        run.until = trio.current_time()
+        spent = round((run.until - began) * 1000)
         call = (handler.rpartition(".<locals>.")[2][:_MAX_TEXT], spent, result)
         if run.ended:
             self._page(run).repeat((handler, result), began, (began, spent, run.causes[:1], (), (call,), ()))
@@ -274,7 +277,7 @@ class Ledger:
             page.writes += is_write
             page.repeat(request, now, (now, 0, run.causes[:1], (), (), (request,)))
         else:
-            run.busy = True
+            run.busy, run.until = True, 0.0
             run.writes += is_write
             _collect(run, run.requests, request, request[1])
 
@@ -290,7 +293,7 @@ class Ledger:
 
         *managed* is the whole object where *after* is only a part of it.
         """
-        now = trio.current_time()
+        now = run.began
         self._budget = min(_MAX_CHANGES, self._budget + (now - self._filled_at) * _MAX_CHANGES)
         self._filled_at = now
         if self._budget < 1:
@@ -331,11 +334,8 @@ def _find_managers(query: str) -> tuple[str, ...]:
 
 def _shorten(path: str) -> str:
     """Return the path of a request without the API and the namespace: ``databases/orders/status``."""
-    begin = path.find("/namespaces/")
-    begin = -1 if begin < 0 else path.find("/", begin + len("/namespaces/"))
-    if begin >= 0:
-        return path[begin + 1 :][-_MAX_TEXT:]
-    return path.split("/", 3 if path.startswith("/api/") else 4)[-1][-_MAX_TEXT:]
+    short = path.partition("/namespaces/")[2].partition("/")[2]
+    return (short or path.split("/", 3 if path.startswith("/api/") else 4)[-1])[-_MAX_TEXT:]
 
 
 def _collect(run: Run, items: list[Any], item: tuple[Any, ...], text: str) -> None:
@@ -345,11 +345,3 @@ def _collect(run: Run, items: list[Any], item: tuple[Any, ...], text: str) -> No
         items.append(item)
     else:
         run.omitted += 1
-
-
-def _milliseconds(began: float) -> int:
-    return round((trio.current_time() - began) * 1000)
-
-
-def _pack(run: Run) -> tuple[Any, ...]:
-    return run.began, _milliseconds(run.began), run.causes, run.changes, run.calls, run.requests, run.omitted

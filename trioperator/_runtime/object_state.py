@@ -156,19 +156,15 @@ class ObjectState:
         """Note which version is known in another version of the kind: an older state has to be read again."""
         self.known_elsewhere = max(self.known_elsewhere, version)
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether a newer state was known in another version of the kind. Its watch event may never come."""
-        return self.version < self.known_elsewhere
-
     def is_outdated(self, finalizer: str) -> bool:
         """Check whether the newest state is older than what is known to have been done in another version of the kind.
 
         What is newer is on its way, as a rule. But it never comes if etcd was restored: so it is not waited for.
         """
-        if self.body is None or not self.cache.kind.handlers.needs_state:
+        is_behind, is_handled = self.version < self.known_elsewhere, self._memory.deletion_handled
+        if not (is_behind or is_handled) or self.body is None or not self.cache.kind.handlers.needs_state:
             return False
-        return self.is_behind or (self.deletion_handled and has_finalizer(self.body, finalizer))
+        return is_behind or has_finalizer(self.body, finalizer)
 
     def caught_up(self, *, is_restored: bool) -> None:
         """Note that the object was read again. If etcd *is_restored*, nothing has been done for it since the backup."""
@@ -307,7 +303,7 @@ class ObjectState:
 
     def has_vanished(self) -> bool:
         """Check whether the object is gone, by all watch events so far."""
-        return self.gone or any(event.type == "DELETED" for event in self.events or ())
+        return self.gone or (self.events is not None and any(event.type == "DELETED" for event in self.events))
 
     @contextlib.contextmanager
     def listening(self, listener: Callable[[WatchEvent], None]) -> Iterator[None]:

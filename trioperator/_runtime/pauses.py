@@ -85,21 +85,21 @@ class ObjectPauses:
         self._pending = pending
         self._progress = progress
         self._daemons = daemons
-        self._held: dict[ObjectState, _Held] = {}
+        self.held: dict[ObjectState, _Held] = {}
         self._resumed: set[ObjectState] = set()
 
     def get(self, state: ObjectState) -> Pause | None:
         """Return the pause of an object that is paused, as far as that has been noticed."""
-        return self._held[state].pause if state in self._held else None
+        return self.held[state].pause if state in self.held else None
 
     def list_held(self) -> Iterator[tuple[ObjectState, float]]:
         """Yield the objects that are paused, with since when that is known, on Trio's clock."""
-        return ((state, held.since) for state, held in self._held.items())
+        return ((state, held.since) for state, held in self.held.items())
 
     @property
     def all(self) -> Mapping[ObjectState, Pause]:
         """The objects that are paused, with their pauses."""
-        return {state: held.pause for state, held in self._held.items()}
+        return {state: held.pause for state, held in self.held.items()}
 
     def find(self, body: Mapping[str, Any] | None) -> Pause | None:
         """Return the pause that a state of an object is in now; None if it is in none."""
@@ -107,7 +107,7 @@ class ObjectPauses:
 
     async def hold(self, state: ObjectState, pause: Pause) -> Result:
         """Do nothing for a paused object but to end what is at work, and to tell that it is paused."""
-        held = self._held.setdefault(state, _Held(pause, trio.current_time()))
+        held = self.held.setdefault(state, _Held(pause, trio.current_time()))
         self._resumed.discard(state)
         self._daemons.pause(state)
         revision = state.revision
@@ -174,7 +174,7 @@ class ObjectPauses:
         If it *is_first*, nothing of it is known but what is on it: an earlier process may have left the condition.
         """
         assert state.body is not None
-        held = self._held.pop(state, None)
+        held = self.held.pop(state, None)
         present = _find_condition(state.body, self._settings.condition) if held is not None or is_first else None
         is_left = present is not None and present.get("status") == "True" and present.get("reason") in _OURS
         if is_left:
@@ -196,7 +196,7 @@ class ObjectPauses:
 
     def forget(self, state: ObjectState) -> None:
         """Forget an object that is gone, or is no longer handled."""
-        self._held.pop(state, None)
+        self.held.pop(state, None)
         self._resumed.discard(state)
 
 

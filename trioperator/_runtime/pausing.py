@@ -7,7 +7,7 @@ from typing import Any
 
 from trioperator._concurrency.clock import wall_now
 from trioperator._model.finalizer import is_deleting
-from trioperator._model.pause import Pause, find_pause
+from trioperator._model.pause import Pause, find_annotation, parse_pause
 from trioperator._runtime.object_state import ObjectState
 from trioperator.errors import PausedError
 from trioperator.settings.pausing import PausingSettings
@@ -15,8 +15,11 @@ from trioperator.settings.pausing import PausingSettings
 
 def find_current(body: Mapping[str, Any] | None, settings: PausingSettings) -> Pause | None:
     """Return the pause that a state of an object is in now; None if it is in none."""
-    pause = None if body is None else find_pause(body, settings.annotation)
-    if body is None or pause is None or pause.is_over(wall_now()):
+    value = None if body is None else find_annotation(body, settings.annotation)
+    if body is None or value is None:
+        return None
+    pause = parse_pause(value)
+    if pause is None or pause.is_over(wall_now()):
         return None
     return None if is_deleting(body) and not settings.holds_deletion else pause
 

@@ -70,6 +70,8 @@ class PendingEvents:
         self._pokes = pokes
         self._incoming = incoming
         self._guard = guard
+        pausing = executor.settings.pausing
+        self._marks = {name for name in (pausing.annotation, pausing.poke_annotation) if name is not None}
         self._missed: dict[ObjectState, str | None] = {}
         self._poked: set[ObjectState] = set()
 
@@ -79,7 +81,7 @@ class PendingEvents:
         If it is not paused, what it waits for is made due by a poke.
         """
         state.cache.predecessors.hand_over(state)
-        if state in self._guard:
+        if state in self._guard.watched:
             await self._guard.prepare(state)
             self._guard.observe(state)
         is_listed = await self._process(state)
@@ -87,10 +89,11 @@ class PendingEvents:
             state.open(kept)
         if state.body is None or state.gone or state.is_outdated(self._executor.settings.persistence.finalizer):
             return None
-        pause = self._pauses.find(state.body)
+        is_marked = self._is_marked(state.body)
+        pause = self._pauses.find(state.body) if is_marked else None
         if pause is not None and state not in state.cache.leaving:  # its watch would not show the end of the pause
             return pause
-        if self._pauses.end(state, is_first=is_listed):
+        if (is_listed or state in self._pauses.held) and self._pauses.end(state, is_first=is_listed):
             self._level.resume(state)
         if is_listed:
             self._guard.settle(state)
@@ -98,12 +101,17 @@ class PendingEvents:
             event = WatchEvent("MODIFIED", state.version, body=state.body)
             await self._call_handlers(state, event.decode(), event.type)
         self._poked.discard(state)
-        if self._pokes.take(state):
+        if (is_marked or state in self._pokes.taken) and self._pokes.take(state):
             self._poked.add(state)
             self._level.poke(state)
             self._daemons.expedite(state)
             self._make_due(state)
         return None
+
+    def _is_marked(self, body: Mapping[str, Any]) -> bool:
+        """Check whether an object has an annotation that pauses or pokes it; few have."""
+        annotations = (body.get("metadata") or {}).get("annotations")
+        return annotations is not None and not self._marks.isdisjoint(annotations)
 
     def _find_body(self, state: ObjectState) -> Mapping[str, Any] | None:
         """Return the newest state of an idle object, if anybody who has kept it wants it to be reconciled."""
@@ -129,7 +137,7 @@ class PendingEvents:
                     if state.cache.kind.handlers.needs_state or self._executor.pending.get(state):
                         body = None  # they may have changed it: decode another
                 state.advance(event, body)
-                if state in self._guard:
+                if state in self._guard.watched:
                     self._guard.observe(state)
                 self._incoming.note_event(state, event, before=before)
             except (msgspec.MsgspecError, ValueError) as error:
@@ -138,7 +146,7 @@ class PendingEvents:
 
     async def _call_handlers(self, state: ObjectState, body: Mapping[str, Any], event_type: str | None) -> None:
         """Call the handlers of raw events, unless the object is paused."""
-        if event_type != "DELETED" and self._pauses.find(body) is not None:
+        if event_type != "DELETED" and self._is_marked(body) and self._pauses.find(body) is not None:
             if self._missed.get(state, "MODIFIED") not in _APPEARANCES:
                 self._missed[state] = event_type
             return

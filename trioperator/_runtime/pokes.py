@@ -24,7 +24,7 @@ class Pokes:
         self._annotation = annotation
         prefix, slash, _ = (annotation or "").rpartition("/")
         self._record = f"{prefix}{slash}{_HANDLED}"
-        self._taken: dict[ObjectState, str] = {}
+        self.taken: dict[ObjectState, str] = {}
 
     @property
     def annotations(self) -> tuple[str, ...]:
@@ -34,16 +34,16 @@ class Pokes:
     def take(self, state: ObjectState) -> bool:
         """Check whether an object is poked in its newest state, and note that it was."""
         assert state.body is not None
-        value, before = find_annotation(state.body, self._annotation), self._taken.get(state)
+        value, before = find_annotation(state.body, self._annotation), self.taken.get(state)
         if value is None:
-            self._taken.pop(state, None)
+            self.taken.pop(state, None)
             return False
-        self._taken[state] = value
+        self.taken[state] = value
         return value != (find_annotation(state.body, self._record) if before is None else before)
 
     def store(self, state: ObjectState, body: Mapping[str, Any], patch: Patch) -> None:
         """Write what was taken into a patch that stores the progress of handlers."""
-        taken = self._taken.get(state)
+        taken = self.taken.get(state)
         if taken is not None and find_annotation(body, self._record) != taken:
             patch_annotations(patch)[self._record] = taken
 
@@ -54,4 +54,4 @@ class Pokes:
 
     def forget(self, state: ObjectState) -> None:
         """Forget an object that is gone, or is no longer handled."""
-        self._taken.pop(state, None)
+        self.taken.pop(state, None)

@@ -123,7 +123,7 @@ class Reconciler:
         self._patcher = patcher
         self._daemons = daemons
         self._ledger, self._guard = ledger, guard
-        self._incoming = incoming = Incoming(ledger, executor.pending, level.is_due)
+        self._incoming = incoming = Incoming(ledger, executor.pending, level.is_due, self.is_retrying)
         self._level = level
         self._lifecycle = lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
         self._settings = settings = executor.settings
@@ -153,7 +153,7 @@ class Reconciler:
         """Do what there is to do for an object now, and return when there will be more."""
         if not self._at_work.begin(state):  # it is in another cache, too, as its CRD gets other versions: it waits
             return DONE
-        run = self._incoming.begin(state, is_retry=self.has_failed(state) or self.is_retrying(state))
+        run = self._incoming.begin(state)
         try:
             pause = await self._events.take(state)
             if state.gone or self._executor.stopping.is_set() or state.cache.retired:
@@ -205,7 +205,8 @@ class Reconciler:
             result = AGAIN if self._progress.is_due(state) else DONE
         elif result is DONE and (state.gone or state.cache.retired or self._has_left(state)):
             self._forget(state)
-        result = self._guard.join(state, result)
+        if state in self._guard.watched:
+            result = self._guard.join(state, result)
         if not (state.events or type(result) is Again):
             self._patcher.settle(state)  # what handlers have written is brought by the watch
         return result
@@ -225,7 +226,9 @@ class Reconciler:
         return last or self._level.find_error(state)
 
     def is_retrying(self, state: ObjectState) -> bool:
-        """Check whether a handler has failed for the unfinished cause of an object, and is to be called again."""
+        """Check whether anything is to be tried again for an object: a reconcile, or a handler of a change."""
+        if self.has_failed(state):
+            return True
         progress = self._progress.get(state)
         return progress is not None and any(each.message and not each.success for each in progress.states.values())
 

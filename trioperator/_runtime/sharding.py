@@ -72,11 +72,11 @@ class ShardRouter:
 
     def find_shard(self, uid: str) -> int:
         """Return the number of the shard of objects with this uid."""
-        return find_shard(uid, self._count)
+        return find_shard(uid, self._count) if self._count > 1 else 0
 
     def owns(self, uid: str) -> bool:
         """Check whether objects with this uid are to be handled."""
-        return self.find_shard(uid) in self._owned
+        return (find_shard(uid, self._count) if self._count > 1 else 0) in self._owned
 
     def find(self, state: ObjectState) -> Shard | None:
         """Return what handles an object, if this replica does."""
@@ -107,7 +107,7 @@ class ShardRouter:
 
     def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None:
         """Queue an object, if its shard is handled here."""
-        if (shard := self.find(item)) is not None:
+        if (shard := self._open.get(item.shard)) is not None:
             shard.queue.add(item, lane)
 
 

@@ -59,6 +59,8 @@ class Takeover:
 
     def may_be_stale(self, state: ObjectState) -> bool:
         """Check whether the state of an object may be older than the takeover, and was not read from the server."""
+        if not self._versions:
+            return False
         return state.version <= self._versions.get(state.cache, -math.inf) and state not in self._verified
 
     def was_gone(self, state: ObjectState) -> bool:

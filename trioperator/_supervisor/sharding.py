@@ -237,6 +237,8 @@ class Workers:
     def _make_fence(self, term: ShardOwnership) -> Callable[[], None]:
         """Return what raises PausedError if the replica must not write: as it has lost the shard, or is paused."""
         check_pauses = self._operator.pauses.check_write
+        if not isinstance(self._owner, Shards):  # no other replica can take the only shard
+            return check_pauses
 
         def check_write() -> None:
             term.check_write()

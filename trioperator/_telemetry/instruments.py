@@ -225,7 +225,7 @@ class ReconcileCounter:
 
     def _finish(self, state: ObjectState, name: str) -> float | None:
         """Note that nothing is to be tried again for an object. Return since when it was pending, if that counts."""
-        if self._is_retrying(state) or self._has_failed(state):
+        if self._is_retrying(state):
             return None
         since, counts = self._pending.pop(state, (None, False))
         return since if counts and name != "error" else None

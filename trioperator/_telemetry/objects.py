@@ -53,7 +53,7 @@ class _Queue:
 
     def is_failing(self, state: ObjectState) -> bool:
         reconciler = self._parts.shards.find_reconciler(state)
-        return reconciler is not None and (reconciler.has_failed(state) or reconciler.is_retrying(state))
+        return reconciler is not None and reconciler.is_retrying(state)
 
     def describe(self, state: ObjectState) -> dict[str, Any]:
         """Return what an object is doing, and in how many seconds it is due."""

@@ -6,7 +6,9 @@ with the traceback in the log only.
 
 from __future__ import annotations
 
+import datetime
 import email.utils
+import functools
 import logging
 from typing import Any, Final
 
@@ -120,7 +122,7 @@ class Api:
             text = f"Internal error occurred: {type(error).__name__}"
             response = Response.of(render_status(ApiError.of(text, status=500, reason="InternalError")), 500)
         response.headers.extend(warning_headers(request.warnings))
-        response.headers.append(("Date", email.utils.format_datetime(self.state.now(), usegmt=True)))
+        response.headers.append(("Date", _format_date(self.state.now().replace(microsecond=0))))
         await self.state.saved()  # no response tells of a change that could still be lost
         self._record(request, target, response)
         return response
@@ -308,6 +310,11 @@ def _read_protobuf(request: Request) -> None:
         raise bad_request(f"the body of the request cannot be read: {error}") from None
     request.content_type = "application/json"
     request.body = b"" if content is None else msgspec.json.encode(content)
+
+
+@functools.lru_cache(maxsize=1)
+def _format_date(second: datetime.datetime) -> str:
+    return email.utils.format_datetime(second, usegmt=True)
 
 
 def _error_response(error: ApiError, request: Request) -> Response:

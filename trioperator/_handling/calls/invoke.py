@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 import msgspec
 import trio
 
-from trioperator._concurrency.clock import find_wall_shift, steady_now
+from trioperator._concurrency.clock import find_wall_shift, steady_at, steady_now
 from trioperator._concurrency.threads import (
     Calls,
     current_calls,
@@ -175,7 +175,7 @@ class Invoker:
             attempt = self._observer.begin(handler, attempt, logger)
         outcome, began = None, trio.current_time()
         try:
-            now = steady_now()
+            now = steady_at(began)
             runtime = (now - attempt.started).total_seconds()
             outcome = self._refuse(handler, attempt, runtime=runtime, logger=logger)
             if outcome is not None:
@@ -184,7 +184,7 @@ class Invoker:
             kwargs = self._pick(handler, kwargs, attempt, now)  # drops the original: there may be many daemons
             self.running[attempt] = RunningCall(handler, logger)
             try:
-                result = await self._call(handler, kwargs, runtime, attempt)
+                result = await self._call(handler, kwargs, attempt, since=began - runtime)
                 self._check(handler, attempt, result)
             except BaseException as raised:
                 outcome = self._classify(handler, raised, attempt, logger=logger)
@@ -265,8 +265,8 @@ class Invoker:
             logger.debug("%s has failed again: %s", handler, describe_with_type(error))
         return outcome
 
-    async def _call(self, handler: Handler, kwargs: Mapping[str, Any], runtime: float, attempt: Attempt) -> Any:
-        began = trio.current_time()
+    async def _call(self, handler: Handler, kwargs: Mapping[str, Any], attempt: Attempt, *, since: float) -> Any:
+        """Call a function, whose first attempt has begun at *since* on Trio's clock."""
         result = handler.fn(**kwargs) if handler.is_async else await self._call_in_thread(handler, kwargs, attempt)
         if attempt.interruption is None and handler.timeout is None:  # no scopes, as there may be thousands of daemons
             if inspect.iscoroutine(result):
@@ -275,7 +275,7 @@ class Invoker:
                 await attempt.after()
             return result
         with contextlib.nullcontext() if attempt.interruption is None else attempt.interruption.make_scope():
-            with trio.move_on_at(math.inf if handler.timeout is None else began - runtime + handler.timeout):
+            with trio.move_on_at(math.inf if handler.timeout is None else since + handler.timeout):
                 if inspect.iscoroutine(result):
                     result = await result
                 if attempt.after is not None:

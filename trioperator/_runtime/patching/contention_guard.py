@@ -66,7 +66,10 @@ class _Watched:
 
 
 class ContentionGuard:
-    """Watches what is written to objects and what others do then, holds writes, and reports contention."""
+    """Watches what is written to objects and what others do then, holds writes, and reports contention.
+
+    Nothing needs to be asked about objects that are not ``watched``.
+    """
 
     def __init__(
         self,
@@ -83,10 +86,7 @@ class ContentionGuard:
         self._stopping = stopping
         self._schemas = schemas
         self._counts: dict[ObjectState, tuple[float, int]] = {}
-        self._watched: dict[ObjectState, _Watched] = {}
-
-    def __contains__(self, state: ObjectState) -> bool:
-        return state in self._watched
+        self.watched: dict[ObjectState, _Watched] = {}
 
     @property
     def _own(self) -> Collection[str]:
@@ -99,9 +99,7 @@ class ContentionGuard:
         self, state: ObjectState, pending: PendingPatch, body: Mapping[str, Any]
     ) -> tuple[PendingPatch, PendingPatch]:
         """Split a pending patch into what is to be stored now, and what is held. What is there already is neither."""
-        watched = self._watched.get(state)
-        if watched is None:
-            return pending, PendingPatch()
+        watched = self.watched[state]
         watched.contention.release()
         if not pending or pending.sent is not None or not watched.contention.contended:
             return pending, PendingPatch()
@@ -152,7 +150,7 @@ class ContentionGuard:
 
     def due(self, state: ObjectState) -> float:
         """When an object is to be reconciled, as a write was held, or contention may be over; infinite if never."""
-        watched = self._watched.get(state)
+        watched = self.watched.get(state)  # perhaps there are too many others by now
         if watched is None:
             return math.inf
         return trio.current_time() if watched.announces else watched.contention.due
@@ -162,8 +160,8 @@ class ContentionGuard:
 
         For what is due already, one reconcile is asked for: nothing comes of it while the object is paused.
         """
-        watched = self._watched.get(state)
-        if watched is None or type(result) is Again or (due := self.due(state)) == math.inf:
+        watched = self.watched[state]
+        if type(result) is Again or (due := self.due(state)) == math.inf:
             return result
         if due <= trio.current_time():
             if watched.was_asked_for:
@@ -173,7 +171,7 @@ class ContentionGuard:
 
     def find_body(self, state: ObjectState) -> Mapping[str, Any] | None:
         """Return the newest state of an object for which a write is held, or contention is to be announced."""
-        watched = self._watched.get(state)
+        watched = self.watched.get(state)
         return None if watched is None or self._pending.get(state) is None else watched.body
 
     # Watching.
@@ -192,7 +190,7 @@ class ContentionGuard:
         self, state: ObjectState, sent: PendingPatch, *, before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> None:
         """Note what was stored on an object. It is watched from now on if that happens repeatedly."""
-        watched = self._watched.get(state)
+        watched = self.watched.get(state)
         if watched is None:
             if not sent.contributions or not self._is_busy(state):
                 return
@@ -222,13 +220,13 @@ class ContentionGuard:
         return count + 1 >= _SEVERAL
 
     def _watch(self, state: ObjectState, body: Mapping[str, Any]) -> _Watched:
-        if len(self._watched) >= _MAX_WATCHED:
-            self.forget(next(iter(self._watched)))
+        if len(self.watched) >= _MAX_WATCHED:
+            self.forget(next(iter(self.watched)))
         given = self._settings.contention
         writes = math.inf if given.writes is None else given.writes
         limits = Limits(flips=given.flips, unchanged=given.unchanged_writes, writes=writes, interval=given.interval)
         self._counts.pop(state, None)
-        watched = self._watched[state] = _Watched(body, Contention(limits))
+        watched = self.watched[state] = _Watched(body, Contention(limits))
         return watched
 
     def _list_written(
@@ -244,7 +242,7 @@ class ContentionGuard:
 
     def observe(self, state: ObjectState) -> None:
         """Note what others have changed, as the newest state of an object has it, and what is over."""
-        watched = self._watched.get(state)
+        watched = self.watched.get(state)
         if watched is None:
             return
         if state.body is not None and state.body is not watched.body:
@@ -254,7 +252,7 @@ class ContentionGuard:
             watched.contention.release()
         self._report(state, watched, watched.contention.calm_down(trio.current_time()))
         if watched.contention.is_over and not watched.announces:
-            self._watched.pop(state, None)
+            del self.watched[state]
 
     def _find_edits(
         self, watched: _Watched, after: Mapping[str, Any], *, without: Collection[FieldPath] = ()
@@ -272,7 +270,7 @@ class ContentionGuard:
     def forget(self, state: ObjectState) -> None:
         """Forget an object that is gone, or is no longer handled."""
         self._counts.pop(state, None)
-        if self._watched.pop(state, None) is not None:
+        if self.watched.pop(state, None) is not None:
             self.ledger.contended.pop(state.uid, None)
 
     # Reporting.

@@ -57,6 +57,8 @@ class Patcher:
             self._pending.forget(state)
             raise not_found(known)  # and there may be another object of that name by now
         pending, waiting = self._pending.take(state)
+        if state not in self._guard.watched:
+            return await self._send(state, (pending, waiting), records, finalize, known=known, logger=logger)
         pending, held = self._guard.split(state, pending, known)
         stored = None
         if held:
@@ -92,7 +94,7 @@ class Patcher:
             raise
         for each in waiting:
             each.set()
-        if pending or state in self._guard:
+        if pending.contributions or state in self._guard.watched:
             self._guard.note_stored(state, pending, before=known, after=sender.body)
         if sender.body is known:
             return None

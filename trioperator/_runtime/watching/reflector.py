@@ -310,7 +310,7 @@ class Reflector:
                 is_older = self._position.is_restored(version)
                 if line.type != "BOOKMARK":
                     self.status.count_event()
-                    if self._selects(line.object) and not self._is_old(line.object):
+                    if self._selects(line.object) and not (self._division and self._division.is_old(line.object)):
                         self._observer.observe(line.type, line.object)
                     if self._position.version is None:
                         return
@@ -325,9 +325,6 @@ class Reflector:
                     quiet = False
                     self._failures.clear()
         self._end_watch(is_quiet=quiet)
-
-    def _is_old(self, obj: RawObject) -> bool:
-        return self._division is not None and self._division.is_old(obj)
 
     def _end_watch(self, *, is_quiet: bool) -> None:
         """Record that a stream has ended in order. Raises ConnectionLostError if it has been of no use."""
