@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import Any
 
 import msgspec
@@ -139,3 +141,17 @@ async def test_the_etag_changes_with_the_kinds(target: Target, unique: str) -> N
         lambda: target.get("/apis", accept=AGGREGATED), lambda answer: answer.headers["ETag"] != etag
     )
     await target.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{unique}s.{GROUP}")
+
+
+async def test_discovery_has_the_hashes_of_stored_versions(target: Target) -> None:
+    resources = {item["name"]: item for item in (await target.get("/api/v1")).content["resources"]}
+    assert resources["configmaps"]["storageVersionHash"] == "qFsyl6wFWjQ="
+    resources = {item["name"]: item for item in (await target.get(f"/apis/{GROUP}/v1")).content["resources"]}
+    digest = hashlib.sha256(f"{GROUP}/v1/Shape".encode()).digest()[:8]
+    assert resources["shapes"]["storageVersionHash"] == base64.b64encode(digest).decode()
+
+
+async def test_metrics_are_text_for_prometheus(target: Target) -> None:
+    response = await target.client.get("/metrics")
+    assert (response.status_code, response.headers["content-type"][:10]) == (200, "text/plain")
+    assert target.is_real or response.text == 'kubernetes_build_info{git_version="v1.36.3"} 1\n'

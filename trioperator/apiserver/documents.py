@@ -24,10 +24,21 @@ def read_document(catalog: Catalog, router: Router, request: Request) -> Respons
             return Response.of(discovery.root_paths(catalog))
         case ["version"]:
             return Response.of(discovery.VERSION)
+        case ["metrics"]:
+            return _plain(f'kubernetes_build_info{{git_version="{discovery.VERSION["gitVersion"]}"}} 1\n')
         case ["healthz" | "livez" | "readyz" as endpoint]:
             return _plain(health.health_of(endpoint, request.query))
         case ["healthz" | "livez" | "readyz" as endpoint, name] if health.is_check(endpoint, name):
             return _plain("ok")
+        case ["api" | "apis", *_] as path:
+            return _read_discovery(catalog, router, request, path)
+        case ["openapi", *path]:
+            return _read_openapi(catalog, request, path)
+    raise PageNotFoundError
+
+
+def _read_discovery(catalog: Catalog, router: Router, request: Request, path: list[str]) -> Response:
+    match path:
         case ["api" | "apis" as root] if "apidiscovery.k8s.io" in request.accept and "v=v2;" in f"{request.accept};":
             return _aggregated_discovery(catalog, request, core=root == "api")
         case ["api"]:
@@ -44,8 +55,6 @@ def read_document(catalog: Catalog, router: Router, request: Request) -> Respons
             raise unknown_resource()
         case ["apis", group, version] if catalog.versions(group):
             raise router.no_such_path(group, version)
-        case ["openapi", *path]:
-            return _read_openapi(catalog, request, path)
     raise PageNotFoundError
 
 

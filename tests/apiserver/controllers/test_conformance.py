@@ -203,7 +203,10 @@ async def test_a_rollback_has_a_new_revision(plane: Target) -> None:
     await settled(plane, "deployments", _has_revision("2"))
     await change(plane, "deployments", {"spec": {"template": template({"app": "w"}, image="i")}})
     await settled(plane, "deployments", _has_revision("3"))
-    assert sorted(_sizes(await all_of(plane, "replicasets"))) == ["2", "3"]
+    sets = await all_of(plane, "replicasets")
+    assert sorted(_sizes(sets)) == ["2", "3"]
+    histories = [item["metadata"]["annotations"].get("deployment.kubernetes.io/revision-history") for item in sets]
+    assert sorted(histories, key=str) == ["1", None]
 
 
 async def test_a_deployment_without_replicas_is_available(plane: Target) -> None:

@@ -71,7 +71,7 @@ def test_traits_of_built_in_kinds_are_parsed(catalog: Catalog) -> None:
     assert pods.namespaced
     assert pods.has_generation
     assert pods.shows_deleted
-    assert pods.subresources == {"binding", "eviction", "log", "status"}
+    assert pods.subresources == {"binding", "ephemeralcontainers", "eviction", "log", "status"}
     assert (pods.short_names, pods.categories) == (("po",), ("all",))
     assert not namespaces.namespaced
     assert namespaces.subresources == {"status", "finalize"}

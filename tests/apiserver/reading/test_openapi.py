@@ -102,6 +102,14 @@ async def test_version_2_has_its_own_keywords(target: Target) -> None:
     assert shape["properties"]["spec"]["properties"]["size"]["type"] == "integer"
 
 
+async def test_version_2_lists_no_properties_where_unknown_fields_are_preserved(target: Target) -> None:
+    definitions = (await target.get("/openapi/v2")).content["definitions"]
+    gvk = {"group": GROUP, "version": "v1", "kind": "Global"}
+    assert definitions["dev.conformance.v1.Global"] == {"type": "object", "x-kubernetes-group-version-kind": [gvk]}
+    spec = definitions["dev.conformance.v1.Shape"]["properties"]["spec"]["properties"]
+    assert spec["free"] == {"x-kubernetes-preserve-unknown-fields": True}
+
+
 async def test_custom_kinds_have_their_schemas_and_metadata(target: Target) -> None:
     document = (await target.get(f"/openapi/v3/apis/{GROUP}/v1")).content
     shape = without_descriptions(document["components"]["schemas"]["dev.conformance.v1.Shape"])

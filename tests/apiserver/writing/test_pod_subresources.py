@@ -22,3 +22,18 @@ async def test_what_is_created_at_a_pod_has_its_name(target: Target, manifest: d
     assert (answer.code, answer.message) == (400, f"name in URL does not match name in {kind} object")
     answer = await target.request("POST", path, {**manifest, "metadata": {"name": "p"}})
     assert (answer.code, answer.content["status"]) == (201, "Success")
+
+
+async def test_ephemeral_containers_are_written_through_their_subresource_only(target: Target) -> None:
+    await make_pod(target)
+    path, sub = target.path("pods", "p"), target.path("pods", "p", "ephemeralcontainers")
+    debugger = {"name": "debugger", "image": "busybox"}
+    patch = {"metadata": {"labels": {"a": "b"}}, "spec": {"hostname": "h", "ephemeralContainers": [debugger]}}
+    refused = await target.merge(path, {"spec": {"ephemeralContainers": [debugger]}})
+    assert (refused.code, refused.reason) == (422, "Invalid")
+    written = await target.merge(sub, patch)
+    assert written.code == 200
+    spec = (await target.get(path)).content["spec"]
+    assert [container["name"] for container in spec["ephemeralContainers"]] == ["debugger"]
+    assert "hostname" not in spec
+    assert "labels" not in (await target.get(sub)).content["metadata"]

@@ -26,6 +26,7 @@ from .validity import check_builtin
 from .validity.roles import RBAC, check_grants, check_grants_update
 from .validity.webhook_configurations import CONFIGURATIONS, check_configuration
 
+EPHEMERAL: Final = "ephemeralcontainers"
 INTERNAL: Final = "internal"  # in the place of a subresource: writes of the control plane
 
 
@@ -77,6 +78,10 @@ def prepare_update(kind: Kind, new: dict[str, Any], old: Mapping[str, Any], *, s
         new = _status_only(kind, new, old)
         if kind.resource == CERTIFICATE_REQUESTS:
             prepare_status(new, old)
+    elif subresource == EPHEMERAL:
+        ephemeral = {key: value for key, value in new["spec"].items() if key == "ephemeralContainers"}
+        spec = {key: value for key, value in old["spec"].items() if key != "ephemeralContainers"} | ephemeral
+        new = {**old, "metadata": _meta_of_writer(new, old), "spec": spec}
     elif subresource == "approval":
         new = only_decided(new, old)
     elif "status" in kind.subresources and subresource != INTERNAL:
@@ -98,11 +103,7 @@ def _status_only(kind: Kind, new: dict[str, Any], old: Mapping[str, Any]) -> dic
         result["status"] = new["status"]
     # Most built-in kinds accept metadata through the status subresource, custom ones never.
     if kind.custom is not None or kind.group == "apiextensions.k8s.io":
-        meta = dict(old["metadata"])
-        meta.pop("managedFields", None)
-        meta |= {
-            field: new["metadata"][field] for field in ("managedFields", "resourceVersion") if field in new["metadata"]
-        }
+        meta = _meta_of_writer(new, old)
     else:
         meta = dict(new["metadata"])
         kept = {"deployments": "labels", "pods": "ownerReferences"}.get(kind.plural)
@@ -112,6 +113,13 @@ def _status_only(kind: Kind, new: dict[str, Any], old: Mapping[str, Any]) -> dic
                 meta[kept] = old["metadata"][kept]
     result["metadata"] = meta
     return result
+
+
+def _meta_of_writer(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the old metadata with what tells who wrote, and when."""
+    meta = {field: value for field, value in old["metadata"].items() if field != "managedFields"}
+    written = ("managedFields", "resourceVersion")
+    return meta | {field: new["metadata"][field] for field in written if field in new["metadata"]}
 
 
 def _is_new_generation(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:

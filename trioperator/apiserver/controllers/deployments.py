@@ -14,8 +14,9 @@ from .templates import PODS, condition_of, has_ended, owner_reference, set_condi
 DEPLOYMENTS: Resource = ("apps", "deployments")
 
 _HASH: Final = "pod-template-hash"
+_HISTORY: Final = "deployment.kubernetes.io/revision-history"  # earlier revisions of a ReplicaSet
 _REVISION: Final = "deployment.kubernetes.io/revision"
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_NOT_COPIED: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration", _HISTORY, _REVISION})
 
 
 class DeploymentController(Controller):
@@ -71,11 +72,12 @@ class DeploymentController(Controller):
         template = spec["template"]
         labels = {**((template.get("metadata") or {}).get("labels") or {}), **mark}
         selector = {**spec["selector"], "matchLabels": {**(spec["selector"].get("matchLabels") or {}), **mark}}
+        notes = meta.get("annotations") or {}
         own: Object = {
             "name": f"{meta['name']}-{mark[_HASH]}",
             "namespace": meta["namespace"],
             "labels": labels,
-            "annotations": {key: text for key, text in (meta.get("annotations") or {}).items() if key != _LAST_APPLIED},
+            "annotations": {key: note for key, note in notes.items() if key not in _NOT_COPIED},
             "ownerReferences": [owner_reference(obj)],
         }
         new: Object = {
@@ -96,7 +98,10 @@ class DeploymentController(Controller):
             revision = max(others, default=0) + 1
         mark = {"metadata": {"annotations": {_REVISION: str(revision)}}}
         if revision != _revision(current):
-            await self.client.merge(REPLICASETS, current, mark)
+            notes = current["metadata"].get("annotations") or {}
+            history = ",".join(note for key in (_HISTORY, _REVISION) if (note := notes.get(key)))
+            notes = {_REVISION: str(revision), **({_HISTORY: history} if history else {})}
+            await self.client.merge(REPLICASETS, current, {"metadata": {"annotations": notes}})
         if revision != _revision(obj):  # a write to the status does not change the generation
             await self.client.merge(DEPLOYMENTS, obj, mark, subresource="status")
 

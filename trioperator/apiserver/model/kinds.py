@@ -181,7 +181,7 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
 
 _SUBRESOURCE_TRAITS: Final = {
     "a": ("approval",),
-    "e": ("binding", "eviction", "log"),
+    "e": ("binding", "ephemeralcontainers", "eviction", "log"),
     "r": ("scale",),
     "s": ("status",),
     "t": ("token",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -79,11 +81,19 @@ def _resources(kind: Kind) -> Iterable[dict[str, Any]]:
         item["shortNames"] = list(kind.short_names)
     if kind.categories:
         item["categories"] = list(kind.categories)
+    if not kind.is_virtual:
+        item["storageVersionHash"] = _storage_version_hash((kind.custom and kind.custom.storage) or kind)
     yield item
     for name in sorted(kind.subresources):
         sub: dict[str, Any] = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
         sub |= _SPECIAL_KINDS.get(name, {"kind": kind.kind})
         yield {**sub, "verbs": list(_SPECIAL_VERBS.get(name, _SUBRESOURCE_VERBS))}
+
+
+def _storage_version_hash(kind: Kind) -> str:
+    version = kind.stored_api_version
+    group_version = version if "/" in version else f"/{version}"
+    return base64.b64encode(hashlib.sha256(f"{group_version}/{kind.kind}".encode()).digest()[:8]).decode()
 
 
 def aggregated(catalog: Catalog, *, core: bool) -> dict[str, Any]:

@@ -22,6 +22,7 @@ _INFO: Final = {"title": "Kubernetes", "version": VERSION["gitVersion"]}
 _VERSION_2_REFERENCE: Final = "#/definitions/"
 # Keywords that OpenAPI version 2 does not have, or that the API omits in it.
 _VERSION_3_KEYWORDS: Final = frozenset({"allOf", "anyOf", "default", "not", "nullable", "oneOf"})
+_GVK: Final = "x-kubernetes-group-version-kind"
 _PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 
 
@@ -84,7 +85,7 @@ def _schema(kind: Kind) -> Node:
     if found is not None and kind.custom is None:
         return found
     gvk = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-    return {**(found or {"type": "object", _PRESERVE_UNKNOWN: True}), "x-kubernetes-group-version-kind": [gvk]}
+    return {**(found or {"type": "object", _PRESERVE_UNKNOWN: True}), _GVK: [gvk]}
 
 
 def _subschemas(node: Node) -> Iterator[Node]:
@@ -111,6 +112,9 @@ def _as_version_2(node: Node) -> dict[str, Any]:
     target = reference(node)
     if target is not None:
         return {"$ref": f"{_VERSION_2_REFERENCE}{target}"}
+    if node.get(_PRESERVE_UNKNOWN):  # kubectl would take the properties that are listed for all that may be there
+        known = {keyword: node[keyword] for keyword in ("description", _GVK) if keyword in node}
+        return {**known, "type": "object"} if _GVK in node else {**known, _PRESERVE_UNKNOWN: True}
     old = {keyword: value for keyword, value in node.items() if keyword not in _VERSION_3_KEYWORDS}
     if "oneOf" in node and "type" not in node:
         old["type"] = "string"  # quantities, and integers or strings
@@ -141,7 +145,7 @@ def _operation(method: str, gvk: dict[str, str], *, has_schema: bool) -> dict[st
         parameters.append({"name": name, "in": "query", **typed})
     return {
         "x-kubernetes-action": method,
-        "x-kubernetes-group-version-kind": gvk,
+        _GVK: gvk,
         "parameters": parameters,
         "responses": {},
     }

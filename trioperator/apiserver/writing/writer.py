@@ -23,7 +23,7 @@ from ..bodies.decoding import WriteOptions, decode_configuration, decode_object,
 from ..builtin.certificate_requests import CERTIFICATE_REQUESTS, stamp
 from ..builtin.events import as_served
 from ..builtin.preparation import assign_addresses
-from ..builtin.strategies import INTERNAL, prepare_create, prepare_update
+from ..builtin.strategies import EPHEMERAL, INTERNAL, prepare_create, prepare_update
 from ..model import metadata
 from ..model.errors import already_exists, conflict, forbidden, not_found
 from ..model.kind_schemas import schema_of
@@ -330,7 +330,7 @@ class Writer:
             stamp(new, old.obj, self._state.timestamp())
         if self.guard is not None:
             self.guard(kind, new, old.obj, attributes.options.user)
-        is_unrestricted = subresource == INTERNAL and kind.custom is None  # even immutable fields change
+        is_unrestricted = subresource in {INTERNAL, EPHEMERAL} and kind.custom is None  # even immutable fields change
         self._validate(kind, new, None if is_unrestricted else old.obj, attributes.options)
         new["metadata"]["resourceVersion"] = old_meta["resourceVersion"]
         reuse_times(new, old.obj)
