@@ -1,9 +1,9 @@
 """``python -m tests.foreign``: test suites that others wrote, on the embedded API server, by test.
 
-The suites of controller-runtime come as a Go module, and start the server through ``trioperator cluster assets``; those
-of client libraries for Python are in their packages. With ``$KUBEBUILDER_ASSETS``, each is also run on a real server,
-and only what passes there has to pass here. ``python -m tests.foreign client cache`` runs some; the reports are in
-build/foreign.
+The suites of controller-runtime and of Kubernetes come as Go modules, those of client libraries for Python in their
+packages; all start the server through ``trioperator cluster assets``. With ``$KUBEBUILDER_ASSETS``, each is also run
+on a real server, and only what passes there has to pass here. ``python -m tests.foreign client cache`` runs some; the
+reports are in build/foreign.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from tests.controlplane import ControlPlane
+from tests.foreign.kubernetes import SUITES as KUBERNETES_SUITES
+from tests.foreign.kubernetes import Kubernetes
 from tests.foreign.reports import HEAD, Comparison, Results, parse_ginkgo, parse_junit, share
 from trioperator.cli.assets import write_assets
 from trioperator.cli.kube_apiserver import CONTROLLERS
@@ -103,12 +105,20 @@ def run_go_suites(wanted: list[str], real: pathlib.Path | None) -> Iterator[Comp
     """Run the wanted suites of controller-runtime."""
     if not wanted:
         return
-    if shutil.which("go") is None:
-        sys.exit("The suites of controller-runtime need Go: install it, or name other suites.")
     suites, embedded = GoSuites(), write_assets(ROOT / "assets")
     for suite in wanted:
         results = suites.run(suite, embedded, "embedded")
         yield Comparison(suite, results, suites.run(suite, real, "real") if real else None)
+
+
+def run_kubernetes_suites(wanted: list[str], real: pathlib.Path | None) -> Iterator[Comparison]:
+    """Run the wanted suites of Kubernetes itself."""
+    if not wanted:
+        return
+    kubernetes, embedded = Kubernetes(ROOT / "kubernetes"), write_assets(ROOT / "assets")
+    for suite in wanted:
+        results = kubernetes.run(suite, embedded, "embedded")
+        yield Comparison(suite, results, kubernetes.run(suite, real, "real") if real else None)
 
 
 def create_system_pod(kubeconfig: pathlib.Path) -> None:
@@ -147,16 +157,20 @@ def main() -> None:
     """Run the suites, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.foreign")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="these only")
-    wanted = parser.parse_args().suites or [*GO_SUITES, *PYTHON_SUITES]
-    if unknown := set(wanted) - {*GO_SUITES, *PYTHON_SUITES}:
+    suites = {run_go_suites: GO_SUITES, run_kubernetes_suites: KUBERNETES_SUITES, run_python_suites: PYTHON_SUITES}
+    known = [name for names in suites.values() for name in names]
+    wanted = parser.parse_args().suites or known
+    if unknown := set(wanted).difference(known):
         parser.error(f"no such suites: {', '.join(sorted(unknown))}")
     given = os.environ.get("KUBEBUILDER_ASSETS")
     real = pathlib.Path(given) if given else None
+    if shutil.which("go") is None and not set(wanted).issubset(PYTHON_SUITES):
+        parser.error("the suites of controller-runtime and Kubernetes need Go: install it, or name other suites")
     ROOT.mkdir(parents=True, exist_ok=True)
     print(HEAD)
     comparisons = []
-    for run, known in ((run_go_suites, GO_SUITES), (run_python_suites, PYTHON_SUITES)):
-        for comparison in run([suite for suite in wanted if suite in known], real):
+    for run, names in suites.items():
+        for comparison in run([suite for suite in wanted if suite in names], real):
             comparisons.append(comparison)
             print(comparison.row, *(f"  missing: {name}" for name in comparison.missing), sep="\n", flush=True)
     found = share(comparisons)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 from xml.etree import ElementTree
@@ -10,6 +11,9 @@ from xml.etree import ElementTree
 #: Whether each test that was run has passed, by its name.
 Results: TypeAlias = Mapping[str, bool]
 
+_FUNCTION: Final = re.compile(r"=== run_(?P<name>\w+)(?:: (?P<code>\d+))?")
+_ASSERTION: Final = re.compile(r"(?:[\w.-]+:\d+: )?Successful")
+_COLOUR: Final = re.compile(r"\x1b(?:\[[0-9;]*m|\(B)")
 _RUN: Final = {"passed": True, "failed": False, "panicked": False, "timedout": False, "interrupted": False}
 
 
@@ -31,6 +35,22 @@ def parse_junit(report: str) -> Results:
         for case in cases
         if case.find("skipped") is None
     )
+
+
+def parse_acceptance(log: str) -> Results:
+    """Parse the log of kubectl's acceptance suite: functions, and their assertions up to the first that fails."""
+    results: dict[str, bool] = {}
+    function, count = "", 0
+    for line in _COLOUR.sub("", log).splitlines():
+        if begun := _FUNCTION.fullmatch(line):
+            if begun["code"] is None:
+                function, count = begun["name"], 0
+            else:
+                results[begun["name"]] = begun["code"] == "0"
+        elif _ASSERTION.match(line):
+            count += 1
+            results[f"{function} assertion {count}"] = True
+    return results
 
 
 def _merge(results: Iterable[tuple[str, bool]]) -> Results:

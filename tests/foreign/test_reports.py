@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.foreign.reports import Comparison, parse_ginkgo, parse_junit, share
+from tests.foreign.reports import Comparison, parse_acceptance, parse_ginkgo, parse_junit, share
 
 
 def spec(text: str, state: str, *containers: str, kind: str = "It") -> dict[str, object]:
@@ -37,6 +37,18 @@ def test_tests_of_pytest() -> None:
     cases = f"<testcase classname='c' name='a'/>{failed}{errored}{skipped}"
     report = f"<testsuites><testsuite>{cases}</testsuite></testsuites>"
     assert parse_junit(report) == {"c.a": True, "c.failure": False, "c.error": False}
+
+
+def test_functions_of_the_acceptance_suite_have_numbered_assertions() -> None:
+    lines = [
+        "=== run_pod_tests",
+        "\x1b[32mcore.sh:12: Successful get pods",
+        "\x1b(B\x1b[mpod/a created",
+        "\x1b(B\x1b[mSuccessful",
+    ]
+    lines += ["=== run_pod_tests: 0", "=== run_crd_tests", "FAIL!", "=== run_crd_tests: 1"]
+    expected = {"pod_tests assertion 1": True, "pod_tests assertion 2": True, "pod_tests": True, "crd_tests": False}
+    assert parse_acceptance("\n".join(lines)) == expected
 
 
 TAGS = ("failure", "error", "skipped")
