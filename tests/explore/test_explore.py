@@ -13,7 +13,9 @@ from tests.explore.search import search
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda each: each.name.replace(" ", "-"))
 def test_a_planted_defect_is_found_and_its_mend_passes(planted: Planted, tmp_path: pathlib.Path) -> None:
-    result = search(planted, tmp_path, sequences=12)
+    result = search(planted, tmp_path, sequences=4)
+    if result.finding is None:  # few need more
+        result = search(planted, tmp_path, sequences=12)
     assert result.finding is not None, result.others
     assert len(result.finding.states) <= 3
     assert result.fails, "the test that is written"
