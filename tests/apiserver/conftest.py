@@ -36,6 +36,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 GROUP = "conformance.dev"
 _names = itertools.count()
+_prepared: set[str] = set()  # kubeconfigs of real servers that have the cases' kinds
 
 
 def definition(
@@ -268,8 +269,10 @@ async def target(kubeconfig: str) -> AsyncIterator[Target]:
     client = real_client(kubeconfig) if is_real else Cluster(seed=0).client()
     async with client:
         target = Target(client, f"case-{uuid.uuid4().hex[:10]}", is_real=is_real)
-        for obj in DEFINITIONS:
-            await ensure_definition(target, obj)
+        if kubeconfig not in _prepared:
+            for obj in DEFINITIONS:
+                await ensure_definition(target, obj)
+            _prepared.update([kubeconfig] if is_real else [])
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": target.namespace}}
         assert (await target.request("POST", "/api/v1/namespaces", namespace)).code == 201
         yield target
