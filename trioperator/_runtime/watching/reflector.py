@@ -25,6 +25,7 @@ from trioperator._logs import get_logger
 from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.failures import BrokenObjects, Failures, WatchStatus
+from trioperator._runtime.watching.freed_memory import return_memory
 from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.position import Position
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, TrioperatorError
@@ -36,6 +37,8 @@ _TOO_SHORT = 1.0
 # A stream that breaks later than that, in seconds, was a good one until then. Load balancers cut off idle streams after
 # 50 seconds or more.
 _LONG_ENOUGH: Final = 30.0
+# Objects of lists after which freed memory is returned to the system: some megabytes.
+_MANY: Final = 1000
 # Of servers that do not send the first objects by a watch.
 _CANNOT_STREAM: Final = frozenset({400, 405, 422})
 
@@ -92,6 +95,7 @@ class Reflector:
         self._failures = Failures(path, consequence=consequence, can_do_without=can_do_without)
         self._broken = BrokenObjects(path)
         self._opened_at = math.inf
+        self._taken = 0  # objects of lists since the last watch
         self._can_stream = client.settings.watching.initial_streaming
         self._attempt = trio.CancelScope()
         self._stream = trio.CancelScope()
@@ -266,6 +270,7 @@ class Reflector:
         An object that cannot be read is not passed on. But it exists, so it does not count as deleted.
         """
         self.status.progressed()
+        self._taken += len(page.items)
         for obj in page.items:
             if self._selects(obj) and (self._division is None or self._division.is_listed(obj)):
                 listed.add(self._observer.observe(None, obj))
@@ -359,6 +364,9 @@ class Reflector:
         self._client.outage.end()
         self.status.sync()
         self._callbacks.announce()
+        if self._taken >= _MANY:
+            return_memory()
+        self._taken = 0
 
     async def _reopen(self, error: ConnectionLostError) -> None:
         """Wait before a stream that was good until it broke is opened again, with jitter as after failures."""
