@@ -262,6 +262,18 @@ async def test_messages_of_errors_need_a_token(bench: Bench, showing: Showing) -
     assert "the message" not in pages
 
 
+@pytest.mark.parametrize("token", [None, TOKEN])
+async def test_reasons_of_pauses_need_a_token(bench: Bench, showing: Showing, token: str | None) -> None:
+    on.event("widgets", registry=bench.registry)(lambda **_: None)
+    paused = widget("a")
+    paused["metadata"]["annotations"] = {"trioperator.dev/paused": "until=2099-12-01T00:00Z reason=the secret project"}
+    await bench.cluster.create(paused)
+    async with showing(token=token) as client:
+        text = (await client.ask("/objects")).text
+        assert "paused until 2099-12-01T00:00:00Z" in text
+        assert ("the secret project" in text) is bool(token)
+
+
 @pytest.mark.parametrize("sync", [False, True])
 async def test_a_cancelled_handler_ends_at_once_and_is_tried_again(
     sync: bool, bench: Bench, showing: Showing, caplog: pytest.LogCaptureFixture
