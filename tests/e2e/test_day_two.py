@@ -8,23 +8,36 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import yaml
 
 from tests import forking
 from tests.controlplane import ControlPlane
+from tests.e2e.deployment import Deployed, define
 from tests.runtime.conftest import CRD
 
 FINALIZER = "trioperator.dev/finalizer"
 ROOT = pathlib.Path(__file__).parents[2]
 HELM = shutil.which("helm")
+# In which order Helm deletes the kinds of a release.
+UNINSTALL_ORDER = (
+    *("ValidatingWebhookConfiguration", "Service", "Deployment", "RoleBinding", "Role", "ClusterRoleBinding"),
+    *("ClusterRole", "ConfigMap", "Secret", "ServiceAccount", "PodDisruptionBudget", "NetworkPolicy"),
+)
+APP = """
+import trioperator
+
+@trioperator.on.delete("parcels.example.com")
+async def delete(**_): ...
+"""
 
 
-def trioperator(plane: ControlPlane, *args: str) -> str:
+def trioperator(plane: ControlPlane, *args: str, cwd: pathlib.Path | None = None) -> str:
     """Run the command, which must succeed, and return what it prints."""
     environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
-    done = forking.run(args, env=environment)
+    done = forking.run(args, env=environment, cwd=cwd)
     done.check_returncode()
     return done.stdout
 
@@ -85,3 +98,44 @@ def test_a_namespace_is_gone_30_seconds_after_helm_uninstall(
         )
         assert uninstalling.wait(120) == 0
     kubectl("delete", "namespace", name, "--timeout=30s")
+
+
+def test_a_namespace_is_gone_30_seconds_after_the_manifests_are_deleted_in_their_order(
+    controlplane: ControlPlane, tmp_path: pathlib.Path
+) -> None:
+    """The order is the chart's: its hook runs before anything is deleted. The test is the kubelet, as above."""
+    name, kubectl = "leave-order", controlplane.kubectl
+    (tmp_path / "app.py").write_text(APP)
+    controlplane.apply(define("parcels.example.com", "Parcel"))
+    kubectl("wait", "--for=condition=Established", "crd", "parcels.example.com", "--timeout=60s")
+    kubectl("create", "namespace", name)
+    options = (f"--name={name}", f"--pod-namespace={name}", "--leader-elect", f"--namespace={name}")
+    made = trioperator(controlplane, "manifests", "app.py", *options, cwd=tmp_path)
+    deployed = Deployed(controlplane, tmp_path, [each for each in yaml.safe_load_all(made) if each])
+    controlplane.apply(*(each for each in deployed.manifests if each["kind"] != "CustomResourceDefinition"))
+    operator = deployed.start()
+    operator.wait_for("The operator is ready.")
+    for number in range(20):
+        controlplane.apply(parcel(f"p{number}", name))
+    kubectl("wait", "parcels", "--all", "--for=jsonpath={.metadata.finalizers[0]}", f"-n{name}", "--timeout=60s")
+    leave = [sys.executable, "-m", "trioperator", "uninstall", "app.py", "--yes", f"--namespace={name}"]
+    leave += [f"--stop={name}/{name}", f"--lease={name}/{name}"]
+    environment = {**os.environ, "KUBECONFIG": str(controlplane.kubeconfig)}
+    with subprocess.Popen(leave, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as uninstalling:
+        kubectl("wait", f"deployment/{name}", "--for=jsonpath={.spec.replicas}=0", f"-n{name}", "--timeout=60s")
+        assert operator.stop() == 0
+        assert uninstalling.stdout is not None
+        printed = uninstalling.stdout.read()
+        assert uninstalling.wait(120) == 0, printed
+    assert printed.count(FINALIZER) == 20
+    assert not controlplane.get("leases", f"-n{name}")["items"]
+    ordered = [each for kind in UNINSTALL_ORDER for each in deployed.manifests if each["kind"] == kind]
+    assert {each["kind"] for each in deployed.manifests} <= {*UNINSTALL_ORDER, "Namespace", "CustomResourceDefinition"}
+    for manifest in ordered:
+        kubectl("delete", "-f", "-", input=yaml.safe_dump(manifest))
+    kubectl("delete", "namespace", name, "--timeout=30s")
+
+
+def parcel(name: str, namespace: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "example.com/v1", "kind": "Parcel", "metadata": metadata, "spec": {}}
