@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -12,15 +13,30 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import typer.main
 
 from tests.docs.pages import read, read_commands
 from tests.runtime.databases import CRD, database
+from trioperator._reconciling import kstatus
+from trioperator._reconciling.schedules import Report
+from trioperator._runtime.patching import contention_guard
 from trioperator._tooling.deployment.alerts import ALERTS
 from trioperator.apiserver import Cluster, serve_cluster
+from trioperator.cli.root import app
+from trioperator.settings import OperatorSettings
 
 PAGE = "docs/day-two.md"
-CONDITIONS = ("Paused", "Contended", "Ready", "Applied", "Reconciling", "Stalled")
 COMMANDS = ("pause", "unpause", "poke", "why", "release", "uninstall")
+OTHERS = ("top", "crds --migrate")
+# Commands of the days before: how to write, try and deploy an operator.
+EARLIER = frozenset(
+    {"new", "run", "check", "explore", "freeze", "resume", "cluster", "rbac", "manifests", "bundle", "crds"}
+)
+CONDITIONS = (
+    str(OperatorSettings().pausing.condition),
+    contention_guard._CONDITION,
+    *(name for name, _ in kstatus._list_conditions(Report("done", ""))),
+)
 LEASE = {"name": "database-operator", "namespace": "operators"}
 APP = """
 import trioperator
@@ -30,10 +46,29 @@ def delete(**_): ...
 """
 
 
-@pytest.mark.parametrize("name", [*dict.fromkeys(alert.name for alert in ALERTS), *CONDITIONS])
-def test_each_alert_and_each_condition_is_on_the_page(name: str) -> None:
-    written = f"[{name}](runbooks.md#{name.lower()})" if name.startswith("Trioperator") else f"`{name}`"
-    assert written in read(PAGE)
+def list_headings() -> list[str]:
+    return re.findall(r"^#+ (.*)$", read(PAGE), re.M)
+
+
+def test_each_alert_has_its_section_which_leads_to_its_runbook() -> None:
+    text = read(PAGE)
+    names = list(dict.fromkeys(alert.name for alert in ALERTS))
+    assert [each for each in list_headings() if each.startswith("Trioperator")] == names
+    for name in names:
+        section = text.split(f"\n### {name}\n")[1].split("\n#")[0]
+        assert f"(runbooks.md#{name.lower()})" in section.replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_each_condition_has_its_section(name: str) -> None:
+    assert f"The condition `{name}`" in list_headings()
+
+
+def test_each_command_has_its_section_or_is_of_the_days_before() -> None:
+    found = {command for heading in list_headings() for command in re.findall(r"`trioperator ([^`]+)`", heading)}
+    assert found == {*COMMANDS, *OTHERS}
+    known = set(typer.main.get_group(app).commands)
+    assert {command.partition(" ")[0] for command in found} | EARLIER == known
 
 
 def find_command(name: str) -> tuple[list[str], str]:
