@@ -7,8 +7,10 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trioperator._model.contention import UNKNOWN, Contention, Limits, Verdict, list_leaves
+from trioperator._model.contention import UNKNOWN, Contention, FieldSet, Limits, Verdict, are_related, list_leaves
 from trioperator._model.field_managers import Attribution, find_changed_fields
 
 LABEL = ("metadata", "labels", "team")
@@ -157,6 +159,26 @@ def test_the_fields_of_an_object_are_limited() -> None:
         contention.wrote([("status", str(number))], 0, changed=True)
     contention.calm_down(61)
     assert contention.is_over
+
+
+SOME_PATHS = st.lists(st.sampled_from("abc"), max_size=4).map(tuple)
+
+
+@given(st.lists(SOME_PATHS), SOME_PATHS)
+def test_a_set_of_fields_tells_whether_any_is_related(fields: list[tuple[str, ...]], path: tuple[str, ...]) -> None:
+    assert FieldSet(fields).is_related(path) == any(are_related(field, path) for field in fields)
+
+
+def test_what_changes_known_fields_comes_first_and_there_is_a_limit() -> None:
+    contention = Contention(Limits())
+    contention.wrote([("status", "size")], 0, changed=True)
+    others = [("spec", f"k{number}") for number in range(100_000)]
+    chosen = list(contention.choose([*others, ("status", "size")]))
+    assert chosen[0] == ("status", "size")
+    assert set(chosen[1:]) <= set(others)
+    assert len(chosen) <= 201
+    parts = [("status", "size", f"k{number}") for number in range(100_000)]
+    assert len(list(contention.choose([*parts, *others]))) <= 400
 
 
 def test_leaves_of_a_patch_are_its_fields() -> None:

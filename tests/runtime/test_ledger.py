@@ -185,3 +185,30 @@ async def test_in_a_storm_changes_have_no_fields_and_later_ones_have_again(autoj
     run = ledger.begin("1", SUBJECT, [("MODIFIED", 2)])
     ledger.note_change(run, obj(1), obj(2))
     assert run.changes
+
+
+class _Fields(dict[str, Any]):
+    """Fields of a manager that count how often they are looked at."""
+
+    looks = 0
+
+    def __contains__(self, key: object) -> bool:
+        _Fields.looks += 1
+        return super().__contains__(key)
+
+
+async def test_of_a_change_of_very_many_fields_only_some_are_looked_at(autojump_clock: object) -> None:
+    def wide(version: int) -> dict[str, Any]:
+        managers = [
+            {"manager": f"m{number}", "operation": "Apply", "time": str(version), "fieldsV1": _Fields({"f:x": {}})}
+            for number in range(200)
+        ]
+        return {"metadata": {"managedFields": managers}, "spec": {f"k{number}": version for number in range(20_000)}}
+
+    ledger = Ledger()
+    run = ledger.begin("u", SUBJECT, [])
+    _Fields.looks = 0
+    ledger.note_change(run, wide(1), wide(2))
+    assert run.changes
+    assert len(run.changes) + run.omitted == 20_000
+    assert _Fields.looks < 20_000

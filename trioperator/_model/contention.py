@@ -28,7 +28,7 @@ from __future__ import annotations
 import collections
 import math
 import random as _random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -46,6 +46,8 @@ _JITTER: Final = 0.2
 _BY_OTHERS: Final = "ChangedByOthers"
 # Fields of an object that are known at a time, at most.
 _MAX_FIELDS: Final = 64
+# Changed fields whose managers are asked for, at most: an object may have 100,000 fields.
+_MAX_EDITS: Final = 200
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +165,19 @@ class Contention:
                     field.managers[manager] += 1
                     field.touched_at = now
 
+    def choose(self, paths: Iterable[FieldPath]) -> Iterator[FieldPath]:
+        """Yield which changed fields matter: those that are known first, then others, a limited number of each."""
+        known, others = FieldSet(self._fields), list[FieldPath]()
+        left = _MAX_EDITS
+        for path in paths:
+            if known.is_related(path):
+                if left > 0:
+                    yield path
+                left -= 1
+            elif len(others) < _MAX_EDITS:
+                others.append(path)
+        yield from others
+
     def is_contended(self, path: FieldPath) -> bool:
         """Check whether a field is contended."""
         return path in self._fields and self._fields[path].contended is not None
@@ -223,6 +238,22 @@ class Contention:
     def is_over(self) -> bool:
         """Whether nothing is known of any field."""
         return not self._fields
+
+
+class FieldSet:
+    """A set of fields, which tells of another one without a look at each whether any is it, or a part of it."""
+
+    __slots__ = ("_parents", "_paths")
+
+    def __init__(self, paths: Iterable[FieldPath]) -> None:
+        self._paths = frozenset(paths)
+        self._parents = {path[:length] for path in self._paths for length in range(len(path))}
+
+    def is_related(self, path: FieldPath) -> bool:
+        """Check whether any of the fields is this one, or a part of it, or has it as a part."""
+        if path in self._parents:
+            return True
+        return any(path[:length] in self._paths for length in range(len(path) + 1))
 
 
 def are_related(one: FieldPath, other: FieldPath) -> bool:

@@ -304,10 +304,13 @@ class Ledger:
             run.changes += [] if manager is None else [("", manager[:_MAX_TEXT])]
             return
         attribution = Attribution(before, after if managed is None else managed)
-        for path in find_changed_fields(before, after):
+        changed = find_changed_fields(before, after)
+        for path in changed:
             manager = attribution.find(path)
             found = (format_field(path)[:_MAX_TEXT], None if manager is None else manager[:_MAX_TEXT])
             _collect(run, run.changes, found, found[0])
+            if run.room <= 0:  # an object may have 100,000 fields
+                run.omitted += sum(1 for _ in changed)
 
     def _page(self, run: Run) -> Page:
         """Return the page of an object that is active."""

@@ -373,6 +373,16 @@ async def test_fields_that_the_server_drops_are_reported_as_inconsistencies(
     assert any("metadata.generation" in text and "labels" not in text for text in warnings)
 
 
+async def test_of_very_many_fields_that_the_server_drops_some_are_named(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"metadata": {f"field{number}": 1 for number in range(1000)}})
+    await harness.store(state)
+    (warning,) = [text for text in caplog.messages if "inconsistencies" in text]
+    assert "metadata.field19 and 980 more." in warning
+
+
 async def test_functions_get_the_newest_object_with_what_is_to_be_merged(harness: Harness) -> None:
     state = await harness.make(items=[])
     seen: list[Any] = []

@@ -7,6 +7,7 @@ several times in a minute are watched for it; all others cost a count.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -16,7 +17,7 @@ import trio
 from trioperator._handling.arguments.conditions import Conditions
 from trioperator._handling.arguments.context import current_recorder
 from trioperator._kube.status_schemas import StatusSchemas, is_custom
-from trioperator._model.contention import UNKNOWN, WINDOW, Contention, Limits, Verdict, are_related, list_leaves
+from trioperator._model.contention import UNKNOWN, WINDOW, Contention, FieldSet, Limits, Verdict, list_leaves
 from trioperator._model.field_managers import Attribution, find_changed_fields
 from trioperator._model.fields import FieldPath, ensure, resolve
 from trioperator._model.finalizer import is_deleting
@@ -32,6 +33,8 @@ from trioperator.settings import OperatorSettings
 # Writes within a minute after which an object is watched, and objects that are watched or counted at a time.
 _SEVERAL: Final = 3
 _MAX_WATCHED: Final = 1000
+# Fields in which two states differ, of those that functions may have changed.
+_MAX_CHANGED: Final = 1000
 # Functions of one contributor that are held: each keeps the object of its time, and is applied again and again.
 _MAX_HELD: Final = 20
 _MAX_COUNTED: Final = 10_000
@@ -107,7 +110,7 @@ class ContentionGuard:
             return pending, PendingPatch()
         now, held = list[Contribution](), dict[str, Contribution]()
         for number, contribution in enumerate(pending.contributions):
-            later = [path for other in pending.contributions[number + 1 :] for path in list_leaves(other.patch)]
+            later = FieldSet(path for other in pending.contributions[number + 1 :] for path in list_leaves(other.patch))
             rest, kept = self._split(watched.contention, contribution, body, later)
             base = preview(body, PendingPatch(held.values())) if held and rest.fns else body  # what they will be given
             may_wait = contribution.by != _BY and 0 < len(rest.fns) <= _MAX_HELD
@@ -122,7 +125,7 @@ class ContentionGuard:
         return PendingPatch(now, onto=body), PendingPatch(held.values(), onto=body)
 
     def _split(
-        self, contention: Contention, contribution: Contribution, body: Mapping[str, Any], later: Collection[FieldPath]
+        self, contention: Contention, contribution: Contribution, body: Mapping[str, Any], later: FieldSet
     ) -> tuple[Contribution, Contribution]:
         """Split a contribution. What *later* ones set is theirs: a value that was held for long may be outdated."""
         now = trio.current_time()
@@ -131,7 +134,7 @@ class ContentionGuard:
         for path, value in list_leaves(contribution.patch).items():
             if not contention.is_contended(path):
                 ensure(rest, path, value)
-            elif any(are_related(path, other) for other in later):
+            elif later.is_related(path):
                 continue
             elif resolve(body, path) == value:
                 if not contention.omit(path, now):
@@ -142,10 +145,8 @@ class ContentionGuard:
 
     def _must_wait(self, contention: Contention, fns: Sequence[PatchFn], body: Mapping[str, Any]) -> bool:
         """Check whether functions change a contended field for which it is too early."""
-        changed = list(find_changed_fields(body, preview(body, Patch(fns=fns))))
-        concerned = [
-            verdict.path for verdict in contention.contended if any(are_related(verdict.path, path) for path in changed)
-        ]
+        changed = FieldSet(find_changed_fields(body, preview(body, Patch(fns=fns))))
+        concerned = [verdict.path for verdict in contention.contended if changed.is_related(verdict.path)]
         return any([contention.hold(path, trio.current_time()) for path in concerned])  # noqa: C419 -- note all of them
 
     def due(self, state: ObjectState) -> float:
@@ -236,8 +237,9 @@ class ContentionGuard:
         fields = dict.fromkeys(path for item in sent.contributions for path in list_leaves(item.patch))
         if any(item.fns and item.by != _BY for item in sent.contributions):
             attribution = Attribution(before, after, own=self._own)
-            changed = find_changed_fields(before, after)
-            fields |= dict.fromkeys(path for path in changed if attribution.find(path) in self._own)
+            changed = itertools.islice(find_changed_fields(before, after), _MAX_CHANGED)
+            own = self._own
+            fields |= dict.fromkeys(path for path in changed if attribution.find(path) in own)
         return fields
 
     def observe(self, state: ObjectState) -> None:
@@ -261,10 +263,12 @@ class ContentionGuard:
 
         Who has removed a field may be unknown. It was not the operator, whose own writes are known by their responses.
         """
-        attribution = Attribution(watched.body, after, own=self._own)
-        for path in find_changed_fields(watched.body, after):
+        own, written = self._own, FieldSet(without)
+        attribution = Attribution(watched.body, after, own=own)
+        changed = (path for path in find_changed_fields(watched.body, after) if not written.is_related(path))
+        for path in watched.contention.choose(changed):
             manager = attribution.find(path)
-            if manager not in self._own and not any(are_related(path, own) for own in without):
+            if manager not in own:
                 yield path, manager or UNKNOWN
 
     def forget(self, state: ObjectState) -> None:

@@ -71,6 +71,8 @@ from trioperator.errors import ApiError
 _REJECTED: Final = (400, 413, 422)
 # Either nobody may make such requests, or admission control has denied this one.
 _FORBIDDEN: Final = 403
+# Fields that a warning names: whoever changes an object may have chosen how many there are.
+_MAX_NAMED: Final = 20
 
 #: Returns the JSON patch that changes the finalizers of an object.
 Finalize = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
@@ -282,7 +284,8 @@ def _warn_of_unmet(
         others = find_unmet(merged, wanted)
         unmet = [path for path in unmet if path not in others]
     if unmet:
-        fields = ", ".join(".".join(path) for path in unmet)
+        more = len(unmet) - _MAX_NAMED
+        fields = ", ".join(".".join(path) for path in unmet[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
         logger.warning(
             "Patching finished with inconsistencies: the server did not keep %s."
             " Does the schema of the resource know these fields?",
