@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import pathlib
+import shutil
 import ssl
 from typing import Any
 
@@ -302,3 +303,14 @@ async def test_a_hundred_slow_reviews_hold_up_no_others() -> None:
             with trio.fail_after(20):
                 assert (await state.ask()).status_code == 200
             clients.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="install openssl")
+async def test_clients_cannot_renegotiate() -> None:
+    async with serving(trioperator.WebhookServer()) as state:
+        port = state.url.rpartition(":")[2]
+        command = ["openssl", "s_client", "-tls1_2", "-connect", f"localhost:{port}"]
+        done = await trio.run_process(command, stdin=b"R\n", capture_stdout=True, capture_stderr=True, check=False)
+        assert b"RENEGOTIATING" in done.stderr
+        assert b"no renegotiation" in done.stderr
+        assert (await state.ask()).status_code == 200

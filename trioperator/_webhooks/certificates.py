@@ -33,6 +33,7 @@ def make_context(chain: bytes, key: bytes | None, password: str | None = None) -
     """Return the TLS context of a server with a certificate. Raises ConfigError if they do not fit each other."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # which costs servers more than clients; OpenSSL 1.1 allows it
     context.set_alpn_protocols(["http/1.1"])
     try:
         with open_private_file(chain if key is None else chain + b"\n" + key) as path:
