@@ -41,6 +41,9 @@ class Observer:
     def started(self) -> None:
         self.calls.append("started")
 
+    def ended(self) -> None:
+        self.calls.append("ended")
+
     def finished(self) -> None:
         self.calls.append("finished")
 
@@ -77,7 +80,7 @@ async def test_an_observer_sees_when_a_thread_starts_waits_and_ends(observers: l
         await run_in_thread(wait_for_time, limiter=limiter)
         await run_in_joined_thread(wait_for_time, limiter=limiter, scope=scope())
         await run_in_nursery_thread(wait_for_time, limiter=limiter, scope=scope(), nursery=nursery)
-    expected = ["started", "time passes", "time has passed", "finished"]
+    expected = ["started", "time passes", "time has passed", "ended", "finished"]
     assert [observer.calls for observer in observers] == [expected] * 3
 
 

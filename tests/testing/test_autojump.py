@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from trioperator._concurrency.threads import observe_threads, run_in_joined_thread, run_in_thread, time_passes
 from trioperator.testing import deterministic, pause_autojump_for_threads
+from trioperator.testing.autojump import serial_threads
 
 WORK = 0.05  # seconds of real time
 
@@ -247,3 +248,45 @@ async def test_a_cancelled_thread_that_is_waited_for_pauses_the_clock_until_it_e
             await run_in_joined_thread(work, limiter=trio.CapacityLimiter(1), scope=scope)
         assert not waiting.cancelled_caught
     assert trio.current_time() == 0
+
+
+async def count_steps_beside(fn: Callable[[], object]) -> int:
+    """Call a function in a thread, and return how many steps another task makes until that returns."""
+    steps = 0
+
+    async def step() -> None:
+        nonlocal steps
+        while True:
+            await trio.lowlevel.checkpoint()
+            steps += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(step)
+        await call(fn)
+        nursery.cancel_scope.cancel()
+    return steps
+
+
+def test_threads_and_tasks_run_one_after_another() -> None:
+    def work() -> None:
+        for _ in range(3):
+            time.sleep(WORK)
+            trio.from_thread.run(trio.lowlevel.checkpoint)
+            trio.from_thread.run_sync(trio.current_time)
+
+    with deterministic(), serial_threads():
+        clocks = [MockClock(autojump_threshold=0) for _ in range(3)]
+        assert len({trio.run(count_steps_beside, work, clock=clock) for clock in clocks}) == 1
+
+
+def test_a_thread_that_waits_for_another_one_is_not_waited_for() -> None:
+    is_ready = threading.Event()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, is_ready.wait)
+            await trio.lowlevel.checkpoint()
+            await call(is_ready.set)
+
+    with deterministic(), serial_threads():
+        trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -32,6 +32,9 @@ class ThreadObserver(Protocol):
     def started(self) -> None:
         """Note that the limiter has let the thread start. Called by the task that waits for the thread."""
 
+    def ended(self) -> None:
+        """Note that the thread has ended, and that its result is about to be delivered. Called on Trio."""
+
     def finished(self) -> None:
         """Note that no task waits for the thread: it has ended, was abandoned, or was never started."""
 
@@ -236,3 +239,5 @@ class _Gate:
     def release_on_behalf_of(self, borrower: object) -> None:
         self._limiter.release_on_behalf_of(borrower)
         self.ended.set()
+        if self._observer is not None:
+            self._observer.ended()

@@ -32,8 +32,7 @@ class HttpxTransport:
     def __init__(self, transport: httpx.AsyncBaseTransport, *, origin: str, owned: bool = False) -> None:
         self._transport = transport
         self._origin = httpx.URL(origin)
-        # The same URLs are requested repeatedly, and parsing one costs as much as sending the request.
-        self._url_of = functools.lru_cache(maxsize=1024)(self._make_url)
+        self._base = origin
         self._owned = owned
 
     async def send(
@@ -58,15 +57,14 @@ class HttpxTransport:
             extensions["trace"] = functools.partial(_check_before_sending, check)
         host = self._origin.netloc
         sent = [(b"Host", host), *headers]
-        request = httpx.Request(method, self._url_of(target), headers=sent, content=body, extensions=extensions)
+        request = httpx.Request(
+            method, _make_url(self._base, target), headers=sent, content=body, extensions=extensions
+        )
         try:
             response = await self._transport.handle_async_request(request)
         except (httpx.TransportError, httpx.InvalidURL, OSError, trio.BrokenResourceError) as exc:
             raise self._error(exc, reached=not isinstance(exc, _NOT_REACHED)) from exc
         return _HttpxResponse(self, response)
-
-    def _make_url(self, target: str) -> httpx.URL:
-        return self._origin.copy_with(raw_path=target.encode("ascii"))
 
     @property
     def reserved(self) -> HttpxTransport:
@@ -90,6 +88,12 @@ class HttpxTransport:
             final = isinstance(failure, ssl.SSLCertVerificationError)
             return TransportError(f"{where}: {describe_error(failure)}", reached=reached, final=final)
         return TransportError(f"{where}: {str(exc) or type(exc).__name__}", reached=reached)
+
+
+@functools.lru_cache(maxsize=1024)
+def _make_url(origin: str, target: str) -> httpx.URL:
+    """Return a URL. The same ones are requested repeatedly, and parsing one costs as much as sending the request."""
+    return httpx.URL(origin).copy_with(raw_path=target.encode("ascii"))
 
 
 async def _check_before_sending(check: Callable[[], None], event: str, info: dict[str, Any]) -> None:

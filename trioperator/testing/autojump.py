@@ -6,19 +6,29 @@ nothing is polled, the clock's threshold is infinite until the last thread has e
 Trio (``trio.from_thread.run()``), or is in :func:`trioperator._concurrency.threads.time_passes`, the clock may jump.
 Waiting for a free thread does not pause autojump, and neither does a thread that was abandoned.
 
+Where threads and tasks run at the same time, no run is like another. In :func:`serial_threads`, the event loop waits for
+a thread after each step of a task: it goes on when the thread has ended, or waits for the loop.
+
 The pytest plugin switches this on for all runs whose clock is a :class:`trio.testing.MockClock`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import math
+import select
+import time
 from collections.abc import Iterator
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import trio
 
 from trioperator._concurrency.threads import ThreadObserver, current_observer, observe_threads
+
+
+# Real seconds for which the event loop waits for a thread: it may wait for another thread itself.
+_PATIENCE: Final = 1.0
 
 
 def pause_autojump_for_threads() -> None:
@@ -28,6 +38,16 @@ def pause_autojump_for_threads() -> None:
     left alone.
     """
     observe_threads(observe_thread)
+
+
+@contextlib.contextmanager
+def serial_threads() -> Iterator[None]:
+    """Let threads and tasks run one after another, in runs with a mock clock that start in this context."""
+    token = _is_serial.set(True)
+    try:
+        yield
+    finally:
+        _is_serial.reset(token)
 
 
 def observe_thread() -> ThreadObserver | None:
@@ -55,6 +75,10 @@ class _Autojump(trio.abc.Instrument):
         self._threshold = math.inf  # the clock's own
         self._pauses = 0
         self._threads = 0
+        self._running = 0  # threads that execute code now
+        self._is_serial = _is_serial.get()
+        # What threads have called on the event loop, and it has not done yet. Trio has no public way to look at it.
+        self._calls: Any = getattr(trio.lowlevel.current_trio_token(), "_reentry_queue", None)
 
     def add_thread(self) -> None:
         """Pause for a thread that starts."""
@@ -82,6 +106,24 @@ class _Autojump(trio.abc.Instrument):
         # A threshold that somebody has set in between stays.
         if not self._pauses and math.isinf(self._clock.autojump_threshold):
             self._clock.autojump_threshold = self._threshold
+
+    def note_running(self, change: int) -> None:
+        """Note that a thread has started or stopped executing code."""
+        self._running += change
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Wait until no thread runs, or one calls the event loop."""
+        if not (self._running and self._is_serial and self._calls is not None):
+            return
+        deadline = time.monotonic() + _PATIENCE
+        wakeup = self._calls.wakeup
+        while not (self._calls.queue or self._calls.idempotent_queue):
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([wakeup.wakeup_sock], [], [], left)[0]:
+                self._is_serial = False  # it takes real time, which is never the same
+                return
+            wakeup.drain()
+        wakeup.wakeup_thread_and_signal_safe()  # for Trio, in place of what was drained
 
     def task_spawned(self, task: trio.lowlevel.Task) -> None:
         """Let the clock jump while a thread waits for the task."""
@@ -111,16 +153,28 @@ class _Thread:
         self._token = trio.lowlevel.current_trio_token()
         self._is_alive = False
         self._waits = 0
+        self._is_running = False
 
     def started(self) -> None:
         """Pause autojump."""
         self._is_alive = True
         self.autojump.add_thread()
+        self._run(True)
+
+    def ended(self) -> None:
+        """Let the event loop go on."""
+        self._run(False)
+
+    def _run(self, is_running: bool) -> None:
+        if is_running != self._is_running:
+            self._is_running = is_running
+            self.autojump.note_running(1 if is_running else -1)
 
     def finished(self) -> None:
         """End the pause for good, if there was one."""
         if self._is_alive:
             self._is_alive = False
+            self._run(False)
             if not self._waits:
                 self.autojump.resume()
             self.autojump.remove_thread()
@@ -129,12 +183,14 @@ class _Thread:
         """End the pause for now."""
         self._waits += 1
         if self._waits == 1 and self._is_alive:
+            self._run(False)
             self.autojump.resume()
 
     def go_on(self) -> None:
         """Pause again."""
         self._waits -= 1
         if not self._waits and self._is_alive:
+            self._run(True)
             self.autojump.pause()
 
     @contextlib.contextmanager
@@ -148,4 +204,5 @@ class _Thread:
                 trio.from_thread.run_sync(self.go_on, trio_token=self._token)
 
 
+_is_serial: Final[contextvars.ContextVar[bool]] = contextvars.ContextVar("trioperator-serial-threads", default=False)
 _autojump: Final[trio.lowlevel.RunVar[_Autojump | None]] = trio.lowlevel.RunVar("trioperator-autojump")

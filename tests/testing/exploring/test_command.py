@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pytest
 import yaml
@@ -26,6 +26,29 @@ __all__ = ["environment", "restored_modules", "run"]
 
 Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 Explore: TypeAlias = Callable[..., Result]
+
+
+#: How often the same is explored; 50 of 50 reports must be the same.
+RUNS: Final = int(os.environ.get("TRIOPERATOR_SEEDS", "2"))
+#: An operator with threads, passwords and generated names, of which several things are found.
+UNSTEADY: Final = (
+    FORGETFUL
+    + """
+
+@trioperator.on.create("webapps")
+@trioperator.on.update("webapps")
+def note_fn(spec, patch):
+    patch.status["size"] = spec.get("size", 1)
+
+
+@trioperator.on.create("webapps")
+async def create_fn(name, client):
+    import secrets
+
+    data = {"password": secrets.token_hex(8)}
+    await client.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"generateName": "a-"}, "stringData": data})
+"""
+)
 
 
 @pytest.fixture
@@ -73,6 +96,39 @@ def test_findings_exit_with_1_and_the_command_plays_them_again(explore: Explore)
     again = explore(source, "--play", json.dumps(finding["states"]))
     assert again.exit_code == 1
     assert finding["summary"] in again.stdout
+
+
+def test_a_seed_has_the_same_report_in_each_process(tmp_path: pathlib.Path, environment: dict[str, str]) -> None:
+    (tmp_path / "app.py").write_text(UNSTEADY)
+    write_crd(tmp_path)
+    options = [
+        "--crds",
+        "crd.yaml",
+        "--sequences",
+        "1",
+        "--seconds",
+        "600",
+        "--steps",
+        "3",
+        "--seed",
+        "3",
+        "--format",
+        "json",
+    ]
+    reports = [
+        subprocess.run(
+            [sys.executable, "-m", "trioperator", "explore", "app.py", *options, "--faults", "crash,order"],
+            cwd=tmp_path,
+            env={**environment, "PYTHONHASHSEED": str(seed)},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        ).stdout
+        for seed in range(RUNS)
+    ]
+    oracles = {finding["oracle"] for finding in json.loads(reports[0])["subjects"][0]["findings"]}
+    assert oracles >= {"path", "crash"}
+    assert [report for report in reports if report != reports[0]] == []
 
 
 def test_what_is_ignored_is_no_finding(explore: Explore) -> None:

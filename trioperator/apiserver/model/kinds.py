@@ -6,6 +6,7 @@ Pure. A kind is one version of one resource; all versions of a resource share it
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -168,6 +169,7 @@ class Catalog:
         return None
 
 
+@functools.lru_cache(maxsize=256)  # it is looked up with each request
 def version_priority(version: str) -> tuple[int, int, int, str]:
     """Return the sort key of a version: ``v2, v1, v1beta2, v1beta1, v1alpha1``, then others by name."""
     import re

@@ -18,7 +18,7 @@ TOO_MANY_VALUES: Final = f"exceeded max number of {VALUES_LIMIT} fields and item
 LONG_PATHS: Final = "the paths of all fields take more than 32 MiB"
 _PATHS_LIMIT: Final = 32 * 1024 * 1024  # characters; a real object of 1.5 MiB has less than 10
 _INDEX: Final = 8  # characters of the index of an item
-_CONTAINERS: Final = (dict, list)
+_CONTAINERS: Final = (dict, list)  # of decoded JSON, whose values are of no subclass
 
 
 def is_too_deep(value: Any, limit: int = DEPTH_LIMIT) -> bool:
@@ -42,7 +42,7 @@ def measure(value: Any) -> tuple[int, int]:
             item
             for part in level
             for item in (part.values() if isinstance(part, dict) else part)
-            if isinstance(item, _CONTAINERS)
+            if type(item) in _CONTAINERS
         ]
     return depth, count
 
@@ -62,10 +62,10 @@ def size_problem(value: Any) -> str:
         if isinstance(part, dict):
             for key, item in part.items():
                 total += length + len(key)
-                if isinstance(item, _CONTAINERS):
+                if type(item) in _CONTAINERS:
                     pending.append((item, length + len(key) + 1))
         else:
             length += _INDEX
             total += length * len(part)
-            pending += [(item, length) for item in part if isinstance(item, _CONTAINERS)]
+            pending += [(item, length) for item in part if type(item) in _CONTAINERS]
     return LONG_PATHS if total > _PATHS_LIMIT else ""

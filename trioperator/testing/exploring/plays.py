@@ -16,6 +16,7 @@ import trio.testing
 from trioperator._concurrency.clock import wall_now, wall_starts_at
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError, ConfigError, TrioperatorError
+from trioperator.testing.autojump import serial_threads
 from trioperator.testing.determinism import deterministic
 from trioperator.testing.effects import Outside, play_outside
 from trioperator.testing.exploring.app import App
@@ -66,6 +67,7 @@ class Player:
         order = perturbation.at if perturbation.fault == "order" else seed
         with (
             deterministic(order),
+            serial_threads(),
             wall_starts_at(start),
             refuse_outside_calls() as refused,
             play_outside() as outside,

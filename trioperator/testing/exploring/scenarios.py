@@ -13,6 +13,7 @@ import trio.testing
 from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError
+from trioperator.testing.autojump import serial_threads
 from trioperator.testing.determinism import deterministic
 from trioperator.testing.effects import Outside, play_outside
 from trioperator.testing.exploring.checks import check_names
@@ -102,7 +103,12 @@ class _Play:
     def run(self) -> None:
         """Play it. Raises what the scenario raises, and what its operator has done wrong."""
         order = self._perturbation.at if self._perturbation.fault == "order" else self._seed
-        with deterministic(order), refuse_outside_calls() as refused, play_outside() as self.outside:
+        with (
+            deterministic(order),
+            serial_threads(),
+            refuse_outside_calls() as refused,
+            play_outside() as self.outside,
+        ):
             trio.run(self._run, clock=trio.testing.MockClock(autojump_threshold=0))
         if refused:
             raise OutsideCallError(f"{refused[0]}. Fake what is called, with trioperator.testing.effects.")

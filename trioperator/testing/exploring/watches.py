@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 
 import httpx
@@ -30,7 +31,7 @@ class WatchTransport(httpx.AsyncBaseTransport):
             await trio.lowlevel.checkpoint()
             raise httpx.ConnectError("Nothing can be read.", request=request)
         if b"allowWatchBookmarks" in request.url.query:
-            request.url = request.url.copy_remove_param("allowWatchBookmarks")
+            request.url = _without_bookmarks(request.url)
         response = await self._inner.handle_async_request(request)
         if is_watch(request) and is_own and response.status_code == 200:
             assert isinstance(response.stream, httpx.AsyncByteStream)
@@ -40,6 +41,11 @@ class WatchTransport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close the inner transport."""
         await self._inner.aclose()
+
+
+@functools.lru_cache(maxsize=256)  # parsing one takes longer than what is done in a play for it
+def _without_bookmarks(url: httpx.URL) -> httpx.URL:
+    return url.copy_remove_param("allowWatchBookmarks")
 
 
 class _WatchStream(httpx.AsyncByteStream):
