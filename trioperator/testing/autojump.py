@@ -6,8 +6,8 @@ nothing is polled, the clock's threshold is infinite until the last thread has e
 Trio (``trio.from_thread.run()``), or is in :func:`trioperator._concurrency.threads.time_passes`, the clock may jump.
 Waiting for a free thread does not pause autojump, and neither does a thread that was abandoned.
 
-Where threads and tasks run at the same time, no run is like another. In :func:`serial_threads`, the event loop waits for
-a thread after each step of a task: it goes on when the thread has ended, or waits for the loop.
+Where threads and tasks run at the same time, no run is like another. In :func:`serial_threads`, the event loop waits
+for a thread after each step of a task: it goes on when the thread has ended, or waits for the loop.
 
 The pytest plugin switches this on for all runs whose clock is a :class:`trio.testing.MockClock`.
 """
@@ -25,7 +25,6 @@ from typing import Any, Final, Protocol, cast
 import trio
 
 from trioperator._concurrency.threads import ThreadObserver, current_observer, observe_threads
-
 
 # Real seconds for which the event loop waits for a thread: it may wait for another thread itself.
 _PATIENCE: Final = 1.0
@@ -117,12 +116,14 @@ class _Autojump(trio.abc.Instrument):
             return
         deadline = time.monotonic() + _PATIENCE
         wakeup = self._calls.wakeup
-        while not (self._calls.queue or self._calls.idempotent_queue):
+        has_called = False
+        while not has_called:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([wakeup.wakeup_sock], [], [], left)[0]:
                 self._is_serial = False  # it takes real time, which is never the same
                 return
-            wakeup.drain()
+            wakeup.drain()  # a byte follows each call: one that came later would wake up Trio once more
+            has_called = bool(self._calls.queue or self._calls.idempotent_queue)
         wakeup.wakeup_thread_and_signal_safe()  # for Trio, in place of what was drained
 
     def task_spawned(self, task: trio.lowlevel.Task) -> None:
