@@ -16,6 +16,8 @@ from tests.controlplane import EXAMPLES, HOW, ControlPlane
 # How long an example takes is no property: machines are busy at times.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+# For another Python: what depends on it shows in a few examples, and `--hypothesis-profile=brief` is enough.
+hypothesis.settings.register_profile("brief", max_examples=20, deadline=None)
 
 # Shells let processes in the background ignore Ctrl-C, and theirs do, too: tests send it to such processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
