@@ -107,6 +107,12 @@ class TestResource:
         with pytest.raises(ValueError, match="name"):
             KEX.get_path(subresource="status")
 
+    @pytest.mark.parametrize("subresource", ["../../secrets/s", "log/..", ".", "", "%2e%2e", "proxy//x"])
+    def test_a_subresource_leads_nowhere_else(self, subresource: str) -> None:
+        with pytest.raises(ValueError, match="is no name"):
+            KEX.get_path(namespace="default", name="x", subresource=subresource)
+        assert KEX.get_path(name="x", subresource="proxy/a?b").endswith("/x/proxy/a%3Fb")
+
 
 class TestParsing:
     @pytest.mark.parametrize(

@@ -78,8 +78,8 @@ class Resource:
     def get_path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """Return the URL path of a collection, an object or a subresource.
 
-        Raises ValueError for names and namespaces that lead elsewhere: empty, "." and "..", and those with "/" or "%",
-        as the API server decodes a path before it splits it.
+        Raises ValueError for names, namespaces and parts of subresources that lead elsewhere: empty, "." and "..", and
+        those with "/" or "%", as the API server decodes a path before it splits it.
         """
         if subresource is not None and name is None:
             raise ValueError("A subresource belongs to an object: pass its name.")
@@ -90,7 +90,7 @@ class Resource:
         if name is not None:
             parts += [_quote(name)]
         if subresource is not None:
-            parts += [subresource]
+            parts += map(_quote, subresource.split("/"))  # a proxy has a path of its own
         return "/".join(parts)
 
     def get_url(
