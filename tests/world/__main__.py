@@ -153,11 +153,15 @@ async def judge_all(operators: Sequence[Operator], modes: Sequence[str], at_once
 
 
 def write_requirements(operators: Sequence[Operator]) -> None:
-    """Write a file with what all operators import, and one for each that needs other versions of something."""
+    """Write a file with what all operators import, and one for each that needs other versions of something.
+
+    Those that this Python cannot play need nothing.
+    """
     APART.mkdir(parents=True, exist_ok=True)
-    lines = sorted({line for each in operators for line in each.requirements})
+    played = [each for each in operators if sys.version_info[:2] >= each.python]
+    lines = sorted({line for each in played for line in each.requirements})
     (RESULTS / "requirements.txt").write_text("\n".join(lines) + "\n")
-    for each in operators:
+    for each in played:
         if each.apart:
             (APART / f"{each.name}.txt").write_text("\n".join(each.apart) + "\n")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import subprocess
 
 import pytest
 
+from tests.world import application_operators  # noqa: F401 -- adds to the table
 from tests.world.__main__ import write_requirements
 from tests.world.operators import OPERATORS
 from tests.world.sources import VARIABLE, Missing, find_checkout, find_version, read_commit
@@ -72,7 +74,9 @@ def test_requirements_that_do_not_go_together_are_written_apart(
 ) -> None:
     monkeypatch.setattr("tests.world.__main__.RESULTS", tmp_path)
     monkeypatch.setattr("tests.world.__main__.APART", tmp_path / "apart")
-    write_requirements([OPERATORS["gefyra"], OPERATORS["chaostoolkit"]])
+    future = dataclasses.replace(OPERATORS["keycloak"], python=(99, 0))
+    write_requirements([OPERATORS["gefyra"], OPERATORS["chaostoolkit"], future])
+    assert "aiobreaker" not in (tmp_path / "requirements.txt").read_text()
     assert "kubernetes\n" in (tmp_path / "requirements.txt").read_text()
     assert (tmp_path / "apart" / "gefyra.txt").read_text() == "kubernetes<37\n"
     assert [path.name for path in (tmp_path / "apart").iterdir()] == ["gefyra.txt"]
