@@ -8,6 +8,7 @@ import math
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
 
 import pytest
 import trio
@@ -26,6 +27,9 @@ from trioperator.testing import Fault, FaultPlan, FaultyTransport
 #: How many seeds are tried: more of them in `nox -s soak`.
 SEEDS = int(os.environ.get("TRIOPERATOR_SEEDS", "4"))
 TAKEOVER = 17.0
+
+# Seconds until each replica has compared its leases with what it owns, and others have released theirs.
+CHECKED: Final = 140
 
 
 @dataclasses.dataclass
@@ -229,6 +233,73 @@ async def test_replicas_with_another_number_of_shards_wait_until_the_others_are_
         await settle(5)
         assert not owners.serving
         assert len(other.serving) == 8
+
+
+async def test_shards_whose_leases_name_another_replica_after_a_restore_are_released_all_the_same(
+    cluster: Cluster, owners: Owners, autojump_clock: MockClock
+) -> None:
+    first, second, third = (Replica(cluster, owners, name) for name in "abc")
+    async with running(first) as nursery:
+        await settle(4)
+        backup = cluster.snapshot()  # all shards are the first one's
+        nursery.start_soon(second.run)
+        await settle(8)
+        assert owners.owned_by("b") == {2, 3}
+        await cluster.restore(backup)
+        await settle(CHECKED)
+        nursery.start_soon(third.run)
+        await settle(8)
+        assert sorted(len(owners.owned_by(name)) for name in "abc") == [1, 1, 2]
+        await second.crash()
+        await settle(20)
+        assert sorted(len(owners.owned_by(name)) for name in "ac") == [2, 2]
+    owners.check_writes()
+
+
+async def test_shards_whose_leases_name_a_dead_replica_after_a_restore_get_no_second_owner(
+    cluster: Cluster, owners: Owners, autojump_clock: MockClock
+) -> None:
+    first, second, third, fourth = (Replica(cluster, owners, name) for name in "abcd")
+    async with running(first) as nursery:
+        await settle(4)
+        nursery.start_soon(second.run)
+        await settle(8)
+        backup = cluster.snapshot()  # two shards are the first one's
+        first.stop()
+        await settle(8)
+        assert len(owners.owned_by("b")) == 4
+        await cluster.restore(backup)
+        await settle(CHECKED)
+        nursery.start_soon(third.run)
+        nursery.start_soon(fourth.run)
+        await settle(30)
+        fourth.stop()
+        await settle(8)
+        assert sorted(len(owners.owned_by(name)) for name in "bc") == [2, 2]
+    owners.check_writes()
+
+
+async def test_a_shard_is_given_up_if_its_lease_names_another_replica_that_is_alive(
+    cluster: Cluster, owners: Owners, autojump_clock: MockClock
+) -> None:
+    first, second = (Replica(cluster, owners, name) for name in "ab")
+    async with running(first, second):
+        await settle(8)
+        holder = next(
+            lease["spec"]["holderIdentity"]
+            for lease in await cluster.list("leases")
+            if lease["spec"].get("holderIdentity", "").startswith("b")
+        )
+        shard, *_ = owners.owned_by("a")
+        await cluster.patch("leases", f"trioperator-{shard}", {"spec": {"holderIdentity": holder}})
+        term = owners.terms[shard]
+        second.plan.add(Fault.status(503), method="GET")  # it does not notice that the lease names it for nothing
+        await settle(CHECKED)
+        assert term.lost.is_set()
+        second.plan.clear()
+        await settle(CHECKED)
+        assert sorted(len(owners.owned_by(name)) for name in "ab") == [2, 2]
+    owners.check_writes()
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

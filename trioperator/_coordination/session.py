@@ -169,10 +169,19 @@ class Session:
         times = [seen.expires_at for seen in self._sightings.values() if seen.expires_at > self.renewed_at]
         return min(times, default=float("inf"))
 
+    def is_alive(self, identity: str) -> bool:
+        """Check whether another member is alive."""
+        return any(member.identity == identity for member in self._alive)
+
     def is_free(self, holder: str) -> bool:
-        """Check whether what *holder* owned can be taken: by nobody, by an earlier self, or by a dead member."""
-        if holder in ("", self.identity) or holder in self._earlier:
+        """Check whether what *holder* owned can be taken: by nobody, by an earlier self, or by a dead member.
+
+        What names this member though it does not own it may have another owner, as after a restore of etcd.
+        """
+        if holder == "" or holder in self._earlier:
             return True
+        if holder == self.identity:
+            return False
         if holder not in self._sightings:  # it may have joined just now, or have vanished long ago
             unknown = msgspec.structs.replace(self._base, identity=holder)
             self._sightings[holder] = Sighting(unknown, trio.current_time(), present=False)

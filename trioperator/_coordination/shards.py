@@ -3,13 +3,17 @@
 Each replica renews its session (one request for all of its shards), learns from it which others are alive, and takes
 or releases shards until it owns its share. What a replica owned can be taken by others when its session is over: some
 seconds after the replica itself has given up everything. Releasing is in order: the shard is served to the end first.
+
+If etcd was restored, leases name earlier owners: a shard may be owned twice then, or never again. So each replica reads
+all leases once in a minute. What it owns is taken again if the lease names nobody who is alive, and is lost if it does;
+a lease that names it for nothing is released.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 import trio
@@ -31,6 +35,8 @@ _logger = get_logger("trioperator.coordination")
 _JITTER: Final = (0.8, 0.95)
 # Seconds that leaving may take when the operator stops.
 _LEAVE_TIMEOUT: Final = 2.0
+# Seconds between two comparisons of all leases with what is owned.
+_CHECK_PERIOD: Final = 60.0
 # Between attempts to release a lease.
 _BACKOFF: Final = Backoff(initial=0.2, maximum=5.0, jitter=0.25)
 
@@ -94,6 +100,7 @@ class Shards:
         self._is_stopping = False
         self._failed = False
         self._reported = 0
+        self._check_at = math.inf
 
     async def serve(self) -> None:
         """Own shards until :meth:`stop`, and until all of them are released then."""
@@ -103,6 +110,8 @@ class Shards:
                 nursery.start_soon(keep, "renew the session", self._keep_session, name="renew the session")
                 while not self._is_stopping or self._terms:
                     self._release_surplus()
+                    if not self._is_stopping and trio.current_time() >= self._check_at:
+                        await self._check()
                     if not self._is_stopping and len(self._terms) < self._session.share.size:
                         await self._acquire(nursery)
                     await self._changed.wait()
@@ -131,6 +140,10 @@ class Shards:
             )
             for shard in range(self._settings.shards)
         }
+        self._delay_check()
+
+    def _delay_check(self) -> None:
+        self._check_at = trio.current_time() + _CHECK_PERIOD * random.uniform(*_JITTER)
 
     async def _keep_session(self) -> None:
         """Renew the session repeatedly; give up all shards when that was not possible in time."""
@@ -198,11 +211,7 @@ class Shards:
     async def _acquire(self, nursery: trio.Nursery) -> None:
         """Take shards that nobody owns, as far as the share goes."""
         leases = {shard: lease for shard, lease in self._leases.items() if shard not in self._terms}
-        identity, readable = self._session.identity, dict[int, str]()
-        with trio.CancelScope() as self._reading:
-            async with trio.open_nursery() as reading:
-                for shard, lease in leases.items():
-                    reading.start_soon(self._read, lease, shard, readable)
+        identity, readable = self._session.identity, await self._read_all(leases)
         if self._is_stopping:
             return
         share = self._session.share
@@ -211,6 +220,42 @@ class Shards:
         async with trio.open_nursery() as writing:
             for shard in chosen:
                 writing.start_soon(self._take, leases[shard], shard, identity, nursery)
+
+    async def _check(self) -> None:
+        """Compare the leases with what is owned: they differ if etcd was restored, or somebody has written them."""
+        self._delay_check()
+        identity = self._session.identity
+        readable = await self._read_all(self._leases)
+        if self._is_stopping or self._session.identity != identity:
+            return
+        for shard in readable:
+            lease, term = self._leases[shard], self._terms.get(shard)
+            if term is None and lease.holder == identity:
+                _logger.info("The %s names this replica, which does not own the shard: it is released.", lease)
+                await self._try_to_release(lease)
+            elif term is not None and not term.ending.is_set() and lease.holder != identity:
+                await self._reclaim(term, lease, lease.holder)
+
+    async def _reclaim(self, term: ShardOwnership, lease: Lease, holder: str) -> None:
+        """Write the lease of an owned shard again, unless somebody else may own the shard by it."""
+        if self._session.is_free(holder):
+            try:
+                with trio.fail_after(self._timeout):
+                    await lease.write()
+            except (TrioperatorError, trio.TooSlowError) as error:
+                _logger.debug("The %s cannot be written: %s", lease, str(error) or "no response in time")
+        elif self._session.is_alive(holder):
+            _logger.warning("The shard %d is lost: the %s names %s.", term.shard, lease, holder)
+            term.lose()
+
+    async def _read_all(self, leases: Mapping[int, Lease]) -> dict[int, str]:
+        """Return the holders of leases, as far as these can be read."""
+        readable = dict[int, str]()
+        with trio.CancelScope() as self._reading:
+            async with trio.open_nursery() as reading:
+                for shard, lease in leases.items():
+                    reading.start_soon(self._read, lease, shard, readable)
+        return readable
 
     async def _read(self, lease: Lease, shard: int, readable: dict[int, str]) -> None:
         try:
