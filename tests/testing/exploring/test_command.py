@@ -101,20 +101,7 @@ def test_findings_exit_with_1_and_the_command_plays_them_again(explore: Explore)
 def test_a_seed_has_the_same_report_in_each_process(tmp_path: pathlib.Path, environment: dict[str, str]) -> None:
     (tmp_path / "app.py").write_text(UNSTEADY)
     write_crd(tmp_path)
-    options = [
-        "--crds",
-        "crd.yaml",
-        "--sequences",
-        "1",
-        "--seconds",
-        "600",
-        "--steps",
-        "3",
-        "--seed",
-        "3",
-        "--format",
-        "json",
-    ]
+    options = ["--crds", "crd.yaml", "--sequences", "2", "--seconds", "600", "--seed", "3", "--format", "json"]
     reports = [
         subprocess.run(
             [sys.executable, "-m", "trioperator", "explore", "app.py", *options, "--faults", "crash,order"],
