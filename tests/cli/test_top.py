@@ -16,7 +16,7 @@ import trioperator
 from tests.runtime.conftest import CRD, Bench, widget
 from trioperator._concurrency.threads import run_in_thread
 from trioperator.apiserver import Cluster
-from trioperator.cli.top import render, top
+from trioperator.cli.top import open_view, render, top
 
 on = trioperator.on
 CALL: Final = {
@@ -84,6 +84,18 @@ def test_handlers_the_queue_and_watches_are_tables() -> None:
     assert re.search(r"Widget/default/p +paused: DBA", text)
     assert "and 5 more" in text
     assert "worker" not in text
+
+
+@pytest.mark.parametrize("url", ["http://operator.example:8083", "http://10.0.0.1:8083/debug", "ftp://127.0.0.1"])
+def test_a_token_is_not_sent_where_others_can_read_it(url: str) -> None:
+    with pytest.raises(typer.BadParameter), open_view(url, "secret"):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8083", "http://[::1]:8083", "https://operator.example"])
+def test_a_token_is_sent_by_tls_or_to_this_machine(url: str) -> None:
+    with open_view(url, "secret") as client:
+        assert client.headers["Authorization"] == "Bearer secret"
 
 
 def test_the_tree_is_shown_on_request_and_limited() -> None:

@@ -53,10 +53,15 @@ def top(context: typer.Context, options: TopOptions) -> None:
 
 @contextlib.contextmanager
 def open_view(url: str, token: str | None) -> Iterator[httpx.Client]:
-    """Open a client of an operator's live view. Errors in the block are printed, and exit with 1."""
+    """Open a client of an operator's live view. Errors in the block are printed, and exit with 1.
+
+    Raises BadParameter for a token that others could read on its way.
+    """
     import httpx
 
     base = url.rstrip("/").removesuffix("/debug")
+    if token:
+        _check_privacy(base)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with httpx.Client(base_url=f"{base}/debug/", headers=headers, timeout=10, trust_env=False) as client:
         client.event_hooks["response"] = [_check]
@@ -69,6 +74,20 @@ def open_view(url: str, token: str | None) -> Iterator[httpx.Client]:
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
+
+
+def _check_privacy(url: str) -> None:
+    from trioperator._kube.connection_info import parse_server_url
+    from trioperator.errors import ConfigError
+
+    try:
+        server = parse_server_url(url)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not (server.scheme == "https" or server.is_loopback):
+        raise typer.BadParameter(
+            f"the token is sent by https or to this machine only, not to {url}: use a port-forward."
+        )
 
 
 def _act(client: httpx.Client, action: str, name: str) -> None:

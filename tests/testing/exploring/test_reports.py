@@ -57,6 +57,16 @@ def test_people_get_the_states_the_difference_and_a_command(report: Report) -> N
     assert json.loads(words[-1]) == STATES
 
 
+def test_nothing_that_is_quoted_controls_the_terminal(report: Report) -> None:
+    report.subjects[0].findings[:] = [
+        Finding(oracle="handlers", summary="\x1b[2J", details=["a\x9b5mb\u202e"], states=[{"spec": {"a": "\x1b"}}])
+    ]
+    lines = render_text(report).splitlines()
+    assert lines[0] == "1. handlers: ?[2J"
+    assert "   a?5mb?" in lines
+    assert all(line.isprintable() for line in lines)
+
+
 def test_what_needs_a_fault_is_played_again_with_it(report: Report, tmp_path: pathlib.Path) -> None:
     raised = Finding(oracle="handlers", summary="It fails.", details=[], states=STATES, fault="crash")
     report.subjects[0].findings[:] = [raised]

@@ -124,7 +124,7 @@ def render_text(report: Report) -> str:
     alarms = len(list(report.iterate_alarms()))
     found = f"{alarms} finding{'s' * (alarms != 1)}" if alarms else "no findings"
     lines.append(f"{found} in {report.seconds:.1f} s, with the seed {report.inputs.seed}.")
-    return "\n".join(lines)
+    return _make_printable("\n".join(lines))
 
 
 def _describe(report: Report, subject: SubjectReport, finding: Finding) -> Iterator[str]:
@@ -194,5 +194,9 @@ def _render_test(
 
 def _quote(text: str) -> str:
     """Return a text as a part of a docstring: messages of errors and tasks may contain what would end it."""
-    kept = "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
-    return kept.replace("\\", "/").replace('"""', "'''")
+    return _make_printable(text).replace("\\", "/").replace('"""', "'''")
+
+
+def _make_printable(text: str) -> str:
+    """Return a text without what controls terminals: it quotes values that were drawn from all characters."""
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
