@@ -35,7 +35,8 @@ from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule
 from trioperator._reconciling.watches import RelatedWatches
 from trioperator._runtime.causes import CauseFactory
 from trioperator._runtime.error_backoff import LastError
-from trioperator._runtime.execution import Executor, HandlerPatch
+from trioperator._runtime.execution import Executor
+from trioperator._runtime.handler_patch import HandlerPatch
 from trioperator._runtime.io_mark import IoMark
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.contention_guard import ContentionGuard
