@@ -42,8 +42,18 @@ _WAYS = [
         ["changes", "background", "selection", "children"],
         ["slow leases", "late start", "watches", "restart", "retire", "holds", "fights", "releases"],
     ),
-    _Way(3, "peering", ["changes", "background", "background"], ["pauses", "slow peering", "late start", "restart"]),
-    _Way(1, "apart", ["children"], ["restart", "watches"]),
+    _Way(
+        3,
+        "peering",
+        ["changes", "background", "background", "children", "selection"],
+        [*["pauses", "slow peering"] * 2, "late start", "restart", "watches", "fights", "denials", "holds"],
+    ),
+    _Way(
+        1,
+        "apart",
+        ["children"],
+        ["restart", "watches", "writes", "reads", "thieves", "fights", "denials", "versions", "restore"],
+    ),
 ]
 # The duration of leases, the deadline of renewals, and the period of retries.
 _LEASES = [(15, 10, 2), (15, 10, 2), (3, 2, 0.5), (2.5, 2.4, 0.3), (2.5, 2.4, 0.3)]
