@@ -12,7 +12,7 @@ import pytest
 
 from trioperator._model import lazy_object
 from trioperator._model.jsontypes import copy_json
-from trioperator._model.lazy_object import LazyObject, conserve, rest_huge
+from trioperator._model.lazy_object import LazyObject, conserve, decode_json, rest_huge
 
 BODY = {"kind": "Widget", "metadata": {"name": "w"}, "spec": {"items": [{}]}}
 
@@ -193,6 +193,37 @@ def test_no_garbage_is_collected_while_a_huge_object_is_decoded() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.usefixtures("huge")
+@pytest.mark.parametrize(
+    "decode",
+    [lambda source: LazyObject.of(source.raw, source.decode, soon=None), lambda source: decode_json(source.raw)],
+)
+def test_what_is_decoded_is_not_looked_through_for_garbage(decode: Callable[[Source], Any]) -> None:
+    source, collections = Source({"items": [[]] * 20_000}), list[str]()
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        collections.append(phase)
+
+    gc.unfreeze()
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        found = decode(source)
+        others = [list[int]() for _ in range(10)]
+    finally:
+        gc.callbacks.remove(note)
+        gc.freeze()  # as all tests have it
+    assert (len(found), len(others), collections) == (1, 10, [])
+
+
+@pytest.mark.usefixtures("huge")
+def test_what_others_have_frozen_stays_so() -> None:
+    source = Source()
+    gc.freeze()
+    LazyObject.of(source.raw, source.decode, soon=None)
+    assert gc.get_freeze_count() > 0
 
 
 @pytest.mark.usefixtures("huge")

@@ -107,15 +107,16 @@ def measure(server: ApiServer, folder: pathlib.Path, shape: str) -> None:
     with operating(server, folder) as program:
         program.wait_for("The operator is ready.")
         pid = program.process.pid
-        before = resident_mib(pid)
+        before, began = resident_mib(pid), cpu_seconds(pid)
         for number in range(_OBJECTS):
             body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": {"name": f"{shape}-{number}"}}
             connection.call("POST", COLLECTION, {**body, "spec": {"items": SHAPES[shape]}})
         program.wait_for("the daemon sees", count=_OBJECTS)
         program.wait_for("handled", count=_OBJECTS)
         wait_idle(pid)
-        kept = resident_mib(pid) - before
-        print(f"{shape} on {server.kind}: {before:.0f} MiB, +{kept:.0f} idle, peak {peak_mib(pid)}", flush=True)
+        kept, spent = resident_mib(pid) - before, cpu_seconds(pid) - began
+        peak = peak_mib(pid)
+        print(f"{shape} on {server.kind}: {before:.0f} MiB, +{kept:.0f} idle, peak {peak}, {spent:.1f} s", flush=True)
 
 
 def main(arguments: list[str]) -> int:

@@ -39,7 +39,8 @@ _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def _no_collection() -> Iterator[None]:
     """Let no garbage be collected within the block: there is none in JSON, and to look for it takes ten times as long.
 
-    If it is used by two threads at once, garbage is collected again after the first of them.
+    What is made in the block counts as old then: else the next collection would look through all of it. If it is used
+    by two threads at once, garbage is collected again after the first of them.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -47,7 +48,18 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():  # what others have frozen is to stay so
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
+
+
+def decode_json(raw: bytes) -> Any:
+    """Decode JSON of any size. Raises what ``msgspec.json.decode`` raises."""
+    if len(raw) < LARGE:
+        return msgspec.json.decode(raw)
+    with _no_collection():
+        return msgspec.json.decode(raw)
 
 
 class LazyObject(Mapping[str, Any]):

@@ -25,6 +25,7 @@ from trioperator._handling.storages.progress import (
 )
 from trioperator._model.body import Body
 from trioperator._model.keyed_digest import FieldDigests, reveal
+from trioperator._model.lazy_object import decode_json
 from trioperator._model.patch import Patch
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.pokes import Pokes
@@ -149,7 +150,7 @@ class RecordStore:
 
     def _decode(self, state: ObjectState, configuration: bytes) -> dict[str, Any]:
         """Decode a configuration to be stored: without the values of fields of which only digests are."""
-        essence: dict[str, Any] = msgspec.json.decode(configuration)
+        essence: dict[str, Any] = decode_json(configuration)
         fields = state.cache.kind.digested_fields
         return dict(self._digests.hide(essence, fields, uid=state.uid)) if fields else essence
 
