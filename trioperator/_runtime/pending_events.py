@@ -74,6 +74,7 @@ class PendingEvents:
         self._marks = {name for name in (pausing.annotation, pausing.poke_annotation) if name is not None}
         self._missed: dict[ObjectState, str | None] = {}
         self._poked: set[ObjectState] = set()
+        self._listed: set[ObjectState] = set()  # and paused since
 
     async def take(self, state: ObjectState) -> Pause | None:
         """Process the pending watch events; open the object if it is to be reconciled without any. Returns its pause.
@@ -92,10 +93,13 @@ class PendingEvents:
         is_marked = self._is_marked(state.body)
         pause = self._pauses.find(state.body) if is_marked else None
         if pause is not None and state not in state.cache.leaving:  # its watch would not show the end of the pause
+            if is_listed:
+                self._listed.add(state)
             return pause
         if (is_listed or state in self._pauses.held) and self._pauses.end(state, is_first=is_listed):
             self._level.resume(state)
-        if is_listed:
+        if is_listed or state in self._listed:
+            self._listed.discard(state)
             self._guard.settle(state)
         if state in self._missed:
             event = WatchEvent("MODIFIED", state.version, body=state.body)
@@ -176,4 +180,5 @@ class PendingEvents:
         """Forget an object that is gone, or is no longer handled."""
         self._missed.pop(state, None)
         self._poked.discard(state)
+        self._listed.discard(state)
         self._pokes.forget(state)

@@ -150,6 +150,7 @@ class Reconciling(msgspec.Struct, frozen=True, eq=False):
     reconciler: Reconciler
     daemons: DaemonManager
     level: LevelReconciler
+    guard: ContentionGuard
 
 
 class ReadCaches(msgspec.Struct, frozen=True, eq=False):
@@ -254,7 +255,7 @@ def build_reconciling(
         guard=guard,
         lifecycle=plan.lifecycle,
     )
-    return Reconciling(reconciler, daemons, level)
+    return Reconciling(reconciler, daemons, level, guard)
 
 
 def _build_level(

@@ -195,6 +195,7 @@ class Workers:
             self.router.close(term.shard, self._caches())
             self.watches.select_shards()
             self._reads.related.triggers.remove(parts.level)
+            parts.guard.close()
 
     async def _migrate(self, term: ShardOwnership) -> None:
         """Write what is stored in other versions in the storage versions of declared kinds, while the shard is owned.

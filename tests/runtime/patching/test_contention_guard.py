@@ -446,6 +446,48 @@ async def test_without_the_right_to_write_the_status_a_contended_object_is_handl
     assert all("the changes by the guard against contention are dropped" in line for line in errors)
 
 
+async def test_what_was_contended_under_a_leadership_that_is_lost_is_no_longer_reported(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    declare([])
+    await cluster.apply(make_crd_with_conditions())
+    await cluster.create(database(size=1))
+    plan = FaultPlan()
+    settings = trioperator.OperatorSettings()
+    settings.leadership.enabled = True
+    await operator.start(transport=FaultyTransport(cluster.transport(), plan), settings=settings)
+    async with fighting(cluster, "stomper", stomp_each_change) as (_, scope):
+        await cluster.patch("databases", "orders", {"spec": {"size": 2}})
+        await trio.sleep(10)
+        assert operator.why("orders").contended
+        plan.add(Fault.status(503), resource="leases", until=trio.current_time() + 60)
+        await trio.sleep(40)
+        assert not operator.why("orders").contended  # it is on standby: an alert would never end
+        scope.cancel()
+    await trio.sleep(300)
+    assert list_conditions(await cluster.get("databases", "orders"))["Contended"]["status"] == "False"
+
+
+async def test_a_condition_that_was_left_before_a_pause_ends_after_it(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    declare([])
+    await cluster.apply(make_crd_with_conditions())
+    await cluster.create(database(size=1))
+    await operator.start()
+    async with fighting(cluster, "stomper", stomp_each_change):
+        await cluster.patch("databases", "orders", {"spec": {"size": 2}})
+        await trio.sleep(10)
+    await operator.crash()
+    assert list_conditions(await cluster.get("databases", "orders"))["Contended"]["status"] == "True"
+    await cluster.patch("databases", "orders", {"metadata": {"annotations": {PAUSED: "true"}}})
+    await operator.start()
+    await trio.sleep(10)
+    await cluster.patch("databases", "orders", {"metadata": {"annotations": {PAUSED: None}}})
+    await trio.sleep(10)
+    assert list_conditions(await cluster.get("databases", "orders"))["Contended"]["status"] == "False"
+
+
 async def test_own_writes_by_other_means_are_nobody_elses(
     cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
 ) -> None:

@@ -90,6 +90,7 @@ class ContentionGuard:
         self._schemas = schemas
         self._counts: dict[ObjectState, tuple[float, int]] = {}
         self.watched: dict[ObjectState, _Watched] = {}
+        self._noted: set[str] = set()  # what is in the ledger as contended
 
     @property
     def _own(self) -> Collection[str]:
@@ -275,7 +276,7 @@ class ContentionGuard:
         """Forget an object that is gone, or is no longer handled."""
         self._counts.pop(state, None)
         if self.watched.pop(state, None) is not None:
-            self.ledger.contended.pop(state.uid, None)
+            self._forget(state.uid)
 
     # Reporting.
 
@@ -302,13 +303,23 @@ class ContentionGuard:
 
     def forget_children(self, state: ObjectState) -> None:
         """Forget the children of an object that is gone, or is no longer handled."""
-        self.ledger.contended.pop(_key_of_children(state), None)
+        self._forget(_key_of_children(state))
 
     def _note(self, state: ObjectState, key: str, contended: Collection[Verdict]) -> None:
         if contended:
             self.ledger.contended[key] = state.subject, tuple(contended)
+            self._noted.add(key)
         else:
-            self.ledger.contended.pop(key, None)
+            self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        self.ledger.contended.pop(key, None)
+        self._noted.discard(key)
+
+    def close(self) -> None:
+        """Forget what is contended: nothing is written here any more. Who writes then finds it out again."""
+        for key in tuple(self._noted):
+            self._forget(key)
 
     def settle(self, state: ObjectState) -> None:
         """End the condition of an object that is not contended as far as is known: an earlier process has left it."""
