@@ -1,4 +1,5 @@
-"""Random histories of replicas that divide the objects: joins, stops, kills, cut networks, and changes all the while.
+"""Random histories of replicas that divide the objects: joins, stops, kills, cut networks, and changes, pauses and
+pokes of objects all the while.
 
 Each object has one owner at a time, and when all is quiet, each has been handled in its newest state, whether or not
 the API server divides the objects.
@@ -26,6 +27,8 @@ from trioperator.testing import Fault, FaultPlan, FaultyTransport
 #: How many seeds are tried: more of them in `nox -s soak`.
 SEEDS: Final = int(os.environ.get("TRIOPERATOR_SEEDS", "4"))
 SHARDS: Final = 8
+PAUSED: Final = "trioperator.dev/paused"
+POKED: Final = "trioperator.dev/reconcile-requested-at"
 # Seconds until everything is owned and handled again, whatever has happened: requests that stall take 300 of them.
 QUIET: Final = 400.0
 
@@ -157,13 +160,25 @@ class History:
             await self.join(nursery)
             for _ in range(self.rng.randint(10, 30)):
                 await self.rng.choice(
-                    [self.create, self.change, self.change, self.relabel, self.delete, self.disturb, self.disturb]
+                    [
+                        self.create,
+                        self.change,
+                        self.change,
+                        self.relabel,
+                        self.delete,
+                        self.pause,
+                        self.poke,
+                        self.disturb,
+                        self.disturb,
+                    ]
                 )()
                 if self.rng.random() < 0.3:
                     await self.move(nursery)
                 await settle(self.rng.choice([0, 0.1, 1, 5, 20]))
             for replica in self.replicas:
                 replica.plan.clear()
+            for obj in await self.world.cluster.list("widgets"):
+                await self.annotate(obj["metadata"]["name"], PAUSED, None)
             await settle(QUIET)
             await self.verify()
             for replica in self.replicas:
@@ -196,6 +211,18 @@ class History:
             ):  # else it has come back, and is gone at once
                 self.gone_gold.add(meta["uid"])
             await self.world.cluster.delete("widgets", name)
+
+    async def pause(self) -> None:
+        """Pause an object, or let it go on."""
+        if name := await self.choose():
+            await self.annotate(name, PAUSED, self.rng.choice(["true", "true", None]))
+
+    async def poke(self) -> None:
+        if name := await self.choose():
+            await self.annotate(name, POKED, str(trio.current_time()))
+
+    async def annotate(self, name: str, annotation: str, value: str | None) -> None:
+        await self.world.cluster.patch("widgets", name, {"metadata": {"annotations": {annotation: value}}})
 
     async def choose(self) -> str | None:
         found = [obj["metadata"] for obj in await self.world.cluster.list("widgets")]
