@@ -61,7 +61,7 @@ def effects(dryrun, warnings, sslpeer, **_):
 
 @kopf.on.validate('kopfexamples', id='ignored', ignore_failures=True, persistent=True, labels={{'test': 'ignored'}})
 def ignored(**_):
-    raise ValueError('oops')
+    raise kopf.PermanentError('oops')
 
 @kopf.on.validate('kopfexamples', id='slow', timeout=1, labels={{'test': 'slow'}})
 async def slow(**_):
