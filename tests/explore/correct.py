@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from tests.explore.examples import EXAMPLES, Example
 from tests.explore.planted import FIELDS, PLANTED
-from tests.testing.exploring.operators import GOOD, make_crd, make_player
+from tests.testing.exploring.operators import GOOD, SHARDED, make_crd, make_player
 from trioperator.testing.exploring.explorer import Budget, Explorer
 from trioperator.testing.exploring.oracles import Finding
 from trioperator.testing.exploring.plays import Player
@@ -31,6 +31,7 @@ class Correct(NamedTuple):
 
 CORRECT: Final[tuple[Correct | Example, ...]] = (
     Correct("a good operator", GOOD),
+    Correct("shards, and a condition", SHARDED),
     *(Correct(f"mended: {each.name}", each.mended) for each in PLANTED if each.name in _MENDED),
     *EXAMPLES,
 )

@@ -52,6 +52,30 @@ def web_app(name, spec):
         yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-greeting"}, "data": data}
 """
 
+#: The same, in shards, and with a condition that tools understand.
+SHARDED: Final = GOOD.replace(
+    "import trioperator\n",
+    """\
+import trioperator
+
+
+@trioperator.on.startup()
+async def start_fn(settings):
+    settings.leadership.shards = 2
+""",
+).replace("])", '], condition="Ready")')
+#: Two handlers that undo each other's changes: the operator soon holds those of one back, and writes less and less.
+CONTENDED: Final = (
+    GOOD
+    + """
+
+@trioperator.on.event("configmaps")
+async def undo_fn(name, body, type, client):
+    if type != "DELETED" and body.get("data") != {"size": "7"}:
+        await client.patch("configmaps", name, merge={"data": {"size": "7"}})
+"""
+)
+
 
 def write_crd(folder: pathlib.Path, definition: dict[str, Any] = CRD) -> str:
     """Write a definition, and return its path."""

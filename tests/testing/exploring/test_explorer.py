@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from tests.testing.exploring.forgetful import FORGETFUL
-from tests.testing.exploring.operators import CRD, GOOD, make_crd, make_player
+from tests.testing.exploring.operators import CONTENDED, CRD, GOOD, SHARDED, make_crd, make_player
 from trioperator.testing.exploring.explorer import Budget, Explorer, SubjectReport
+from trioperator.testing.exploring.oracles import judge_perturbed
+from trioperator.testing.exploring.perturbations import PAUSES, Perturbation
 from trioperator.testing.exploring.subjects import State
 
 
@@ -191,3 +193,39 @@ def test_a_sequence_is_played_as_it_is(tmp_path: pathlib.Path) -> None:
     states: list[State] = [{"spec": {"size": 1, "greeting": "a"}}, {"spec": {"size": 1}}]
     report = Explorer(make_player(tmp_path, FORGETFUL)).play(states)
     assert [(finding.oracle, finding.states) for finding in report.findings] == [("path", states)]
+
+
+def test_writes_that_are_held_back_hide_no_contention(tmp_path: pathlib.Path) -> None:
+    report = Explorer(make_player(tmp_path, CONTENDED)).play([{"spec": {"size": 1}}])
+    assert {"quiet", "cost"} & {each.oracle for each in report.findings}
+
+
+@pytest.mark.parametrize("fault", ["crash", "edit", "blind"])
+def test_shards_and_conditions_raise_no_alarm(fault: str, tmp_path: pathlib.Path) -> None:
+    explorer = Explorer(make_player(tmp_path, SHARDED))
+    states: list[State] = [{"spec": {"size": 1}}, {"spec": {"size": 2}}]
+    explorer.perturb([states], [fault], Budget(sequences=1, seconds=100))
+    assert explorer.report.perturbed > 3
+    assert explorer.report.findings == []
+
+
+def test_what_is_missed_during_a_pause_is_found(tmp_path: pathlib.Path) -> None:
+    source = """\
+import trioperator
+
+@trioperator.on.create("webapps")
+async def create_fn(patch):
+    patch.status["sizes"] = ["first"]
+
+@trioperator.on.update("webapps", field="spec.size")
+async def count_fn(new, patch, status):
+    patch.status["sizes"] = [*status["sizes"], str(new)]
+"""
+    player = make_player(tmp_path, source)
+    states: list[State] = [{"spec": {"size": size}} for size in (1, 2, 3)]
+    plain = player.play(states)
+    pauses = [Perturbation(fault="edit", at=at, what=PAUSES) for at in range(len(plain.writes))]
+    found = [
+        finding for each in pauses for finding in judge_perturbed(player.play(states, perturbation=each), plain, each)
+    ]
+    assert any("WebApp default/example: status.sizes" in line for each in found for line in each.differences)

@@ -37,6 +37,20 @@ def test_the_operator_is_down_over_each_window_of_changes() -> None:
     ]
 
 
+def test_the_object_is_edited_paused_and_poked_at_writes() -> None:
+    assert draw("edit") == [
+        "At write 1, somebody labels the object",
+        "At write 1, the next change comes",
+        "At write 1, somebody deletes the object",
+        "At write 1, somebody pauses the object, until all is at rest",
+        "At write 1, somebody pokes the object",
+        "At write 2, somebody labels the object",
+        "At write 2, the next change comes",
+        "At write 2, somebody deletes the object",
+        "At write 2, somebody pauses the object, until all is at rest",
+    ]
+
+
 def test_there_are_about_a_hundred_plays_at_most_for_three_children() -> None:
     found = iterate_perturbations(
         FAULTS, writes=8, calls=0, steps=2, watched=["a", "b", "c", "d"], children=["A b/c"] * 3

@@ -20,6 +20,12 @@ FAULTS: Final = {
 }
 #: Of watches that are cut, while their events are compacted.
 CUT: Final = "cut"
+#: Edits of the object while a handler is at work.
+LABELS: Final = "somebody labels the object"
+NEXT: Final = "the next change comes"
+DELETES: Final = "somebody deletes the object"
+PAUSES: Final = "somebody pauses the object, until all is at rest"
+POKES: Final = "somebody pokes the object"
 _LAGS: Final = (2.0, 20.0)  # seconds for each event
 _ORDERS: Final = 8
 
@@ -86,8 +92,8 @@ def iterate_perturbations(
     for seed in range(1, _ORDERS + 1 if "order" in faults else 0):
         yield Perturbation(fault="order", at=seed)
     for at in range(writes if "edit" in faults else 0):
-        for what in ("somebody labels the object", "the next change comes", "somebody deletes the object"):
-            if what != "the next change comes" or steps > 1:
+        for what in (LABELS, NEXT, DELETES, PAUSES, POKES):
+            if (what != NEXT or steps > 1) and (what != POKES or at == 0):
                 yield Perturbation(fault="edit", at=at, what=what)
     for child in children if "drift" in faults else ():
         yield from (Perturbation(fault="drift", what=f"somebody {verb} {child}") for verb in ("deletes", "changes"))

@@ -35,6 +35,8 @@ _LIMIT: Final = 900.0
 # Calls of timers after which nothing new is to be seen.
 _MANY_CALLS: Final = 150
 _FOREVER: Final = 7 * 24 * 3600.0  # of a watch, which need not be opened again during a play
+# Seconds of leases, of attempts to renew them, and between these: long, as hours pass, but less than it takes to rest.
+_LEASE: Final = (45.0, 35.0, 20.0)
 
 Send = Callable[[], Awaitable[httpx.Response]]
 
@@ -67,6 +69,8 @@ class Stage:
         self._learn(registry)
         settings = OperatorSettings()
         settings.watching.server_timeout = settings.watching.inactivity_timeout = _FOREVER
+        leadership = settings.leadership
+        leadership.lease_duration, leadership.renew_deadline, leadership.retry_period = _LEASE
         self.watches = WatchTransport(self.cluster.transport(), self.heard)
         transport = FaultyTransport(self.watches, plan)
         await self.operator.start(registry, settings=settings, transport=transport)

@@ -10,7 +10,17 @@ import httpx
 import trio
 
 from trioperator.errors import ApiError
-from trioperator.testing.exploring.perturbations import CUT, Perturbation, make_plan
+from trioperator.settings import PausingSettings
+from trioperator.testing.exploring.perturbations import (
+    CUT,
+    DELETES,
+    LABELS,
+    NEXT,
+    PAUSES,
+    POKES,
+    Perturbation,
+    make_plan,
+)
 from trioperator.testing.exploring.stages import Send, Stage
 from trioperator.testing.exploring.steps import Step
 from trioperator.testing.exploring.subjects import State
@@ -21,6 +31,13 @@ _LATENESS: Final = 900.0
 _MISSING: Final = 60.0
 _AFTER_WRITE: Final = "after write"
 _LABEL: Final = "explored-by"
+_PAUSING: Final = PausingSettings()
+# What edits leave in the metadata of the object, which is removed in the end.
+_METADATA: Final[dict[str, dict[str, dict[str, str | None]]]] = {
+    LABELS: {"labels": {_LABEL: "x"}},
+    PAUSES: {"annotations": {str(_PAUSING.annotation): "true"}},
+    POKES: {"annotations": {str(_PAUSING.poke_annotation): "now"}},
+}
 
 
 class Crash:
@@ -98,11 +115,13 @@ class Trouble:
         stage, subject = self._stage, self._stage.subject
         with contextlib.suppress(ApiError):  # it may be gone
             match self._perturbation.what:
-                case "somebody labels the object":
-                    await stage.cluster.patch(subject.resource, subject.name, {"metadata": {"labels": {_LABEL: "x"}}})
-                case "somebody deletes the object":
+                case what if what in _METADATA:
+                    if what != PAUSES or self._index < len(self._states):  # nothing ends a pause of the deletion
+                        patch = {"metadata": _METADATA[what]}
+                        await stage.cluster.patch(subject.resource, subject.name, patch)
+                case what if what == DELETES:
                     await stage.cluster.delete(subject.resource, subject.name)
-                case _ if self._index + 1 < len(self._states):
+                case what if what == NEXT and self._index + 1 < len(self._states):
                     await stage.put(self._states[self._index + 1])
 
     async def before(self, index: int) -> None:
@@ -139,10 +158,10 @@ class Trouble:
     async def conclude(self, last: Step) -> None:
         """Do what comes when all is at rest after the last change, and look at the end again."""
         stage, found = self._stage, self._perturbation
-        if found.fault == "edit" and found.what == "somebody labels the object":
+        if found.fault == "edit" and found.what in _METADATA:
+            removed = {key: dict.fromkeys(values) for key, values in _METADATA[found.what].items()}
             with contextlib.suppress(ApiError):
-                labels = {"metadata": {"labels": {_LABEL: None}}}
-                await stage.cluster.patch(stage.subject.resource, stage.subject.name, labels)
+                await stage.cluster.patch(stage.subject.resource, stage.subject.name, {"metadata": removed})
         elif found.fault == "drift":
             await self._drift(found.what)
         else:
