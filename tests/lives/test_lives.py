@@ -83,6 +83,28 @@ OLD_PLANS = {
         (37.14, "members.label", "m0", "tin"),
         write_delay=1,
     ),
+    "a change whose record is held, as somebody undoes what its handler has written, when etcd is restored": make_plan(
+        450133,
+        {"fights", "restore"},
+        PartPlan(
+            name="changes",
+            options={
+                "objects": {f"w{number}": {"serial": "0"} for number in range(4)},
+                "early": False,
+                "deleting": False,
+                "storing": True,
+                "on_change": "cancel",
+            },
+        ),
+        (0.97, "widgets.create", "w0"),
+        (3.02, "widgets.create", "w2"),
+        (3.36, "widgets.create", "w1"),
+        (6.49, "widgets.create", "w3"),
+        (8.2, "widgets.edit", "w2", {"serial": "7"}),
+        (8.68, "widgets.fight", "w0", 0.05, 20),
+        (11.74, "back_up"),
+        (31.74, "restore"),
+    ),
     "a timer whose writes somebody undoes for a while": make_plan(
         420016,
         {"fights"},

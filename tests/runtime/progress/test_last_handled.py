@@ -78,6 +78,16 @@ def test_another_cause_forgets_what_was_seen_and_not_what_was_missed() -> None:
     assert last_handled.settle(C) == A
 
 
+def test_a_restore_forgets_what_was_recorded_and_missed_and_not_what_was_seen() -> None:
+    last_handled = missing(B)
+    last_handled.see(A)
+    last_handled.rewind()
+    assert not last_handled.is_recorded
+    assert last_handled.finish(C) == A
+    last_handled.supersede()
+    assert last_handled.settle(C) == C
+
+
 def test_the_first_configuration_that_was_seen_is_the_one_to_be_stored() -> None:
     last_handled = LastHandled()
     for configuration in (A, B, A, C):

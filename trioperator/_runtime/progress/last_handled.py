@@ -26,6 +26,7 @@ class LastHandled:
     what happens                                    recorded as handled                     seen        missed
     ==============================================  ======================================  ==========  ================
     :meth:`resume`: read from a restarted object    --                                      what it has unchanged
+    :meth:`rewind`: a restore has taken it back     --                                      unchanged   none
     :meth:`supersede`: another cause takes over     --                                      none        unchanged
     :meth:`see`: a handler has succeeded with C     --                                      and C       unchanged
     :meth:`finish`: all handlers have ended         one of seen that is not C, else C       none        one of seen that
@@ -74,6 +75,13 @@ class LastHandled:
     def resume(self, seen: bytes | None) -> None:
         """Take up what was stored with the progress of an unfinished cause."""
         self._seen = () if seen is None else (seen,)
+
+    def rewind(self) -> None:
+        """Forget what this process has recorded, as the object is as it was before that: etcd was restored.
+
+        The handlers of the unfinished cause go on from what they have seen.
+        """
+        self._digest = self._kept = self._missed = self._withheld = None
 
     def supersede(self) -> None:
         """Forget what the handlers of the unfinished cause have seen: another cause takes over."""

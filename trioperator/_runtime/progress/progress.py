@@ -45,7 +45,7 @@ class Progress:
         """Return the last-handled configuration of an object: the *stored* one, else the one in memory."""
         found = self._last_handled.get(state)
         if found is not None and found.is_recorded and state.initial:
-            del self._last_handled[state]  # it is as it was before that
+            found.rewind()
             return stored
         return stored if found is None else found.recall(stored, current)
 
