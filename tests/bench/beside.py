@@ -18,10 +18,11 @@ from typing import Any, Final
 from tests.bench import scale
 from tests.bench.figures import Figures
 from tests.bench.objects import PEER
-from tests.bench.processes import cpu_seconds, resident_mib
+from tests.bench.processes import RunFailed, cpu_seconds, resident_mib
 
 _PLURAL: Final = "kopfexamples"
 _ROUNDS: Final = 2
+_PATIENCE: Final = 600.0
 _CHANGES: Final = """
 import os
 out = os.open(JOURNAL, os.O_WRONLY | os.O_APPEND)
@@ -84,6 +85,15 @@ def _running_peer(program: str, server: scale.Server) -> Iterator[_Peer]:
             peer.process.wait()
 
 
+def _wait_for_lines(path: pathlib.Path, count: int) -> None:
+    """Wait until so many handlers were called: on a busy machine, a process may look idle that has to wait."""
+    deadline = time.monotonic() + _PATIENCE
+    while (lines := path.read_bytes().count(b"\n")) < count:
+        if time.monotonic() > deadline:
+            raise RunFailed(f"{lines} of {count} objects were handled")
+        time.sleep(0.5)
+
+
 def measure(figures: Figures, count: int) -> None:
     """Measure restarts of both, by turns."""
     with scale.open_server() as server:
@@ -105,6 +115,8 @@ def measure(figures: Figures, count: int) -> None:
             _measure_ours(figures, server, "resuming", _CHANGES + _RESUME, count)
             if PEER:
                 with _running_peer(PEER, server) as peer:
+                    _wait_for_lines(peer.out, count)
+                    peer.wait_idle()
                     marks = len(peer.out.read_text().splitlines())
                     cpu, memory = cpu_seconds(peer.pid), resident_mib(peer.pid)
                     figures.add(f"the peer, {marks} resumed of {count}", f"{cpu:.1f} s CPU, {memory:.0f} MiB")
@@ -113,6 +125,9 @@ def measure(figures: Figures, count: int) -> None:
 def _measure_ours(figures: Figures, server: scale.Server, what: str, source: str, count: int) -> None:
     with scale.running(server, source) as operator:
         operator.wait_ready()
+        if source.endswith(_RESUME):
+            _wait_for_lines(operator.journal, count)
+            operator.wait_idle()
         cpu, memory = cpu_seconds(operator.pid), resident_mib(operator.pid)
         called = len(operator.handled())
         figures.add(f"trioperator, {what}, {called} called of {count}", f"{cpu:.1f} s CPU, {memory:.0f} MiB")
