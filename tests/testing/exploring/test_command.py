@@ -127,6 +127,9 @@ def test_what_is_ignored_is_no_finding(explore: Explore) -> None:
     ("source", "args", "text"),
     [
         (GOOD, ("--oracles", "truth"), "There is no oracle truth"),
+        (GOOD, ("--faults", "storm"), "There is no fault storm: choose from crash, blind"),
+        (GOOD, ("--status", "ready"), "A status by rule is KIND=CONDITION"),
+        (GOOD, ("--steps", "0"), "0 is not in the range"),
         (GOOD, ("--kind", "pods"), "handles no such kind as pods"),
         (GOOD, ("--play", "{"), "--play must be a list of states as JSON"),
         (GOOD, ("--from", "missing.yaml"), "Cannot read the manifests in missing.yaml"),
@@ -171,6 +174,21 @@ def test_a_handler_that_blocks_for_ever_is_named(start: Run) -> None:
     result = start(source)
     assert result.returncode == 2
     assert "blocks the event loop at app.py:1" in result.stderr
+
+
+def test_a_thread_that_blocks_for_ever_is_named(start: Run) -> None:
+    source = "import trioperator.testing.exploring.plays as plays\nplays._PATIENCE = 3\n"
+    handler = "def create_fn():\n    import threading\n    threading.Event().wait()\n"
+    result = start(f'{source}{GOOD}\n@trioperator.on.create("webapps")\n{handler}')
+    assert result.returncode == 2
+    assert "a handler is at app.py:16, and does not return" in result.stderr
+
+
+def test_a_handler_that_waits_for_ever_is_a_finding(explore: Explore) -> None:
+    handler = "async def create_fn():\n    import trio\n    await trio.sleep_forever()\n"
+    result = explore(f'{GOOD}\n@trioperator.on.create("webapps")\n{handler}', "--sequences", "1")
+    assert result.exit_code == 1
+    assert "1. handlers: create_fn does not return." in result.stdout
 
 
 def test_ctrl_c_reports_what_was_found(environment: dict[str, str], tmp_path: pathlib.Path) -> None:
