@@ -67,7 +67,7 @@ elif words[0] == "eval":
 _MARIADB: Final = ("Database", "Grant", "MariaDB", "User")
 
 
-@operator("epfl-si/wp-operator", "requests", apart=("kubernetes<36",))
+@operator("epfl-si/wp-operator", "requests", apart=("kubernetes<36",), native=True)
 async def wp_operator(play: Play) -> None:
     play.put("wp", _WP)
     play.put("php", "#!/bin/sh\necho WordPress successfully installed\n")
@@ -124,7 +124,15 @@ async def wp_operator(play: Play) -> None:
 
 
 @operator(
-    "devopstales/trivy-operator", "croniter", "kubernetes", "pyOpenSSL", "requests", "six", "validators", ports=True
+    "devopstales/trivy-operator",
+    "croniter",
+    "kubernetes",
+    "pyOpenSSL",
+    "requests",
+    "six",
+    "validators",
+    ports=True,
+    native=True,
 )
 async def trivy_operator(play: Play) -> None:
     play.put("trivy", "#!/bin/sh\n")
@@ -138,11 +146,13 @@ async def trivy_operator(play: Play) -> None:
         await play.apply(describe_object("ClusterScanner", version, "nodes", spec={"scanProfileName": "cis-1.23"}))
         # One that is right would keep the event loop from then on, as its handler sleeps.
         await play.apply(describe_object("NamespaceScanner", version, "vague", "apps", spec={"crontab": "*/5 * * * *"}))
+        await play.until("daemonsets", "kube-bech-scanner", bool, namespace="trivy-operator")  # its client loads slowly
         await play.record("created")
         await play.cluster.patch(api, "nodes", {"spec": {"scanProfileName": "other"}})
         await play.record("changed")
     await play.cluster.delete("daemonsets", "kube-bech-scanner", "trivy-operator")
     async with play.running(*run):
+        await play.until("daemonsets", "kube-bech-scanner", bool, namespace="trivy-operator")
         await play.record("started again")
         await play.cluster.delete(api, "nodes")
         await play.cluster.delete("namespace-scanners", "vague", "apps")

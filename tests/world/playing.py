@@ -140,7 +140,8 @@ class Play:
         Natively, one with options of the command ``run`` gets a file more.
         """
         if self.mode == "native" and "run" in args:
-            args = (*args, str(self._write_takeover()))
+            end = args.index("--") if "--" in args else len(args)
+            args = (*args[:end], str(self._write_takeover()), *args[end:])
         prepare = "m.install()" if self.mode == "bridge" else "m"
         call = ("run_module", ", alter_sys=True") if is_module else ("run_path", "")
         script = _SCRIPT.format(_MODULES[self.mode], prepare, *call)
@@ -245,7 +246,7 @@ def make_native(paths: Iterable[pathlib.Path]) -> None:
     """Replace ``import kopf`` and ``import kopf.cli``, and nothing else."""
     for path in paths:
         text = path.read_text(errors="replace")
-        changed = re.sub(r"^(\s*)import kopf$", r"\1import trioperator as kopf", text, flags=re.MULTILINE)
+        changed = re.sub(r"^(\s*)import kopf(?=$|,)", r"\1import trioperator as kopf", text, flags=re.MULTILINE)
         changed = re.sub(r"^(\s*)import kopf\.cli$", r"\1import trioperator.cli", changed, flags=re.MULTILINE)
         changed = re.sub(r"^(\s*)from kopf import", r"\1from trioperator import", changed, flags=re.MULTILINE)
         if changed != text:

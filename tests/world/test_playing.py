@@ -90,12 +90,12 @@ async def test_an_operator_does_the_same_in_all_modes(checkout: pathlib.Path, tm
 
 def test_natively_only_the_import_differs(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "main.py"
-    path.write_text("import kopf\nimport kopf.cli\n\ndef fn():\n    from kopf import Body  # as kopf\n\nimport kopfs\n")
-    make_native([path])
-    changed = (
-        "import trioperator as kopf\nimport trioperator.cli\n\ndef fn():\n    from trioperator import Body  # as kopf\n"
+    path.write_text(
+        "import kopf, os\nimport kopf.cli\n\ndef fn():\n    from kopf import Body  # as kopf\n\nimport kopfs\n"
     )
-    changed += "\nimport kopfs\n"
+    make_native([path])
+    changed = "import trioperator as kopf, os\nimport trioperator.cli\n\n"
+    changed += "def fn():\n    from trioperator import Body  # as kopf\n\nimport kopfs\n"
     assert path.read_text() == changed
 
 
