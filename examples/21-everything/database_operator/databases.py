@@ -93,7 +93,7 @@ async def grow(name: str, spec: DatabaseSpec, actual: Any, client: trioperator.C
     for claim in await client.list("persistentvolumeclaims", labels={"database": name}):
         await client.patch(claim, merge={"spec": {"resources": {"requests": {"storage": str(spec.storage)}}}})
     if "deletionTimestamp" not in actual["metadata"]:
-        await client.delete(actual, propagation="Orphan")
+        await client.delete(actual, propagation="Orphan", missing_ok=True)
 
 
 @trioperator.on.update(Database, field="spec.version")
