@@ -371,3 +371,32 @@ async def test_after_a_restore_finalizers_of_objects_that_are_not_selected_are_r
         new = await it.restore(outage=60)
         await settle(120)
         assert "finalizers" not in (await new.get("widgets", "left"))["metadata"]
+
+
+async def test_a_restore_shows_in_the_response_to_a_write_while_the_watch_tells_nothing(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[Any] = []
+    registry = trioperator.OperatorRegistry()
+
+    @on.update("widgets", registry=registry)
+    async def update(name: str, spec: Any, **_: Any) -> None:
+        calls.append((name, spec["size"]))
+        if spec["size"] == 2:
+            await trio.sleep(5)
+
+    async with running(registry, client_timeout=None) as it:
+        for name in "ab":
+            await it.old.create(widget(name, size=1))
+        await settle(10)
+        it.back_up()
+        for number in range(20):
+            await it.old.patch("widgets", "b", {"status": {"number": number}}, subresource="status")
+        await settle(10)
+        await it.old.patch("widgets", "a", {"spec": {"size": 2}})
+        await settle(1)
+        new = await it.restore(outage=0)  # the watch goes on at the server of before
+        await new.patch("widgets", "b", {"spec": {"size": 3}})
+        await settle(10)
+        assert sorted(calls) == [("a", 1), ("a", 2), ("b", 3)]  # what was stored after the backup is taken back
+    assert "Versions have gone back in a response" in caplog.text

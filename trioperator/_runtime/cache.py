@@ -28,6 +28,10 @@ _INITIAL: Final = frozenset({None, ENTERED})
 _OF_SERVER: Final[Mapping[str | None, str]] = {LEFT: "MODIFIED", ENTERED: "ADDED"}
 
 
+def _do_nothing() -> None:
+    pass
+
+
 def _find_only_shard(_: str) -> int:
     return 0
 
@@ -86,6 +90,7 @@ class ObjectCache:
         self._backlog_limit = backlog_limit
         self._backlogged: set[ObjectState] = set()
         self.echoes = 0  # of own writes, which were dropped
+        self.on_restored: Callable[[], None] = _do_nothing
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -219,6 +224,10 @@ class ObjectCache:
         """Take the next list as it is, though it is older than what was seen."""
         for state in self.objects.values():
             state.rewind()
+
+    def report_restores(self, listener: Callable[[], None]) -> None:
+        """Call the listener when the response to a write shows that etcd was restored."""
+        self.on_restored = listener
 
     def forget_versions(self) -> None:
         """Take whatever comes next for newer, also in other versions of the kind: etcd was restored."""

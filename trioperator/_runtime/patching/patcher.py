@@ -82,6 +82,7 @@ class Patcher:
     ) -> Mapping[str, Any] | None:
         """Send what is to be stored now. Returns as :meth:`store` does."""
         (pending, waiting), revision, touched = taken, state.revision, self._touched.get(state)
+        version = state.version
         body = (state.decode_newer() if pending.fns else None) or known  # functions may find nothing to do
         requests = self._requests.doubting() if self._may_be_stale(state) else self._requests
         sender = PatchSender(requests, state.cache.kind, body, pending=pending, logger=logger)
@@ -98,6 +99,8 @@ class Patcher:
             self._guard.note_stored(state, pending, before=known, after=sender.body)
         if sender.body is known:
             return None
+        if _is_restored(state, version, sender.body):
+            state.cache.on_restored()
         if touched is not None:
             self.settle(state, touched)
         if not _is_overtaken(state, revision, sender.body):
@@ -149,6 +152,15 @@ def _is_overtaken(state: ObjectState, revision: int, response: Mapping[str, Any]
     watch event that brings it would seem to be an echo.
     """
     return state.revision != revision and (state.body is None or _is_newer(state.body, response))
+
+
+def _is_restored(state: ObjectState, version: int, response: Mapping[str, Any]) -> bool:
+    """Check whether a write has led to an older version than the object had before it: then etcd was restored.
+
+    A watch may not show that, as it begins at a version which the restored etcd has reached again by then.
+    """
+    found = (response.get("metadata") or {}).get("resourceVersion") or ""
+    return not state.cache.versions.are_opaque and found.isdecimal() and int(found) < version
 
 
 def _is_newer(found: Mapping[str, Any], known: Mapping[str, Any]) -> bool:

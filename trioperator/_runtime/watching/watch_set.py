@@ -312,6 +312,13 @@ class WatchSet:
                 self._shards.daemons.stop(state, DaemonStoppingReason.FILTERS_MISMATCH)
         cache.listed.set()  # nobody needs to wait for it now
 
+    def distrust(self) -> None:
+        """List everything again: the response to a write has shown that etcd was restored, and watches may not."""
+        _logger.warning("Versions have gone back in a response, as if etcd was restored. All objects are listed again.")
+        for reflector in self._observers.values():
+            reflector.distrust()
+        self._distrust("")
+
     def _distrust(self, path: str, stream: int = 0) -> None:
         """List all kinds again, as one was restored: the versions of others may have grown since beyond those known."""
         for cache in (*self._retired.values(), *(cache for cache, _ in self.caches())):
@@ -382,6 +389,7 @@ class WatchSet:
 
     def _make_object_cache(self, key: Key, kind: Kind, served: Collection[Resource]) -> ObjectCache:
         cache = self._make_cache(kind)
+        cache.report_restores(self.distrust)
         before = self._retired.pop(key.in_any_version, None)
         if before is None:
             before = self._find_version(key)
