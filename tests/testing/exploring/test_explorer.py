@@ -209,6 +209,16 @@ def test_shards_and_conditions_raise_no_alarm(fault: str, tmp_path: pathlib.Path
     assert explorer.report.findings == []
 
 
+def test_a_write_that_meets_a_pause_raises_no_alarm(tmp_path: pathlib.Path) -> None:
+    handlers = "".join(
+        f'\n@trioperator.on.{reason}("webapps")\nasync def {reason}_fn(patch):\n    patch.status["called"] = True\n'
+        for reason in ("create", "update", "delete")
+    )
+    explorer = Explorer(make_player(tmp_path, f"import trioperator\n{handlers}"))
+    explorer.perturb([[{"spec": {"size": 1}}]], ["edit"], Budget(sequences=1, seconds=100))
+    assert explorer.report.findings == []
+
+
 def test_what_is_missed_during_a_pause_is_found(tmp_path: pathlib.Path) -> None:
     source = """\
 import trioperator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
@@ -20,7 +21,7 @@ from trioperator.errors import (
     TemporaryError,
 )
 from trioperator.testing.exploring.outside import describe_path
-from trioperator.testing.exploring.perturbations import FAULTS, Perturbation
+from trioperator.testing.exploring.perturbations import FAULTS, PAUSES, Perturbation
 from trioperator.testing.exploring.snapshots import Difference, Mask, compare
 from trioperator.testing.exploring.steps import Play, Step
 from trioperator.testing.exploring.subjects import State
@@ -340,7 +341,10 @@ def judge_perturbed(
             fault=perturbation.fault,
             perturbation=str(perturbation),
         )
-    for finding in (found for step in play.steps for found in _judge_handlers(step)):
+    steps: Sequence[Step] = play.steps
+    if perturbation.what == PAUSES:  # a write that met the pause is repeated after it, which is no step
+        steps = [dataclasses.replace(step, responses=()) for step in steps]
+    for finding in (found for step in steps for found in _judge_handlers(step)):
         finding.states, finding.fault = states, perturbation.fault
         finding.perturbation = str(perturbation)
         yield finding
