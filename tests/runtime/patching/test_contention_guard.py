@@ -382,7 +382,7 @@ async def stomp_differently(other: Other) -> None:
     """Set a label to something else, every few seconds."""
     while True:
         await other.merge({"metadata": {"labels": {"team": f"theirs-{other.writes}"}}})
-        await trio.sleep(3)
+        await trio.sleep(3.3)
 
 
 def make_crd_with_conditions() -> dict[str, Any]:
