@@ -58,6 +58,9 @@ def test_the_time_for_all_types_of_a_schema_is_limited(monkeypatch: pytest.Monke
 
 
 @hypothesis.given(SCHEMAS)
+@hypothesis.example(
+    {"type": "object", "properties": {"_1": {"type": "object", "additionalProperties": {"type": "string"}}}}
+)
 def test_every_schema_has_a_type(schema: dict[str, Any]) -> None:
     node = {**schema, "x-kubernetes-validations": [{"rule": "self != self", "messageExpression": "'a'"}]}
     whole = {"type": "object", "properties": {"a": node}}

@@ -191,7 +191,7 @@ class _Types:
         )
         if found.shape == "map":
             entry_name = "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"  # protobuf's rule
-            if any(entry.name == entry_name for entry in message.nested_type):
+            if entry_name[0].isdigit() or any(entry.name == entry_name for entry in message.nested_type):
                 field.label = self._labels[0]
                 _set_type(field, self._any)
                 return
