@@ -227,6 +227,7 @@ async def poolboy(play: Play) -> None:
         await play.record("pooled", quiet=6)
     await play.cluster.delete("resourceclaimtests", "made", "users")
     async with play.running(*run):
+        await play.until("resourceclaimtests", "made", bool, namespace="users")
         await play.record("deleted while it was down", quiet=6)
         await play.cluster.delete("resourceclaims.v1.poolboy.gpte.redhat.com", "claim", "users")
         await play.cluster.delete("resourcepools.v1.poolboy.gpte.redhat.com", "pool", "poolboy")
