@@ -30,6 +30,7 @@ from trioperator import configure
 
 # Handlers of some operators race: what differs is played a few times, until Kopf has differed from itself, too.
 _PLAYS = 3
+_SKIPPED = "skipped"
 
 
 class Verdict:
@@ -73,7 +74,7 @@ async def judge(operator: Operator, modes: Sequence[str], scratch: pathlib.Path)
     """Play an operator in the modes, and compare what is stored. What differs is played again."""
     verdict = Verdict(operator, modes)
     if sys.version_info[:2] < operator.python:
-        verdict.commit, verdict.words = "skipped", {"": f"needs Python {'.'.join(map(str, operator.python))}"}
+        verdict.commit, verdict.words = _SKIPPED, {"": f"needs Python {'.'.join(map(str, operator.python))}"}
         return verdict
     try:
         if operator.repository is None:
@@ -187,7 +188,9 @@ def main() -> None:
     if missing:
         print(f"Missing: put checkouts of {', '.join(missing)} into ${VARIABLE}, as OWNER+NAME.")
     failed = [verdict.operator.name for verdict in verdicts if verdict.failed]
-    print(f"{len(verdicts) - len(missing) - len(failed)} of {len(verdicts)} operators do the same.")
+    played = [verdict for verdict in verdicts if verdict.words and verdict.commit != _SKIPPED]
+    rest = f" {len(verdicts) - len(played)} were not played." if len(played) < len(verdicts) else ""
+    print(f"{len(played) - len(failed)} of {len(played)} operators do the same.{rest}")
     sys.exit(bool(failed or missing))
 
 
