@@ -16,6 +16,7 @@ import yaml
 from tests import forking
 from tests.controlplane import ControlPlane
 from tests.e2e.deployment import Deployed, define
+from tests.e2e.test_life import some_name
 from tests.runtime.conftest import CRD
 
 FINALIZER = "trioperator.dev/finalizer"
@@ -104,7 +105,7 @@ def test_a_namespace_is_gone_30_seconds_after_the_manifests_are_deleted_in_their
     controlplane: ControlPlane, tmp_path: pathlib.Path
 ) -> None:
     """The order is the chart's: its hook runs before anything is deleted. The test is the kubelet, as above."""
-    name, kubectl = "leave-order", controlplane.kubectl
+    name, kubectl = f"leave-{some_name()}", controlplane.kubectl
     (tmp_path / "app.py").write_text(APP)
     controlplane.apply(define("parcels.example.com", "Parcel"))
     kubectl("wait", "--for=condition=Established", "crd", "parcels.example.com", "--timeout=60s")
