@@ -386,7 +386,8 @@ class Reconciler:
         if state.has_newer() or execution.superseded:
             # The progress is stored with what comes next. It is kept in memory until then, and is due to be saved.
             return ONWARD if execution.progress else AGAIN
-        await self._progress.save(state, cause.logger)
+        with contextlib.suppress(HeldError):  # the progress is kept in memory, and what is due meanwhile is called
+            await self._progress.save(state, cause.logger)
         if state.revision != change.revision or self._executor.stopping.is_set():
             return AGAIN  # a response, to this or to the saver, may show what others have changed
         if waits_for_daemons:

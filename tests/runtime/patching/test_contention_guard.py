@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -202,6 +203,32 @@ async def test_what_is_held_does_not_count_as_handled_after_a_crash(
         await trio.sleep(5)
         assert (await other.get())["metadata"]["labels"]["team"] == "ours"
     assert operator.is_running
+
+
+async def test_handlers_are_tried_again_as_announced_while_something_is_held(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    attempts: list[float] = []
+
+    @trioperator.on.create("databases")
+    @trioperator.on.update("databases")
+    async def insist(patch: trioperator.Patch, spec: trioperator.Spec, **_: Any) -> None:
+        patch.status["phase"] = "Ready"
+        if spec["size"] == 10:
+            attempts.append(trio.current_time())
+            if len(attempts) < 3:
+                raise trioperator.TemporaryError("not yet", delay=10)
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    async with fighting(cluster, "stomper", degrade_each_change):
+        for size in range(2, 11):
+            await cluster.patch("databases", "orders", {"spec": {"size": size}})
+            await trio.sleep(1)
+        assert operator.logs.select(level="WARNING")
+        await trio.sleep(25)
+    assert [later - one for one, later in itertools.pairwise(attempts)] == pytest.approx([10, 10])
 
 
 async def test_what_is_held_is_written_when_the_operator_stops(
