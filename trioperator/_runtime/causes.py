@@ -125,8 +125,11 @@ class CauseFactory:
             indices=state.cache.indices,
         )
 
-    def detect_change(self, state: ObjectState, recall: Recall) -> Change:
-        """Detect what has happened to an object, by its newest state and the last-handled one."""
+    def detect_change(self, state: ObjectState, recall: Recall, *, withheld: bool = False) -> Change:
+        """Detect what has happened to an object, by its newest state and the last-handled one.
+
+        The stored one is older than that while a newer one is *withheld*: the object may have been changed back to it.
+        """
         body = state.body
         assert body is not None
         view = Body(body)
@@ -134,10 +137,11 @@ class CauseFactory:
         encoded = encode_essence(essence)
         finalized = has_finalizer(body, self._finalizer)
         if not state.cache.kind.digested_fields:
-            current = self._diffbase.is_current(body=view, encoded=encoded)
+            current = not withheld and self._diffbase.is_current(body=view, encoded=encoded)
             old = essence if current else recall(state, self._diffbase.fetch(body=view), encoded)
         else:
-            stored, current = self._fetch_digested(state, essence)
+            stored, is_stored = self._fetch_digested(state, essence)
+            current = is_stored and not withheld
             old = essence if current else recall(state, stored, encoded)
         reason = detect_reason(
             body,

@@ -12,6 +12,7 @@ from typing import Any
 from trioperator._handling.arguments.cause import ChangeCause
 from trioperator._handling.calls.handler_state import HandlerState
 from trioperator._handling.handlers.handler import Reason
+from trioperator._logs import Logger
 from trioperator._model.patch import Patch, is_result
 from trioperator._runtime.causes import TITLES, Change
 from trioperator._runtime.finalizers import Finalizers
@@ -41,15 +42,15 @@ class Completion:
             cause.logger.debug("Deletion, but we are done with it, and we do not care.")
         else:
             cause.logger.debug("Something has changed, but we are not interested (the essence is the same).")
-        if self._progress.get(state) is not None:
-            self._progress.purge(state, records)
         last_handled = self._progress.last_handled(state)
+        if self._progress.get(state) is not None or last_handled.is_withheld:
+            self._progress.purge(state, records)
         handled = last_handled.settle(change.encoded)
         if handled != change.encoded or last_handled.is_withheld:
             # A change that was taken back: the handlers that have seen it must see that, too.
             self._progress.record_handled(state, handled, records, cause.logger)
-        stored = await self._patcher.store(state, records, cause.logger)
-        last_handled.record(handled, change.encoded, finished=False)
+        stored, is_held = await self._store(state, records, cause.logger)
+        last_handled.record(handled, change.encoded, finished=False, withheld=is_held)
         self._progress.finish(state)
         # Nothing may be stored where the record is only in memory: its difference is still to be found.
         return DONE if stored is None and handled == change.encoded else AGAIN
@@ -60,7 +61,6 @@ class Completion:
         if states:
             _report_end(cause, states)
         self._progress.purge(state, records)
-        has_progress = bool(records)
         if cause.reason is Reason.DELETE:
             result = await self._finalizers.remove(state, records, cause.logger)
             self._progress.finish(state)
@@ -72,19 +72,20 @@ class Completion:
         if not (change.current and handled == change.encoded and is_detected):  # else it is there already
             self._progress.record_handled(state, handled, records, cause.logger)
         is_alone = not self._pending.get(state)
-        is_held, stored = False, None
-        try:
-            stored = await self._patcher.store(state, records, cause.logger)
-        except HeldError:
-            is_held = True
-            if has_progress:  # which the next cause would find
-                raise
+        stored, is_held = await self._store(state, records, cause.logger)
         last_handled.record(handled, change.encoded, finished=True, withheld=is_held)
         self._progress.finish(state)
         state.mark_handled()
         cause.logger.debug("Handling cycle is finished, waiting for new changes.")
         is_known = stored is None or (is_alone and _shows_only(records, stored, state, before=cause.raw))
         return DONE if is_detected and is_known and handled == change.encoded else AGAIN
+
+    async def _store(self, state: ObjectState, records: Patch, logger: Logger) -> tuple[Mapping[str, Any] | None, bool]:
+        """Store the pending patch and records, and return the response, and whether the records are held."""
+        try:
+            return await self._patcher.store(state, records, logger), False
+        except HeldError:
+            return None, True
 
 
 def _report_end(cause: ChangeCause, states: Sequence[HandlerState]) -> None:

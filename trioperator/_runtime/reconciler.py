@@ -308,7 +308,8 @@ class Reconciler:
         # The finalizer comes before all handlers: what they make elsewhere is to be removed, whatever happens next.
         if handlers.mandatory_deletes and (result := await self._finalizers.add_early(state)) is not None:
             return result
-        change = self._causes.detect_change(state, self._progress.recall)
+        withheld = self._progress.is_withheld(state)
+        change = self._causes.detect_change(state, self._progress.recall, withheld=withheld)
         if change.current:
             self._progress.confirm(state)
         cause = change.cause
@@ -316,7 +317,7 @@ class Reconciler:
         result = await self._finalizers.adjust(state, cause.logger, blocked=blocked, finalized=change.finalized)
         if result is not None:
             return result
-        if self._progress.get(state) is None and not any_prematches(handlers.changes, cause):
+        if self._progress.get(state) is None and not (withheld or any_prematches(handlers.changes, cause)):
             return await self._store_pending(state, cause.logger)
         if cause.reason in TITLES:
             return await self._handle_cause(state, change)

@@ -231,6 +231,70 @@ async def test_handlers_are_tried_again_as_announced_while_something_is_held(
     assert [later - one for one, later in itertools.pairwise(attempts)] == pytest.approx([10, 10])
 
 
+@pytest.mark.parametrize("is_slow", [True, False])
+async def test_later_changes_are_handled_while_something_is_held(
+    is_slow: bool, cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    seen: list[int] = []
+
+    @trioperator.on.create("databases")
+    @trioperator.on.update("databases")
+    async def first(patch: trioperator.Patch, spec: trioperator.Spec, **_: Any) -> None:
+        patch.status["first"] = spec["size"]
+
+    @trioperator.on.create("databases")
+    @trioperator.on.update("databases")
+    async def insist(patch: trioperator.Patch, spec: trioperator.Spec, **_: Any) -> None:
+        await trio.sleep(0.5 if is_slow else 0)  # so that it is stored meanwhile that the first one has ended, or not
+        patch.status["phase"] = "Ready"
+        seen.append(spec["size"])
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    sizes = [1, 2, 3, 4] * 3 if is_slow else [1, 2] * 6
+    async with fighting(cluster, "stomper", degrade_each_change):
+        for size in sizes:
+            await cluster.patch("databases", "orders", {"spec": {"size": size}})
+            await trio.sleep(2)
+        assert operator.logs.select(level="WARNING")
+    assert seen == sizes
+    await trio.sleep(240)
+    found = await cluster.get("databases", "orders")
+    assert found["status"] == {"first": sizes[-1], "phase": "Ready"}
+    left = {name.rpartition("/")[2] for name in found["metadata"]["annotations"]}
+    assert left == {"kopf-managed", "last-handled-configuration"}
+    assert seen == sizes
+
+
+async def test_a_change_that_is_taken_back_is_handled_while_something_is_held(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    seen: list[int] = []
+
+    @trioperator.on.create("databases")
+    @trioperator.on.update("databases")
+    async def insist(patch: trioperator.Patch, spec: trioperator.Spec, **_: Any) -> None:
+        patch.status["phase"] = "Ready"
+        seen.append(spec["size"])
+
+    @trioperator.on.update("databases")
+    async def never_ready(spec: trioperator.Spec, **_: Any) -> None:
+        if spec["size"] == 10:
+            raise trioperator.TemporaryError("not yet", delay=10)
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    sizes = [*range(1, 10), 10, 9]
+    async with fighting(cluster, "stomper", degrade_each_change):
+        for size in sizes:
+            await cluster.patch("databases", "orders", {"spec": {"size": size}})
+            await trio.sleep(1)
+        assert operator.logs.select(level="WARNING")
+    assert seen == sizes
+
+
 async def test_what_is_held_is_written_when_the_operator_stops(
     cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
 ) -> None:

@@ -49,6 +49,11 @@ class Progress:
             return stored
         return stored if found is None else found.recall(stored, current)
 
+    def is_withheld(self, state: ObjectState) -> bool:
+        """Check whether it must not be stored yet that the last cause of an object was handled."""
+        found = self._last_handled.get(state)
+        return found is not None and found.is_withheld
+
     def confirm(self, state: ObjectState) -> None:
         """Note that the current configuration of an object is stored on it as the last-handled one."""
         if state in self._last_handled:
@@ -66,7 +71,8 @@ class Progress:
         if before is None:
             _warn_of_shared_ids(selected, cause.logger)
             recorded = self._records.may_exist(cause.body)
-            states, seen = self._records.fetch(state, cause.body) if recorded else (states, None)
+            found = recorded and not last_handled.is_withheld  # else they are of a cause whose handlers have all ended
+            states, seen = self._records.fetch(state, cause.body) if found else (states, None)
             last_handled.resume(seen)
         else:
             states = before.states
