@@ -26,12 +26,19 @@ PENDING_SEEDS: frozenset[int] = frozenset()
 PENDING_FINDINGS: frozenset[str] = frozenset()
 
 
-def make_plan(seed: int, troubles: set[str], part: PartPlan, *steps: tuple[Any, ...], write_delay: float = 0.1) -> Plan:
-    """Return the plan of a life of one operator."""
+def make_plan(
+    seed: int,
+    troubles: set[str],
+    part: PartPlan,
+    *steps: tuple[Any, ...],
+    write_delay: float = 0.1,
+    together: str = "alone",
+) -> Plan:
+    """Return the plan of a life of one operator, or of two that live *together*."""
     return Plan(
         seed=seed,
-        together="alone",
-        replicas=1,
+        together=together,
+        replicas=1 if together == "alone" else 2,
         parts=(part,),
         troubles=frozenset(troubles),
         options={
@@ -40,6 +47,8 @@ def make_plan(seed: int, troubles: set[str], part: PartPlan, *steps: tuple[Any, 
             "client_timeout": 30,
             "request_timeout": 300,
             "write_delay": write_delay,
+            "starts": (0, 3),
+            "lease": (15, 10, 2),
         },
         steps=tuple(Step(at=at, deed=deed, args=tuple(args)) for at, deed, *args in steps),
         ambushes=(),
@@ -112,6 +121,37 @@ OLD_PLANS = {
             name="background", options={"objects": {"g0": {"serial": "0"}}, "early": True, "interval": 5, "cron": False}
         ),
         (36.87, "gizmos.fight", "g0", 2, 40),
+    ),
+    "a timer of two leaders, one after the other, whose writes somebody undoes": make_plan(
+        500362,
+        {"fights", "retire"},
+        PartPlan(
+            name="background", options={"objects": {"g0": {"serial": "0"}}, "early": True, "interval": 3, "cron": False}
+        ),
+        (10.52, "gizmos.fight", "g0", 0.3, 40),
+        (32.84, "retire", "a"),
+        (36.55, "gizmos.delete", "g0"),
+        (37.44, "gizmos.fight", "g0", 0.3, 20),
+        (37.55, "gizmos.create", "g0"),
+        together="leader",
+    ),
+    "a handler that is to be tried again while somebody undoes what it has written": make_plan(
+        28,
+        {"fights"},
+        PartPlan(
+            name="changes",
+            options={
+                "objects": {f"w{number}": {"serial": "0"} for number in range(4)},
+                "early": True,
+                "deleting": True,
+                "storing": False,
+                "on_change": "finish",
+            },
+        ),
+        (0, "widgets.edit", "w0", {"serial": "28"}),
+        (0, "widgets.edit", "w2", {"serial": "29"}),
+        (0.1, "widgets.delete", "w3"),
+        (32.44, "widgets.fight", "w0", 0.3, 20),
     ),
 }
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 # Seconds between the calls by the clock, and how late they may be.
 _PERIOD, _LATE = 600.0, 70.0
+# Seconds between two writes of a field that others undo, with jitter, and after which it is no longer contended if they
+# let it be.
+_HELD, _CALM = 72.0, 60.0
 
 
 class Background(Part):
@@ -110,7 +113,7 @@ class Background(Part):
             ticks = self.ticks.get(meta["uid"], [])
             if not ticks or now - ticks[-1][0] > 60:
                 self.find("no ticks", f"the timer of {meta['name']} is not called")
-            old = [number for time, number in ticks if now - time > 1]
+            old = [number for time, number in ticks if now - time > self._lag()]
             stored = ((each.get("status") or {}).get("history") or [-1])[-1]
             if old and stored < old[-1]:
                 self.find(
@@ -121,3 +124,8 @@ class Background(Part):
                 created = min((call.started for call in journal.of("endless", meta["name"])), default=now)
                 if not calls and passed + _LATE < now and created < passed and not self.life.has("restart", "holds"):
                     self.find("late", f"the timer of {meta['name']} was due by the clock at {passed:.0f} s")
+
+    def _lag(self) -> float:
+        """Return how old what is stored may be, in seconds: it is written once a minute until a fight is long over."""
+        is_over = trio.current_time() > self.life.end + _HELD + _CALM + self.options["interval"]
+        return 1 if is_over or not self.life.has("fights") else _HELD + self.options["interval"] + 1
