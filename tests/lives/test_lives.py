@@ -6,6 +6,7 @@ out what it does not need, and README.md tells what findings mean.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 from typing import Any
@@ -159,6 +160,27 @@ OLD_PLANS = {
 @pytest.mark.parametrize("plan", OLD_PLANS.values(), ids=OLD_PLANS)
 def test_what_went_wrong_once_does_not_again(plan: Plan) -> None:
     assert live(plan) == {}
+
+
+def test_records_of_a_peer_that_is_outranked_may_stay_and_those_of_the_other_one_may_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = PartPlan(
+        name="selection",
+        options={
+            "objects": {"m1": {"serial": "0"}},
+            "early": False,
+            "deleting": False,
+            "renaming": True,
+            "on_change": "finish",
+        },
+    )
+    alone = make_plan(500364, set(), part, (7.64, "members.create", "m1"), (58.5, "members.label", "m1", "tin"))
+    options = {**alone.options, "starts": [0, 10], "priorities": {"a": 0, "b": 666}}
+    plan = dataclasses.replace(alone, together="peering", replicas=2, options=options)
+    assert live(plan) == {}
+    monkeypatch.setattr(PARTS["selection"], "_list_active_ids", lambda part: {*part.ids.values()})
+    assert "has ['member-a-1']" in live(plan)["left record"]
 
 
 def test_a_seed_stands_for_a_plan() -> None:

@@ -119,13 +119,27 @@ class Selection(Part):
         if finalizers := meta.get("finalizers"):
             self.find("finalizer", f"{meta['name']} is not selected, and has {finalizers}")
         names = {key.removeprefix(_RECORDS) for key in meta.get("annotations", {}) if key.startswith(_RECORDS)}
-        # Records of handlers that an operator does not have stay: they might be another one's. A shard or the lease may
-        # have moved to a replica with other handlers.
-        known = {*self.ids.values()}
-        known = known if len(known) == 1 or self.life.plan.together not in {"leader", "shards"} else set()
+        known = self._list_active_ids()
         foreign = {name for name in names if name.startswith("member-")} - known
         if left := names - _KEPT - _OTHERS - foreign:
             self.find("left record", f"{meta['name']} is not selected, and has {sorted(left)}")
+
+    def _list_active_ids(self) -> set[str]:
+        """Return the ids of handlers whose records do not stay on objects that are not selected.
+
+        An operator looks for such records when it begins to act, but those of handlers that it does not have stay: they
+        might be another one's. So only the one that acts now counts: records of a former leader stay, those of a peer
+        that is outranked since, and those of a former owner of a shard.
+        """
+        life, ids = self.life, self.ids
+        if len(ids) == 1:
+            return {*ids.values()}
+        active = None
+        if life.plan.together == "leader":
+            active = life.leases.holder
+        elif life.plan.together == "peering":
+            active = max((each.priority, each.name) for each in life.operators.values() if each.is_running)[1]
+        return {ids[active]} if active in ids else set()
 
     def _count_daemons(self, uid: str) -> int:
         return sum(call.handler == "endless member" and call.uid == uid for call in self.life.journal.running)
