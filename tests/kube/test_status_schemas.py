@@ -127,5 +127,14 @@ async def test_a_kind_whose_conditions_are_forbidden_has_none_for_a_while(
     await cluster.apply(crd_with_conditions())
     async with open_schemas(cluster) as schemas:
         assert await schemas.has_conditions(WIDGETS)
-        schemas.deny(WIDGETS)
+        assert schemas.deny(WIDGETS)
         assert not await schemas.has_conditions(WIDGETS)
+        assert not schemas.is_known(WIDGETS)
+        assert schemas.find_denial(WIDGETS) == trio.current_time() + 60
+        await trio.sleep(60)
+        assert await schemas.has_conditions(WIDGETS)  # one object tries it
+        assert not await schemas.has_conditions(WIDGETS)
+        assert not schemas.deny(WIDGETS)
+        schemas.permit(WIDGETS)
+        assert await schemas.has_conditions(WIDGETS)
+        assert schemas.find_denial(WIDGETS) is None

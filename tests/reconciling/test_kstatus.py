@@ -311,6 +311,42 @@ async def test_without_the_right_to_write_them_everything_else_goes_on(
     assert "could not be handled" not in caplog.text
 
 
+@pytest.mark.parametrize("seconds", [0, 90])
+async def test_conditions_that_were_forbidden_once_or_for_a_while_are_set_later(
+    seconds: float, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_handler(bench)
+    plan = FaultPlan()
+    rule = plan.add(Fault.status(403), verb="patch", resource="widgets", times=None if seconds else 2)
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(seconds)
+        plan.remove(rule)
+        await settle(130)
+        assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Reconciled"}
+        mark = status_writes(bench)
+        await settle(3600)
+        assert status_writes(bench) == mark
+    assert caplog.text.count("The conditions of reconciling cannot be set; the next try is in 60 s.") == 1
+
+
+async def test_conditions_that_stay_forbidden_are_tried_for_one_object_a_minute(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_handler(bench)
+    plan = FaultPlan()
+    rule = plan.add(Fault.status(403), verb="patch", resource="widgets")
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        for number in range(10):
+            await bench.cluster.create({**widget(f"w{number}"), "spec": {"maps": {f"a{number}": {}}}})
+        await settle(50)
+        mark = rule.hits
+        await settle(600)
+        assert rule.hits - mark <= 2 * 10 + 2  # a try, and whether it is about what was to be written
+    assert caplog.text.count("The conditions of reconciling cannot be set") == 1
+    assert "could not be handled" not in caplog.text
+
+
 async def test_a_server_that_cannot_show_the_schema_is_asked_again(bench: Bench, autojump_clock: MockClock) -> None:
     add_handler(bench)
     bench.settings.networking.error_backoffs = ()

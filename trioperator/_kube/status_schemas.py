@@ -18,6 +18,8 @@ _WRITTEN: Final = frozenset({"type", "status", "reason", "message", "lastTransit
 _PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
 # Seconds after which a kind without conditions is asked for again: its definition may have got them.
 _PERIOD: Final = 600.0
+# Seconds after which conditions are written again where that was forbidden: rights that are granted are no event.
+_DENIAL: Final = 60.0
 
 _logger = get_logger("trioperator.discovery")
 
@@ -32,6 +34,7 @@ class StatusSchemas:
         self._client = client
         self._without: dict[Resource, float] = {}
         self._with: dict[Resource, bool] = {}  # whether there is status.observedGeneration, too
+        self._denied: dict[Resource, float] = {}  # kinds whose conditions may not be written, and until when none are
 
     async def has_conditions(self, resource: Resource) -> bool:
         """Check whether a kind has ``status.conditions``, and a subresource for its status.
@@ -41,9 +44,13 @@ class StatusSchemas:
 
         Raises TrioperatorError if the API server does not respond; where it refuses, the kind counts as one without.
         """
+        now = trio.current_time()
+        if (until := self._denied.get(resource)) is not None:
+            if now < until:
+                return False
+            self._denied[resource] = now + _DENIAL  # one object tries it, and all others wait for that
         if resource in self._with:
             return True
-        now = trio.current_time()
         if not is_custom(resource) or now - self._without.get(resource, -_PERIOD) < _PERIOD:
             return False
         fields = await self._ask(resource)
@@ -55,16 +62,28 @@ class StatusSchemas:
 
     def is_known(self, resource: Resource) -> bool:
         """Check whether a kind has conditions, as far as that was asked for."""
-        return resource in self._with
+        return resource in self._with and resource not in self._denied
 
     def has_observed_generation(self, resource: Resource) -> bool:
         """Check whether a kind that has conditions has ``status.observedGeneration``, too."""
         return self._with.get(resource, False)
 
-    def deny(self, resource: Resource) -> None:
-        """Take a kind for one without conditions for a while, as the operator may not write them."""
-        self._with.pop(resource, None)
-        self._without[resource] = trio.current_time()
+    def deny(self, resource: Resource) -> bool:
+        """Take a kind for one without conditions for a while, as the operator may not write them.
+
+        Returns whether that is new: it was allowed before.
+        """
+        is_new = resource not in self._denied
+        self._denied[resource] = trio.current_time() + _DENIAL
+        return is_new
+
+    def permit(self, resource: Resource) -> None:
+        """Note that the operator may write the conditions of a kind."""
+        self._denied.pop(resource, None)
+
+    def find_denial(self, resource: Resource) -> float | None:
+        """Return until when the conditions of a kind are not written, on Trio's clock; None if they may be."""
+        return self._denied.get(resource)
 
     async def _ask(self, resource: Resource) -> Mapping[str, Any]:
         """Return the schemas of the fields in the status of a kind."""

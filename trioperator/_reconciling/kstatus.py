@@ -12,6 +12,8 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import trio
+
 from trioperator._handling.arguments.conditions import Conditions
 from trioperator._handling.arguments.reconciling import ReconcileCause, ReconcileHandler
 from trioperator._handling.handlers.handler import unwrap
@@ -62,8 +64,10 @@ class StatusReporter:
     async def report(self, state: ObjectState, cause: ReconcileCause, schedule: ObjectSchedule, digest: int) -> None:
         """Contribute what is to be written of the last calls to the pending patch, unless that is there already.
 
-        Raises TrioperatorError if the schema of the kind cannot be requested.
+        Where conditions are forbidden, that is due again later. Raises TrioperatorError if the schema of the kind
+        cannot be requested.
         """
+        schedule.report_at = None
         generation = (cause.raw.get("metadata") or {}).get("generation")
         handlers = [handler for handler in schedule.handlers if handler.kstatus]
         report = _summarize([own for own in map(schedule.get, handlers) if own is not None], digest)
@@ -79,18 +83,30 @@ class StatusReporter:
             if self._schemas.has_observed_generation(resource) and generation is not None:
                 _observe(patch, body, generation)
             self._pending.contribute(state, patch, patch.fns, by=BY, logger=cause.logger)
+        elif (until := self._schemas.find_denial(resource)) is not None:
+            schedule.postpone_report(until)
+            return
         schedule.reported = (generation, report)
 
-    async def store(self, state: ObjectState, patcher: Patcher, logger: Logger) -> None:
+    async def store(self, state: ObjectState, patcher: Patcher, schedule: ObjectSchedule, logger: Logger) -> None:
         """Store what is pending for an object. Without the right to set conditions, there are none for a while."""
+        resource, pending = state.cache.kind.resource, self._pending.get(state)
+        has_conditions = pending is not None and any(each.by == BY for each in pending.contributions)
         try:
             await patcher.store(state, Patch(), logger)
         except ApiError as error:
             if error.status != _FORBIDDEN or not self._pending.withdraw(state, BY):
                 raise
-            self._schemas.deny(state.cache.kind.resource)
-            logger.warning("The conditions of reconciling cannot be set: %s", error)
+            log = logger.warning if self._schemas.deny(resource) else logger.debug
+            until = self._schemas.find_denial(resource)
+            assert until is not None
+            seconds = until - trio.current_time()
+            log("The conditions of reconciling cannot be set; the next try is in %g s. %s", seconds, error)
+            schedule.postpone_report(until)
             await patcher.store(state, Patch(), logger)
+        else:
+            if has_conditions:
+                self._schemas.permit(resource)
 
     def _is_theirs(
         self, type: str, present: Mapping[str, Any] | None, state: ObjectState, schedule: ObjectSchedule

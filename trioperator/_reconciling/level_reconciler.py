@@ -170,7 +170,7 @@ class LevelReconciler:
         self._follow(state, schedule)
         await self._guard.note_children(state, find_contended(own.error for own in schedule))
         await self._status.report(state, cause, schedule, digest)
-        await self._status.store(state, self._patcher, cause.logger)
+        await self._status.store(state, self._patcher, schedule, cause.logger)
         if state.revision != revision:  # by this, by a handler that stored meanwhile, or as it was read again
             return AGAIN
         return DONE if schedule.due is None else RequeueAt(schedule.due)

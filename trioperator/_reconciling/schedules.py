@@ -225,12 +225,13 @@ class HandlerSchedule:
 class ObjectSchedule:
     """The schedules of all handlers that match an object. What those that have matched desire is kept, too."""
 
-    __slots__ = ("_former", "_handlers", "deletions", "reported")
+    __slots__ = ("_former", "_handlers", "deletions", "report_at", "reported")
 
     def __init__(self) -> None:
         self._handlers: dict[ReconcileHandler, HandlerSchedule] = {}
         self._former: dict[ReconcileHandler, frozenset[ChildKey]] = {}
         self.reported: tuple[int | None, Report] | None = None  # for which generation what was reported last
+        self.report_at: float | None = None  # when what could not be reported is due again
         self.deletions = LoopGuard(free=0, backoff=_DELETIONS, limit=_MAX_DELETIONS)
 
     def match(self, handlers: Iterable[ReconcileHandler]) -> Mapping[ReconcileHandler, HandlerSchedule]:
@@ -273,8 +274,13 @@ class ObjectSchedule:
 
     @property
     def due(self) -> float | None:
-        """When the next handler is due, if nothing changes."""
-        return min((schedule.due for schedule in self if schedule.due is not None), default=None)
+        """When the next handler or the report is due, if nothing changes."""
+        times = (*(schedule.due for schedule in self), self.report_at)
+        return min((due for due in times if due is not None), default=None)
+
+    def postpone_report(self, until: float) -> None:
+        """Note that nothing could be reported, and when it is due again."""
+        self.reported, self.report_at = None, until
 
     @property
     def has_failed(self) -> bool:
