@@ -678,6 +678,41 @@ async def test_without_the_right_to_set_the_condition_it_holds_all_the_same(
         assert (await world.get())["status"]["size"] == 2
 
 
+@pytest.mark.parametrize("seconds", [0, 90])
+async def test_a_condition_that_was_forbidden_once_or_for_a_while_is_set_later(
+    seconds: float, world: World, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world.running_operator():
+        await make_settled(world)
+        rule = world.plan.add(Fault.status(403), verb="patch", resource="widgets", times=None if seconds else 2)
+        await world.pause()
+        assert await world.condition() is None
+        await settle(seconds)
+        world.plan.remove(rule)
+        await settle(130)
+        assert await world.condition() is not None
+        async with world.quiet():
+            await settle(3600)
+        assert caplog.text.count("The condition Paused cannot be set") == 1
+        assert len([event for event in await world.events() if "Paused" in event]) == 1
+        await world.unpause()
+        assert await world.condition() is None
+
+
+async def test_a_condition_that_stays_forbidden_is_tried_once_a_minute(
+    world: World, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world.running_operator():
+        await make_settled(world)
+        rule = world.plan.add(Fault.status(403), verb="patch", resource="widgets")
+        await world.pause()
+        mark = rule.hits
+        await settle(600)
+        assert rule.hits - mark <= 2 * 10 + 2  # a try, and whether it is about what was to be written
+        assert caplog.text.count("The condition Paused cannot be set") == 1
+        assert len([event for event in await world.events() if "Paused" in event]) == 1
+
+
 async def test_the_annotation_can_have_another_name(world: World, autojump_clock: MockClock) -> None:
     settings = world.settings("one")
     settings.pausing.annotation = "example.org/hold"

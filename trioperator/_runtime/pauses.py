@@ -27,6 +27,7 @@ selector of its watch
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -59,13 +60,14 @@ _BY: Final = "The pause"
 class _Held(msgspec.Struct):
     """A paused object: what its pause is, *since* when it is noticed, on Trio's clock, and whether that is told.
 
-    It ``is_in_effect`` when nothing is at work.
+    It ``is_in_effect`` when nothing is at work. Where the condition was forbidden, it is tried again at ``retry_at``.
     """
 
     pause: Pause
     since: float
     is_told: bool = False
     is_in_effect: bool = False
+    retry_at: float = math.inf
 
 
 class ObjectPauses:
@@ -111,28 +113,34 @@ class ObjectPauses:
         self._resumed.discard(state)
         self._daemons.pause(state)
         revision = state.revision
-        if not held.is_in_effect or held.pause != pause:
-            await self._save(state)  # what was at work until now
+        if not held.is_in_effect or held.pause != pause or held.retry_at <= trio.current_time():
+            await self._save(state, held)  # what was at work until now
             if state.revision != revision:
                 return AGAIN
             if not self._daemons.has_unended(state):
                 await self._tell(state, held, pause)
-                await self._save(state)
+                await self._save(state, held)
                 held.is_in_effect = True
         if state.revision != revision:
             return AGAIN
-        return DONE if pause.until is None else RequeueAt(_find_due(pause))
+        due = min(_find_end(pause), math.inf if self._daemons.has_unended(state) else held.retry_at)
+        return DONE if due == math.inf else RequeueAt(due)
 
-    async def _save(self, state: ObjectState) -> None:
-        """Store what is pending. Without the right to set the condition, there is none."""
-        logger = state.make_logger()
+    async def _save(self, state: ObjectState, held: _Held) -> None:
+        """Store what is pending. Where the condition is forbidden, there is none for a while."""
+        logger, resource, pending = state.make_logger(), state.cache.kind.resource, self._pending.get(state)
+        has_condition = pending is not None and any(each.by == _BY for each in pending.contributions)
         try:
             await self._progress.save(state, logger)
         except ApiError as error:
             if error.status != 403 or not self._pending.withdraw(state, _BY):
                 raise
-            self._schemas.deny(state.cache.kind.resource)
-            logger.warning("The condition %s cannot be set: %s", self._settings.condition, error)
+            log = logger.warning if self._schemas.deny(resource) else logger.debug
+            log("The condition %s cannot be set, and is tried again: %s", self._settings.condition, error)
+            held.retry_at = self._schemas.find_denial(resource) or math.inf
+        else:
+            if has_condition:
+                self._schemas.permit(resource)
 
     async def _tell(self, state: ObjectState, held: _Held, pause: Pause) -> None:
         """Report that an object is paused: in the log, by an Event, and in its conditions, to be stored.
@@ -142,16 +150,21 @@ class ObjectPauses:
         has_condition = await self._has_condition(state)
         logger, body = state.make_logger(), state.body
         is_told, held.pause, held.is_told = held.is_told and held.pause == pause, pause, True
-        if is_told or body is None:
+        is_known, held.retry_at = is_told and held.retry_at == math.inf, math.inf
+        if is_known or body is None:
             return
         level, sort = (logging.WARNING, "Warning") if pause.problem else (logging.INFO, "Normal")
         message, reason = _describe(pause), _UNREADABLE if pause.problem else _READABLE
-        logger.log(level, "The object is paused%s.", f": {message}" if message else "")
+        if not is_told:
+            logger.log(level, "The object is paused%s.", f": {message}" if message else "")
         present = _find_condition(body, self._settings.condition) or {}
         if has_condition and (present.get("reason"), present.get("message")) == (reason, message):
             return
-        _post(body, level, sort=sort, reason="Paused", message=message or "It is paused.")
-        if has_condition and present.get("reason") in (None, *_OURS):
+        if not is_told:
+            _post(body, level, sort=sort, reason="Paused", message=message or "It is paused.")
+        if not has_condition:
+            held.retry_at = self._schemas.find_denial(state.cache.kind.resource) or math.inf
+        elif present.get("reason") in (None, *_OURS):
             patch = Patch()
             Conditions(body, patch).set(str(self._settings.condition), True, reason=reason, message=message)
             self._contribute(state, patch)
@@ -200,9 +213,10 @@ class ObjectPauses:
         self._resumed.discard(state)
 
 
-def _find_due(pause: Pause) -> float:
-    """Return when a pause ends, on Trio's clock, as it and the wall clock go on now."""
-    assert pause.until is not None
+def _find_end(pause: Pause) -> float:
+    """Return when a pause ends, on Trio's clock, as it and the wall clock go on now; infinite if it has no end."""
+    if pause.until is None:
+        return math.inf
     return trio.current_time() + max(0.0, (pause.until - wall_now()).total_seconds())
 
 
