@@ -437,6 +437,29 @@ async def test_events_that_cannot_be_updated_are_created(
     assert caplog.text.count("cannot be updated") == 1
 
 
+@pytest.mark.parametrize("seconds", [0, 100])
+async def test_events_are_updated_again_when_that_is_no_longer_forbidden(
+    seconds: float, cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = FaultPlan()
+    rule = plan.add(Fault.status(403), verb="patch", resource="events", times=None if seconds else 1)
+    transport = FaultyTransport(cluster.transport(), plan)
+    async with recording(cluster, transport=transport) as recorded:
+        for _ in range(2):
+            recorded.record()
+            await settle()
+        await trio.sleep(seconds)
+        recorded.record()
+        await settle()
+        assert rule.hits == (2 if seconds else 1)
+        plan.remove(rule)
+        await trio.sleep(61)
+        count = len(await recorded.events())
+        recorded.record()
+        assert len(await recorded.events()) == count
+    assert caplog.text.count("cannot be updated") == 1
+
+
 async def test_an_event_is_retried_while_the_api_server_is_unreachable(
     cluster: Cluster, autojump_clock: MockClock
 ) -> None:

@@ -82,7 +82,7 @@ class EventRecorder:
         self._posting = False
         self._closed = False
         self._denied: dict[str, float] = {}  # namespaces where posting is forbidden, and until when it is not tried
-        self._not_updated: set[str] = set()  # namespaces where updates of events are forbidden
+        self._not_updated: dict[str, float] = {}  # namespaces where updates are forbidden, and until when none is tried
         self._queued, self._drained = Pulse(), Pulse()
         self._clock = trio.lowlevel.current_clock()
         self._token = trio.lowlevel.current_trio_token()
@@ -233,16 +233,18 @@ class EventRecorder:
     async def _send(self, series: Series, namespace: str, backoffs: _Backoffs) -> None:
         """Update the event of a series, or create it."""
         path = events_path(namespace)
-        if series.name is not None and namespace not in self._not_updated:
+        if series.name is not None and self._not_updated.get(namespace, 0.0) <= trio.current_time():
             try:
                 update = build_update(series, to_wall=_to_wall)
                 await self._request("PATCH", f"{path}/{series.name}", update, backoffs)
             except NotFoundError:
                 pass  # it has expired
             except ForbiddenError as error:
-                self._not_updated.add(namespace)
-                self._logger.warning("Repeated events are posted as new ones, as they cannot be updated: %s", error)
+                log = self._logger.debug if namespace in self._not_updated else self._logger.warning
+                self._not_updated[namespace] = trio.current_time() + _DENIAL
+                log("Repeated events are posted as new ones, as they cannot be updated: %s", error)
             else:
+                self._not_updated.pop(namespace, None)
                 return
         series.name = None
         event = build_event(series, self.posting, identity=self._identity, to_wall=_to_wall)
