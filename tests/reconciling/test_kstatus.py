@@ -14,6 +14,10 @@ from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator import on
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
+from trioperator.testing.plans import Selection
+
+# All writes of widgets, and those of their statuses only.
+WRITES: list[Selection] = [{"verb": "patch", "resource": "widgets"}, {"verb": "patch", "subresource": "status"}]
 
 CONDITION = {
     "type": "object",
@@ -311,13 +315,14 @@ async def test_without_the_right_to_write_them_everything_else_goes_on(
     assert "could not be handled" not in caplog.text
 
 
+@pytest.mark.parametrize("selection", WRITES)
 @pytest.mark.parametrize("seconds", [0, 90])
 async def test_conditions_that_were_forbidden_once_or_for_a_while_are_set_later(
-    seconds: float, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    seconds: float, selection: Selection, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_handler(bench)
     plan = FaultPlan()
-    rule = plan.add(Fault.status(403), verb="patch", resource="widgets", times=None if seconds else 2)
+    rule = plan.add(Fault.status(403), **selection, times=None if seconds else 2)
     async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
         await bench.cluster.create(widget(maps={"a": {}}))
         await settle(seconds)
@@ -330,12 +335,13 @@ async def test_conditions_that_were_forbidden_once_or_for_a_while_are_set_later(
     assert caplog.text.count("The conditions of reconciling cannot be set; the next try is in 60 s.") == 1
 
 
+@pytest.mark.parametrize("selection", WRITES)
 async def test_conditions_that_stay_forbidden_are_tried_for_one_object_a_minute(
-    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    selection: Selection, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_handler(bench)
     plan = FaultPlan()
-    rule = plan.add(Fault.status(403), verb="patch", resource="widgets")
+    rule = plan.add(Fault.status(403), **selection)
     async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
         for number in range(10):
             await bench.cluster.create({**widget(f"w{number}"), "spec": {"maps": {f"a{number}": {}}}})

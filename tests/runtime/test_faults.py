@@ -252,6 +252,34 @@ async def test_results_are_not_lost_while_patches_fail(bench: Bench, autojump_cl
     assert body["spec"]["more"] is True
 
 
+@pytest.mark.parametrize("merged", [{}, {"merged": 1}])
+@pytest.mark.parametrize("seconds", [0, 100])
+async def test_what_functions_change_in_a_status_is_not_lost_while_only_that_is_forbidden(
+    seconds: float, merged: dict[str, int], bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on.create("widgets", registry=bench.registry)
+    async def create(patch: trioperator.Patch, **_: Any) -> None:
+        def change(body: dict[str, Any]) -> None:
+            body["spec"].setdefault("calls", []).append("create")
+            body.setdefault("status", {}).setdefault("calls", []).append("create")
+
+        patch.fns.append(change)
+        if merged:
+            patch.status.update(merged)
+
+    plan = FaultPlan()
+    rule = plan.add(Fault.status(403), verb="patch", subresource="status", times=None if seconds else 1)
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget("w"))
+        await settle(seconds)
+        plan.remove(rule)
+        await settle(500)
+    body = await bench.cluster.get("widgets", "w")
+    assert body["spec"]["calls"] == ["create"]
+    assert body["status"] == {"calls": ["create"], **merged}
+    assert "dropped" not in caplog.text
+
+
 async def test_an_object_that_is_gone_when_it_is_patched_is_no_error(
     bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

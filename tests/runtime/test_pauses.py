@@ -22,6 +22,10 @@ from trioperator import on
 from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan
+from trioperator.testing.plans import Selection
+
+# All writes of widgets, and those of their statuses only.
+WRITES: list[Selection] = [{"verb": "patch", "resource": "widgets"}, {"verb": "patch", "subresource": "status"}]
 
 SHARDS = 4
 
@@ -678,13 +682,14 @@ async def test_without_the_right_to_set_the_condition_it_holds_all_the_same(
         assert (await world.get())["status"]["size"] == 2
 
 
+@pytest.mark.parametrize("selection", WRITES)
 @pytest.mark.parametrize("seconds", [0, 90])
 async def test_a_condition_that_was_forbidden_once_or_for_a_while_is_set_later(
-    seconds: float, world: World, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    seconds: float, selection: Selection, world: World, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world.running_operator():
         await make_settled(world)
-        rule = world.plan.add(Fault.status(403), verb="patch", resource="widgets", times=None if seconds else 2)
+        rule = world.plan.add(Fault.status(403), **selection, times=None if seconds else 2)
         await world.pause()
         assert await world.condition() is None
         await settle(seconds)
@@ -699,12 +704,13 @@ async def test_a_condition_that_was_forbidden_once_or_for_a_while_is_set_later(
         assert await world.condition() is None
 
 
+@pytest.mark.parametrize("selection", WRITES)
 async def test_a_condition_that_stays_forbidden_is_tried_once_a_minute(
-    world: World, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    selection: Selection, world: World, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world.running_operator():
         await make_settled(world)
-        rule = world.plan.add(Fault.status(403), verb="patch", resource="widgets")
+        rule = world.plan.add(Fault.status(403), **selection)
         await world.pause()
         mark = rule.hits
         await settle(600)

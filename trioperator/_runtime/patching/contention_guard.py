@@ -25,7 +25,7 @@ from trioperator._model.patch import Patch, PatchFn, merge_patches, preview
 from trioperator._model.references import build_object_reference
 from trioperator._runtime.ledger import Ledger
 from trioperator._runtime.object_state import ObjectState
-from trioperator._runtime.patching.pending import Contribution, PendingPatch, PendingPatches
+from trioperator._runtime.patching.pending import GUARD, Contribution, PendingPatch, PendingPatches
 from trioperator._runtime.result import Again, RequeueAt, Result, earlier
 from trioperator.errors import TrioperatorError
 from trioperator.settings import OperatorSettings
@@ -42,7 +42,6 @@ _CONDITION: Final = "Contended"
 # Reasons of the condition. One with another reason is somebody else's.
 _OURS: Final = ("ChangedByOthers", "NoEffect", "TooManyWrites")
 _SETTLED: Final = "Settled"
-_BY: Final = "the guard against contention"
 _CALLED_BY_TIME: Final = ("Timer ", "Daemon ")
 
 
@@ -114,7 +113,7 @@ class ContentionGuard:
             later = FieldSet(path for other in pending.contributions[number + 1 :] for path in list_leaves(other.patch))
             rest, kept = self._split(watched.contention, contribution, body, later)
             base = preview(body, PendingPatch(held.values())) if held and rest.fns else body  # what they will be given
-            may_wait = contribution.by != _BY and 0 < len(rest.fns) <= _MAX_HELD
+            may_wait = contribution.by != GUARD and 0 < len(rest.fns) <= _MAX_HELD
             if may_wait and self._must_wait(watched.contention, rest.fns, base):
                 rest, kept = Contribution(rest.by, rest.patch), Contribution(kept.by, kept.patch, rest.fns)
             if rest.patch or rest.fns:
@@ -201,7 +200,7 @@ class ContentionGuard:
         others = self._find_edits(watched, after, without=fields)
         watched.contention.changed(others, now)
         watched.body, watched.was_asked_for = after, False
-        if watched.announces and any(item.by == _BY for item in sent.contributions):
+        if watched.announces and any(item.by == GUARD for item in sent.contributions):
             watched.announces = False
         changed = _version(before) != _version(after)
         counts = not all(item.by.startswith(_CALLED_BY_TIME) for item in sent.contributions)
@@ -236,7 +235,7 @@ class ContentionGuard:
     ) -> dict[FieldPath, None]:
         """Return the fields that handlers have written; what the guard itself has written is none of theirs."""
         fields = dict.fromkeys(path for item in sent.contributions for path in list_leaves(item.patch))
-        if any(item.fns and item.by != _BY for item in sent.contributions):
+        if any(item.fns and item.by != GUARD for item in sent.contributions):
             attribution = Attribution(before, after, own=self._own)
             changed = itertools.islice(find_changed_fields(before, after), _MAX_CHANGED)
             own = self._own
@@ -356,7 +355,7 @@ class ContentionGuard:
             conditions.set(_CONDITION, True, reason=contended[0].reason, message=message)
         else:
             conditions.set(_CONDITION, False, reason=_SETTLED, message="")
-        return self._pending.contribute(state, {}, patch.fns, by=_BY, logger=state.make_logger())
+        return self._pending.contribute(state, {}, patch.fns, by=GUARD, logger=state.make_logger())
 
 
 def _key_of_children(state: ObjectState) -> str:

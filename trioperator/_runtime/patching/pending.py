@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import trio
@@ -12,6 +12,9 @@ from trioperator._handling.calls.storable import describe_unserializable
 from trioperator._logs import Logger
 from trioperator._model.patch import Patch, PatchFn, merge_patches
 from trioperator._runtime.object_state import ObjectState
+
+#: The contributor whose changes are dropped where they are forbidden, so that nothing else waits for the right to them.
+GUARD: Final = "the guard against contention"
 
 
 class Contribution(msgspec.Struct, frozen=True):

@@ -44,8 +44,9 @@ what goes wrong                   what is done
 ================================  =======================================================================
 contributions are rejected        Each is sent alone. Those that are rejected are reported and dropped, as
                                   they would be rejected forever. Records are sent without them.
-they are forbidden                The same if a patch that changes nothing is allowed. Else it is not about
-                                  them: nothing is dropped, and the error is raised.
+they are forbidden                The same if a patch that changes nothing is allowed, of each subresource that
+                                  they change. Else it is not about them: nothing is dropped, and the error is
+                                  raised. Only what the guard against contention wants is dropped even then.
 functions are rejected, with      What is to be merged is sent without functions, then the functions alone,
 what shares their request         then the functions of each contribution.
 a conditional request meets       Functions are applied again to the newest state. For a finalizer,
@@ -62,7 +63,7 @@ from typing import Any, Final
 from trioperator._logs import Logger
 from trioperator._model.patch import Patch, find_unmet, merge_as_json_patch, merge_patches, split_status
 from trioperator._runtime.kind import Kind
-from trioperator._runtime.patching.pending import Contribution, PendingPatch
+from trioperator._runtime.patching.pending import GUARD, Contribution, PendingPatch
 from trioperator._runtime.patching.requests import PatchRequests
 from trioperator._runtime.patching.retry_on_conflict import PatchFunctions
 from trioperator.errors import ApiError
@@ -218,6 +219,7 @@ class PatchSender:
             except ApiError as error:
                 if not _is_rejection(error):
                     raise
+                await self._check_rights_of_functions(functions, count, error)
             # Whose part is rejected is unclear. What is to be merged is sent first, where that can be found out.
             functions.reset(functions.body)
             self._take(functions, self.left.contributions)
@@ -229,7 +231,15 @@ class PatchSender:
         except ApiError as error:
             if not _is_rejection(error):
                 raise
+            await self._check_rights_of_functions(functions, count, error)
             await self._apply_apart(functions, count, error)
+
+    async def _check_rights_of_functions(self, functions: PatchFunctions, count: int, rejection: ApiError) -> None:
+        """Raise the error if it is not about the first *count* contributions, before it is forgotten what was sent."""
+        left = self.left.contributions[:count]
+        if rejection.status == _FORBIDDEN and (needed := [item for item in left if item.by != GUARD]):
+            for subresource in sorted(functions.find_changed(needed), key=str):
+                await self._check_rights(rejection, subresource)
 
     async def _apply_together(self, functions: PatchFunctions, count: int, own: Mapping[str, Any]) -> None:
         """Apply the first *count* contributions, and records, in one request for each subresource that they change."""
@@ -247,8 +257,6 @@ class PatchSender:
         """Find out which of the first *count* functions are rejected, and apply the others."""
         todo, later = list(self.left.contributions[:count]), self.left.contributions[count:]
         try:
-            if rejection.status == _FORBIDDEN:
-                await self._check_rights(rejection, None)
             functions.reset(self.body)
             is_only_one = len(todo) == 1 and rejection.status != _FORBIDDEN
             while todo:
