@@ -185,6 +185,8 @@ class Troubles:
         selection: dict[str, Any] = {"verb": rng.choice(_VERBS)}
         if resource := rng.choice(_RESOURCES):
             selection["resource"] = resource
+        if rng.random() < 0.3:  # roles have rules of their own for it
+            selection = {"verb": ["patch"], "subresource": "status"}
         self._add("fault", self._who(), "status", 403, rng.choice([2, 20, 60]), None, selection)
 
     def _versions(self) -> None:
