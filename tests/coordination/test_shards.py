@@ -204,6 +204,20 @@ async def test_a_shard_whose_acquisition_was_not_answered_is_soon_owned(
         assert set(owners.serving) == {0, 1, 2, 3}
 
 
+async def test_shards_whose_acquisition_is_forbidden_are_tried_with_each_renewal_and_owned_later(
+    cluster: Cluster, owners: Owners, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica = Replica(cluster, owners, "a")
+    rule = replica.plan.add(Fault.status(403), resource="leases", verb="create", skip=1, times=500)  # but for members
+    async with running(replica):
+        await settle(60)
+        assert 0 < rule.hits <= 4 * 60
+        assert caplog.text.count("cannot be acquired: HTTP 403") == 4
+        replica.plan.clear()
+        await settle(5)
+        assert set(owners.serving) == {0, 1, 2, 3}
+
+
 async def test_a_replica_that_was_suspended_writes_nothing_when_it_wakes(
     cluster: Cluster, owners: Owners, autojump_clock: MockClock
 ) -> None:

@@ -100,6 +100,7 @@ class Shards:
         self._is_stopping = False
         self._failed = False
         self._reported = 0
+        self._unacquired: set[int] = set()  # shards whose leases could not be written, as is logged
         self._check_at = math.inf
 
     async def serve(self) -> None:
@@ -275,10 +276,13 @@ class Shards:
             self._changed.set()  # another replica was faster: look for other shards at once
             return
         except (TrioperatorError, trio.TooSlowError) as error:
-            _logger.warning("The %s cannot be acquired: %s", lease, str(error) or "no response in time")
+            log = _logger.debug if shard in self._unacquired else _logger.warning
+            log("The %s cannot be acquired: %s", lease, str(error) or "no response in time")
+            self._unacquired.add(shard)
             if self._session.identity == identity:
                 self._begin_to_give_back(lease, shard, nursery)
             return
+        self._unacquired.discard(shard)
         if self._session.identity == identity and trio.current_time() < self._session.valid_until:
             if self._is_stopping:
                 self._begin_to_give_back(lease, shard, nursery)
@@ -316,7 +320,8 @@ class Shards:
             await self._release(term, lease)
         finally:
             del self._terms[term.shard]
-            self._changed.set()
+            if self._is_stopping:  # else the next renewal is soon enough: at once, the same may go wrong again
+                self._changed.set()
 
     async def _release(self, term: ShardOwnership, lease: Lease) -> None:
         """Release a lease. While it is not, nobody owns the shard: so it is tried again until the session is over."""
