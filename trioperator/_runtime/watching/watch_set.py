@@ -315,8 +315,6 @@ class WatchSet:
     def distrust(self) -> None:
         """List everything again: the response to a write has shown that etcd was restored, and watches may not."""
         _logger.warning("Versions have gone back in a response, as if etcd was restored. All objects are listed again.")
-        for reflector in self._observers.values():
-            reflector.distrust()
         self._distrust("")
 
     def _distrust(self, path: str, stream: int = 0) -> None:
@@ -324,8 +322,9 @@ class WatchSet:
         for cache in (*self._retired.values(), *(cache for cache, _ in self.caches())):
             cache.forget_versions()
         self._seen.clear()
-        for watch in self._watches.values():
-            for number, reflector in enumerate(watch.reflectors):
+        observers = ((reflector,) for reflector in self._observers.values())
+        for reflectors in (*observers, *(watch.reflectors for watch in self._watches.values())):
+            for number, reflector in enumerate(reflectors):
                 if (reflector.path, number) != (path, stream):
                     reflector.distrust()
 
