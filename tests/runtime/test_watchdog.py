@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import pathlib
+import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +19,8 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
+from trioperator._handling import guard
+from trioperator._runtime.watchdog import Watchdog
 
 on = trioperator.on
 LIMIT = 0.1
@@ -237,6 +242,55 @@ async def test_an_error_of_the_watchdog_ends_only_the_watchdog(
             while "does not go on" not in caplog.text:  # noqa: ASYNC110 -- the records come from a thread
                 await trio.sleep(LIMIT / 10)
     assert "Handler 'create' succeeded" in caplog.text
+
+
+async def test_the_end_is_reported_while_nothing_else_wakes_up_the_loop(blocker: Blocker) -> None:
+    settings = trioperator.OperatorSettings()
+    settings.execution.blocking_limit = LIMIT
+    ended, token = trio.Event(), trio.lowlevel.current_trio_token()
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "A function of mine has blocked the event loop for about 0." in record.getMessage():
+                token.run_sync_soon(ended.set)
+
+    async def block() -> None:
+        guard.call("A function of {}", "mine", blocker.block)
+
+    with trio.fail_after(60), handling(Handler()):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(Watchdog(settings).serve)
+            nursery.start_soon(block)
+            await ended.wait()
+            nursery.cancel_scope.cancel(reason="reported")
+
+
+@contextlib.contextmanager
+def handling(handler: logging.Handler) -> Iterator[None]:
+    logger = logging.getLogger("trioperator")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts the switches of threads")
+@pytest.mark.parametrize("limit", [LIMIT, None])
+async def test_the_thread_sleeps_as_long_as_the_loop_is_idle(bench: Bench, limit: float | None) -> None:
+    bench.settings.execution.blocking_limit = limit
+    async with bench.running():
+        await trio.sleep(10 * LIMIT)  # for what goes on after the start
+        before = switches()
+        await trio.sleep(20 * LIMIT)  # each look would be a switch
+        assert switches() - before <= 4
+
+
+def switches() -> int:
+    """Return how often the thread of the watchdog has gone to sleep."""
+    (thread,) = (thread for thread in threading.enumerate() if "watchdog" in thread.name)
+    lines = pathlib.Path(f"/proc/self/task/{thread.native_id}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("voluntary_ctxt_switches")).split()[1])
 
 
 def watchdogs() -> list[str]:

@@ -1,8 +1,9 @@
 """The watchdog: a thread that reports functions that block Trio's event loop, with handler, object and stack.
 
-Handlers pay nothing for it. A few times within the limit, the thread sends a heartbeat to the loop unless that is idle;
-if the loop does not answer in time, the thread looks for the task that is running, and reads the handler from the
-frames of its stack.
+Handlers pay nothing for it, and neither does an idle operator. An instrument of Trio counts the rounds of the loop,
+each from one wait for I/O to the next. The thread compares the count a few times within the limit: if a round lasts as
+long as that, it looks for the task that is running, and reads the handler from the frames of its stack. While the loop
+waits, so does the thread, until the loop wakes it up.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from trioperator._logs import Logger, get_logger
 from trioperator._runtime.reconciler import Reconciler
 from trioperator.settings import OperatorSettings
 
-# Heartbeats within the limit, an even number: what exceeds the limit by less than the pause between two may be missed.
-_BEATS: Final = 4
-# Seconds between two looks at the setting while the watchdog is switched off.
-_PARKED: Final = 1.0
+# Looks within the limit, an even number: what exceeds the limit by less than the pause between two may be missed.
+_LOOKS: Final = 4
+# Seconds between two looks at the setting while the watchdog is switched off, and the loop is busy.
+_SWITCHED_OFF: Final = 1.0
 
 # The frames that tell what is running: their local variables have the handler, the object, or the user's function.
 _INVOKE: Final = Invoker.invoke.__code__
@@ -52,7 +53,6 @@ class Watchdog:
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings = settings  # startup handlers may change it
         self._logger = get_logger("trioperator.runtime.watchdog")
-        self._closed = threading.Event()
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch the loop and the tree of the parent task until cancelled. Do nothing under a mock clock."""
@@ -61,84 +61,128 @@ class Watchdog:
             return
         nursery = trio.lowlevel.current_task().parent_nursery
         assert nursery is not None
-        loop = _Loop(nursery.parent_task)
+        rounds = _Rounds()
+        trio.lowlevel.add_instrument(rounds)
         try:
             await trio.to_thread.run_sync(
                 self._watch,
-                loop,
+                _Loop(nursery.parent_task),
+                rounds,
                 task_status,
                 abandon_on_cancel=True,  # it ends by itself then
                 limiter=trio.CapacityLimiter(1),
                 thread_name="trioperator-watchdog",
             )
         finally:
-            self._closed.set()
+            trio.lowlevel.remove_instrument(rounds)
+            rounds.close()
 
-    def _watch(self, loop: _Loop, task_status: trio.TaskStatus[None]) -> None:
+    def _watch(self, loop: _Loop, rounds: _Rounds, task_status: trio.TaskStatus[None]) -> None:
         trio.from_thread.run_sync(task_status.started)
-        beat: _Beat | None = None
         try:
-            while not self._closed.wait(_pause(self._settings.execution.blocking_limit)):
+            seen = _Round(rounds)
+            while rounds.pause(_pause(self._settings.execution.blocking_limit)):
                 limit = self._settings.execution.blocking_limit
-                if limit is None:
-                    beat = None
-                elif beat is None or beat.answered is not None:
-                    _report_end(beat)
-                    beat = None if loop.is_idle() else loop.send_beat()
+                if limit is None or rounds.is_over(seen.number):
+                    _report_end(seen, rounds)
+                    seen = _Round(rounds)
                 else:
-                    beat.pauses += 1
-                    self._check(loop, beat, limit)
-        except trio.RunFinishedError:
-            pass
+                    seen.pauses += 1
+                    self._check(loop, seen, rounds, limit)
         except (
             Exception
         ):  # it reads what belongs to others, and they may have changed it: no reason to end the operator
             self._logger.exception("The watchdog of the event loop has failed, and does not go on.")
 
-    def _check(self, loop: _Loop, beat: _Beat, limit: float) -> None:
-        """Look at what runs while a heartbeat is not answered: first after half of the limit, then after the limit."""
-        if beat.pauses == _BEATS // 2:
-            beat.task = loop.find_running()
-        elif beat.pauses == _BEATS:
+    def _check(self, loop: _Loop, seen: _Round, rounds: _Rounds, limit: float) -> None:
+        """Look at what runs while a round lasts: first after half of the limit, then after the limit."""
+        if seen.pauses == _LOOKS // 2:
+            seen.task = loop.find_running()
+        elif seen.pauses == _LOOKS:
             task = loop.find_running()
-            if task is None or task is not beat.task:
+            if task is None or task is not seen.task:
                 self._logger.debug("The event loop has been busy for more than %g seconds.", limit)
                 return
             frames = loop.frames()
             work = _find_work([*frames, *loop.frames_above(task)], self._logger)
-            if beat.answered is None:  # else the frames may belong to something else
-                beat.work = work
+            if not rounds.is_over(seen.number):  # else the frames may belong to something else
+                seen.work = work
                 _report(work, frames, limit)
                 if work.fail is not None and self._settings.execution.blocking_fails:
                     work.fail(limit)
 
 
 def _pause(limit: float | None) -> float:
-    return _PARKED if limit is None else limit / _BEATS
+    return _SWITCHED_OFF if limit is None else limit / _LOOKS
 
 
-class _Beat:
-    """A heartbeat, and what has been found out since it was sent; ``answered`` is when the loop has answered it.
+class _Rounds(trio.abc.Instrument):
+    """The rounds of the event loop: when the present one has begun, and the one before has ended.
+
+    The loop writes, the watchdog's thread reads. Each of them first says what it is at, and then looks at what the
+    other has said: so the loop never begins a round without waking up a thread that waits for it.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.began = self.ended = time.monotonic()
+        self._is_waiting = False  # the loop, for I/O or a deadline
+        self._is_parked = False  # the thread, for a round
+        self._wakeup = threading.Event()
+        self._closed = False
+
+    def before_io_wait(self, timeout: float) -> None:
+        """Note that a round has ended."""
+        self.ended = time.monotonic()
+        self._is_waiting = True
+
+    def after_io_wait(self, timeout: float) -> None:
+        """Note that a round begins."""
+        self.began = time.monotonic()
+        self.number += 1
+        self._is_waiting = False
+        if self._is_parked:
+            self._wakeup.set()
+
+    def is_over(self, number: int) -> bool:
+        """Return whether the round of this number has ended. Called in the thread."""
+        return self._is_waiting or self.number != number
+
+    def close(self) -> None:
+        """Let the thread end. Called by the loop."""
+        self._closed = True
+        self._wakeup.set()
+
+    def pause(self, seconds: float) -> bool:
+        """Wait for a round if there is none, and for *seconds*, in the thread. Return False to end it."""
+        self._is_parked = True
+        if self._is_waiting:
+            self._wakeup.wait()
+        self._is_parked = False
+        self._wakeup.clear()
+        if self._closed:
+            return False
+        self._wakeup.wait(seconds)
+        return not self._closed
+
+
+class _Round:
+    """A round of the loop as the watchdog has seen it first, and what has been found out since.
 
     Pauses are counted, not seconds: a process that was stopped for long has missed one pause.
     """
 
-    def __init__(self) -> None:
-        self.sent = time.monotonic()
-        self.answered: float | None = None
+    def __init__(self, rounds: _Rounds) -> None:
+        self.number, self.began = rounds.number, rounds.began
         self.pauses = 0
         self.task: trio.lowlevel.Task | None = None
         self.work: _Work | None = None
 
-    def answer(self) -> None:
-        """Answer the heartbeat. Called by the loop."""
-        self.answered = time.monotonic()
 
-
-def _report_end(beat: _Beat | None) -> None:
-    if beat is not None and beat.answered is not None and beat.work is not None and beat.work.what is not None:
-        took = beat.answered - beat.sent
-        beat.work.logger.warning("%s has blocked the event loop for about %.1f seconds.", beat.work.what, took)
+def _report_end(seen: _Round, rounds: _Rounds) -> None:
+    if seen.work is not None and seen.work.what is not None:
+        took = rounds.ended - seen.began
+        seen.work.logger.warning("%s has blocked the event loop for about %.1f seconds.", seen.work.what, took)
 
 
 def _report(work: _Work, frames: list[types.FrameType], limit: float) -> None:
@@ -160,18 +204,6 @@ class _Loop:
     def __init__(self, root: trio.lowlevel.Task) -> None:
         self._root = root
         self._thread = threading.get_ident()
-        self._token = trio.lowlevel.current_trio_token()
-
-    def is_idle(self) -> bool:
-        """Return whether the loop waits for I/O or a deadline: there is no need to wake it up for a heartbeat then."""
-        frame = sys._current_frames().get(self._thread)
-        return frame is not None and frame.f_code.co_name == "get_events"
-
-    def send_beat(self) -> _Beat:
-        """Send a heartbeat. Raises ``trio.RunFinishedError``."""
-        beat = _Beat()
-        self._token.run_sync_soon(beat.answer)
-        return beat
 
     def find_running(self) -> trio.lowlevel.Task | None:
         """Return the task of the tree that is running, if any is."""
