@@ -9,6 +9,7 @@ from __future__ import annotations
 import pathlib
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -60,19 +61,18 @@ def make_act(prepare: Prepare, file: str) -> Callable[[Play], Awaitable[None]]:
             for obj in objects:
                 await play.cluster.create(obj)
             await play.settle()
-            busy, before = measure(play.process), measure_threads(play.process)
+            busy, before = measure(play.process), measure_exactly(play.process)
             await trio.sleep(IDLE)
-            idle, used = measure(play.process), measure_threads(play.process) - before
+            idle, used = measure(play.process), measure_exactly(play.process) - before
         words = f"start {start.cpu:5.2f} s, {OBJECTS} objects {busy.cpu - start.cpu:5.2f} s"
         print(f"{play.mode:7} {words}, idle {used / IDLE * 100:5.3f} %, memory {idle.memory:4.0f} MiB", flush=True)
 
     return act
 
 
-def measure_threads(process: trio.Process) -> float:
-    """Return the CPU seconds of the threads that there are, more exactly than ticks: idle operators use few."""
-    folders = pathlib.Path(f"/proc/{process.pid}/task").iterdir()
-    return sum(int((folder / "schedstat").read_text().split()[0]) for folder in folders) / 1e9
+def measure_exactly(process: trio.Process) -> float:
+    """Return the CPU seconds of a process, more exactly than ticks, by its clock on Linux: idle operators use few."""
+    return time.clock_gettime((~process.pid << 3) | 2)
 
 
 async def measure_all() -> None:
