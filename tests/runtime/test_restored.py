@@ -17,6 +17,7 @@ from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.store.data_file import DataFile
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
 
@@ -30,15 +31,19 @@ def with_versions(*names: str) -> dict[str, Any]:
 
 
 class Switch(httpx.AsyncBaseTransport):
-    """A transport to one server after another, or to none. What is *slow* is not answered."""
+    """A transport to one server after another, or to none. What is *slow* is not answered, what is *expired* once."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self.inner: httpx.AsyncBaseTransport | None = inner
         self.slow: str | None = None
+        self.expired: str | None = None
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == self.slow:
             await trio.sleep_forever()
+        if request.url.path == self.expired and "watch" in request.url.params:
+            self.expired = None
+            return httpx.Response(410, json={"code": 410})
         if self.inner is None:
             raise httpx.ConnectError("down", request=request)
         return await self.inner.handle_async_request(request)
@@ -64,26 +69,26 @@ class Restored:
 
     def __init__(self, data: Memory, old: Cluster, switch: Switch) -> None:
         self.old = old
+        self.switch = switch
         self._data = self._backup = data
-        self._switch = switch
 
     def back_up(self) -> None:
         self._backup = self._data.copy()
 
     async def restore(self, *, outage: float, slow: str | None = None) -> Cluster:
         """Replace the cluster by its backup, after an *outage* in seconds, if any; one path may be *slow* then."""
-        self._switch.slow = slow
+        self.switch.slow = slow
         if outage:
-            self._switch.inner = None
+            self.switch.inner = None
         new = Cluster(clock=wall_now, data=self._backup)
         await trio.sleep(outage)
-        self._switch.inner = new.transport()
+        self.switch.inner = new.transport()
         return new
 
 
 @contextlib.asynccontextmanager
 async def running(
-    registry: trioperator.OperatorRegistry, *, client_timeout: float | None = 20
+    registry: trioperator.OperatorRegistry, *, client_timeout: float | None = 20, **options: Any
 ) -> AsyncIterator[Restored]:
     settings = trioperator.OperatorSettings()
     settings.posting.loggers = False
@@ -92,8 +97,17 @@ async def running(
     old = Cluster(clock=wall_now, data=data)
     await old.apply(CRD)
     switch = Switch(old.transport())
-    async with Bench(old, registry, settings).running(transport=switch):
+    async with Bench(old, registry, settings).running(transport=switch, **options):
         yield Restored(data, old, switch)
+
+
+async def grow(cluster: Cluster, number: int) -> None:
+    """Let the versions of a cluster grow by changes that concern nobody."""
+    for value in range(number):
+        labels = {"value": str(value)}
+        await cluster.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
+        )
 
 
 @pytest.mark.parametrize("outage", [60, 0])
@@ -292,6 +306,42 @@ async def test_an_object_is_handled_on_though_its_kind_goes_back_to_another_vers
         assert await new.find("widgets", "w") is None
 
 
+async def test_a_kind_goes_back_to_another_version_though_the_restored_cluster_has_reached_the_versions_from_before(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[Any] = []
+    registry = trioperator.OperatorRegistry()
+
+    @on.update("widgets", registry=registry)
+    async def update(spec: Any, **_: Any) -> None:
+        calls.append(spec["size"])
+
+    @on.delete("widgets", registry=registry)
+    async def delete(**_: Any) -> None:
+        calls.append("delete")
+
+    async with running(registry) as it:
+        await it.old.create(widget(size=1))
+        await settle(10)
+        it.back_up()
+        await it.old.apply(with_versions("v1", "v2"))
+        await settle(10)
+        await it.old.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(10)
+        new = await it.restore(outage=0)  # the watches go on at the server of before for some seconds
+        for number in range(40):
+            await new.patch("widgets", "w", {"status": {"number": number}}, subresource="status")
+        await settle(60)
+        assert calls == [2]
+        await new.patch("widgets", "w", {"spec": {"size": 3}})
+        await settle(10)
+        await new.delete("widgets", "w")
+        await settle(10)
+        assert calls == [2, 3, "delete"]
+        assert await new.find("widgets", "w") is None
+    assert caplog.text.count("Versions have gone back") == 1
+
+
 @pytest.mark.parametrize("versions", [(), ("v1", "v2")])
 async def test_a_handler_at_work_is_interrupted_by_changes_after_a_restore(
     versions: tuple[str, ...], autojump_clock: MockClock
@@ -400,3 +450,129 @@ async def test_a_restore_shows_in_the_response_to_a_write_while_the_watch_tells_
         await settle(10)
         assert sorted(calls) == [("a", 1), ("a", 2), ("b", 3)]  # what was stored after the backup is taken back
     assert "Versions have gone back in a response" in caplog.text
+
+
+async def test_a_restore_shows_in_an_older_object_of_a_list_and_all_other_kinds_are_listed_again(
+    autojump_clock: MockClock,
+) -> None:
+    calls: list[Any] = []
+    registry = trioperator.OperatorRegistry()
+
+    @on.event("widgets", registry=registry)
+    async def event(**_: Any) -> None:
+        pass
+
+    @on.create("configmaps", registry=registry)
+    @on.update("configmaps", registry=registry)
+    async def handle(body: Any, **_: Any) -> None:
+        calls.append(body["data"]["size"])
+
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}}
+    async with running(registry) as it:
+        await it.old.create(widget(size=1))
+        await it.old.create({**config, "data": {"size": "1"}})
+        await settle(10)
+        it.back_up()
+        await it.old.patch("widgets", "w", {"spec": {"size": 2}})
+        await it.old.patch("configmaps", "c", {"data": {"size": "2"}})
+        await settle(10)
+        new = await it.restore(outage=0)
+        await new.patch("configmaps", "c", {"data": {"size": "3"}})
+        for number in range(40):  # the versions grow beyond those that were seen
+            labels = {"number": str(number)}
+            await new.apply(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
+            )
+        it.switch.expired = "/apis/example.com/v1/widgets"
+        await settle(60)
+        assert calls == ["1", "2", "3"]
+
+
+async def test_a_restore_that_a_kind_shows_brings_back_namespaces_of_which_the_watch_has_gone_on(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[Any] = []
+    registry = trioperator.OperatorRegistry()
+
+    @on.update("widgets", registry=registry)
+    async def update(namespace: str, spec: Any, **_: Any) -> None:
+        calls.append((namespace, spec["size"]))
+
+    def in_namespace(name: str) -> dict[str, Any]:
+        body = widget(size=1)
+        body["metadata"]["namespace"] = name
+        return body
+
+    async with running(registry, namespaces=["team-*"]) as it:
+        for name in ("team-a", "team-b"):
+            await it.old.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            await it.old.create(in_namespace(name))
+        await settle(10)
+        it.back_up()
+        await it.old.delete("namespaces", "team-a")
+        await settle(10)
+        for number in range(40):
+            await it.old.patch("widgets", "w", {"status": {"number": number}}, "team-b", subresource="status")
+        await settle(10)
+        new = await it.restore(outage=0)
+        await grow(new, 20)  # beyond what was seen of namespaces, and not of widgets
+        it.switch.expired = "/apis/example.com/v1/namespaces/team-b/widgets"
+        await settle(60)
+        await new.patch("widgets", "w", {"spec": {"size": 2}}, "team-a")
+        await settle(10)
+        assert calls == [("team-a", 2)]
+    assert caplog.text.count("has gone back from version") == 1
+
+
+async def test_nothing_but_a_restore_counts_as_one(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    resumed: list[str] = []
+    registry = trioperator.OperatorRegistry()
+
+    @on.resume("widgets", registry=registry)
+    async def resume(uid: str, **_: Any) -> None:
+        resumed.append(uid)
+
+    @on.create("widgets", registry=registry)
+    @on.update("widgets", registry=registry)
+    async def handle(spec: Any, patch: Any, **_: Any) -> None:
+        patch.status["size"] = spec["size"]
+        await patch.store()
+        patch.status["phase"] = "Ready"
+
+    @trioperator.timer("widgets", interval=0.7, registry=registry)
+    async def tick(patch: Any, retry: int, **_: Any) -> None:
+        patch.status["time"] = trio.current_time()  # beside the others
+
+    @on.reconcile("widgets", owns=["configmaps"], registry=registry)
+    async def reconcile(name: str, spec: Any, **_: Any) -> dict[str, Any]:
+        meta = {"name": name, "labels": {"of": name}}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"size": str(spec["size"])}}
+
+    data = Memory()
+    cluster = Cluster(clock=wall_now, data=data)
+    await cluster.apply(CRD)
+    plan = FaultPlan(seed=1)
+    plan.add(Fault.delay(after=0.3), verb=["patch", "list"], chance=0.3)  # overtaken by what comes later
+    plan.add(Fault.lose_answer(), verb="patch", chance=0.1)
+    plan.add(Fault.error_event(410, lines=2), watch=True, chance=0.3)
+    plan.add(Fault.duplicate(), watch=True, chance=0.3)
+    transport = FaultyTransport(cluster.transport(), plan)
+    settings = trioperator.OperatorSettings()
+    settings.posting.loggers = False
+    settings.watching.client_timeout = 5
+    async with Bench(cluster, registry, settings).running(transport=transport):
+        for number in range(60):
+            name = "abc"[number % 3]
+            if await cluster.find("widgets", name) is None:
+                await cluster.create(widget(name, size=number))
+            elif number % 5 == 0:
+                await cluster.delete("widgets", name)  # and it is created again in the place of the next change
+            else:
+                await cluster.patch("widgets", name, {"spec": {"size": number}})
+            if number % 10 == 0:
+                await cluster.apply(with_versions("v1", "v2") if number % 20 else CRD)
+                cluster.compact()
+            await settle(0.4)
+        await settle(60)
+    assert "gone back" not in caplog.text
+    assert len(resumed) == len(set(resumed))

@@ -119,7 +119,7 @@ class ObjectCache:
             self.leaving.note(state, has_left=has_left)
         version = self.versions.number(state, type, obj.resource_version)
         if type is None and version < state.seen_version:
-            state.rewind()
+            self._go_back(state)
         previous, is_unchanged = state.last_object, type is None and version <= state.seen_version
         if not is_unchanged or version == state.seen_version:
             state.see(version, obj if self._keeps else None)
@@ -133,6 +133,11 @@ class ObjectCache:
         event = WatchEvent(_OF_SERVER.get(type, type), version, obj, previous=previous)
         self._push(state, event, Lane.INITIAL if type is None else Lane.FRESH)
         return uid
+
+    def _go_back(self, state: ObjectState) -> None:
+        """Take an object as it is listed, which is older than it was: etcd was restored, and other watches go on."""
+        state.rewind()
+        self.on_restored()
 
     def admit(self, type: str | None, obj: RawObject) -> ObjectState:
         """Return the state of an object that has come, and is going to be observed when it is indexed."""

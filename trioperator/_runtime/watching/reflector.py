@@ -28,7 +28,7 @@ from trioperator._runtime.watching.failures import BrokenObjects, Failures, Watc
 from trioperator._runtime.watching.freed_memory import return_memory
 from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.position import Position
-from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, TrioperatorError
+from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, NotFoundError, TrioperatorError
 
 _logger = get_logger("trioperator.runtime.reflector")
 
@@ -58,12 +58,13 @@ class Callbacks(NamedTuple):
 
     ``restored`` is called when a list is older than what was seen, to let those :meth:`~Reflector.distrust` that may be
     too late to notice; ``rewind`` before a list that is to be taken as it is; ``announce`` when its trouble may have
-    changed.
+    changed; ``unserved`` when the server has said for a while that it does not have the collection.
     """
 
     rewind: Callable[[], None] = _ignore
     restored: Callable[[], None] = _ignore
     announce: Callable[[], None] = _ignore
+    unserved: Callable[[], None] = _ignore
 
 
 class Reflector:
@@ -385,6 +386,8 @@ class Reflector:
             delay = failures.delay(error)
             if failures.are_long:
                 self._position.doubt(trio.current_time())
+                if isinstance(error, NotFoundError):
+                    self._callbacks.unserved()
             is_listing = self._position.version is None
             failures.report(error, self.status, delay, is_listing=is_listing, outage=self._client.outage)
             self._callbacks.announce()

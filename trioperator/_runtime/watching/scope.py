@@ -38,6 +38,10 @@ class Scope(msgspec.Struct, frozen=True):
         return frozenset(p for p in self.namespaces if isinstance(p, str) and is_exact(p))
 
 
+def _do_nothing() -> None:
+    pass
+
+
 class ObservedItems(Generic[T]):
     """What is of interest of each object that a reflector sees. *notify* is called when that changes."""
 
@@ -45,7 +49,9 @@ class ObservedItems(Generic[T]):
         self._extract = extract
         self._notify = notify
         self._items: dict[str, T] = {}
+        self._versions: dict[str, int] = {}
         self.complete = False
+        self._on_restored: Callable[[], None] = _do_nothing
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._items.values())
@@ -65,11 +71,30 @@ class ObservedItems(Generic[T]):
                 )
         if self.complete and repr(self._items.get(key)) != repr(before):  # resources are equal by their names
             self._notify()
+        self._note_version(type, key, obj.resource_version)
         return key
+
+    def _note_version(self, type: str | None, key: str, text: str) -> None:
+        """Compare the version of a listed object with that which it had, as an older list may be of a newer version."""
+        before = self._versions.pop(key, 0)
+        if type != "DELETED" and text.isdecimal():
+            self._versions[key] = int(text)
+            if type is None and int(text) < before:
+                self._versions.clear()
+                self._on_restored()
+
+    def report_restores(self, listener: Callable[[], None]) -> None:
+        """Call the listener when an object is listed that is older than it was: then etcd was restored."""
+        self._on_restored = listener
+
+    def rewind(self) -> None:
+        """Take the next list as it is, though it is older than what was seen."""
+        self._versions.clear()
 
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list."""
         for key in set(self._items) - set(listed):
             del self._items[key]
+            self._versions.pop(key, None)
         self.complete = True
         self._notify()

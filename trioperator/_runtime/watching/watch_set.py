@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import trio
@@ -25,7 +25,8 @@ from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.watching.deletion_checker import METADATA, DeletionChecker
 from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.index_gate import IndexGate
-from trioperator._runtime.watching.reflector import Callbacks, Observer, Reflector
+from trioperator._runtime.watching.reflector import Callbacks, Reflector
+from trioperator._runtime.watching.scope import ObservedItems
 from trioperator._runtime.watching.streams import Streams
 from trioperator._runtime.watching.targets import Key, Target, name_of
 from trioperator._runtime.watching.view import RelatedKind, Stage, View
@@ -197,15 +198,16 @@ class WatchSet:
 
     # -- starting and stopping
 
-    async def observe(self, intake: trio.Nursery, path: str, observer: Observer, *, consequence: str) -> None:
+    async def observe(self, intake: trio.Nursery, path: str, observer: ObservedItems[Any], *, consequence: str) -> None:
         """Start to watch what decides on other watches, and wait for its first list, but not forever."""
+        observer.report_restores(self.distrust)
         reflector = Reflector(
             self._client,
             path,
             observer,
             consequence=consequence,
             can_do_without=True,
-            callbacks=Callbacks(restored=functools.partial(self._distrust, path)),
+            callbacks=Callbacks(observer.rewind, functools.partial(self._distrust, path)),
         )
         self._observers[path] = reflector
         intake.start_soon(reflector.serve, name=f"observe {path}")
@@ -312,6 +314,11 @@ class WatchSet:
                 self._shards.daemons.stop(state, DaemonStoppingReason.FILTERS_MISMATCH)
         cache.listed.set()  # nobody needs to wait for it now
 
+    def _observe_again(self) -> None:
+        """List again what decides on watches: one is of what is not served, perhaps since etcd was restored."""
+        for reflector in self._observers.values():
+            reflector.restart(self._client)
+
     def distrust(self) -> None:
         """List everything again: the response to a write has shown that etcd was restored, and watches may not."""
         _logger.warning("Versions have gone back in a response, as if etcd was restored. All objects are listed again.")
@@ -346,7 +353,12 @@ class WatchSet:
                 path,
                 observer,
                 consequence=key.consequence,
-                callbacks=Callbacks(observer.rewind, functools.partial(self._distrust, path, number), self._announce),
+                callbacks=Callbacks(
+                    observer.rewind,
+                    functools.partial(self._distrust, path, number),
+                    self._announce,
+                    self._observe_again,
+                ),
                 division=division,
                 seen=self._seen.get(key.in_any_version, ""),
             )
