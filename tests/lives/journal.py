@@ -45,6 +45,7 @@ class Promise:
     made: float
     seconds: float
     calls: int  # so far, of all handlers
+    messages: int  # likewise, of the log
     name: str
     text: str
 
@@ -130,7 +131,9 @@ class Log(logging.Handler):
         self._journal.messages.append((now, record.levelname, f"{ref.get('name', '')}: {text}"))
         if (match := _PROMISE.search(text)) and ref.get("name"):
             self._journal.promises.append(
-                Promise(now, float(match[1]), len(self._journal.calls), str(ref["name"]), text)
+                Promise(
+                    now, float(match[1]), len(self._journal.calls), len(self._journal.messages), str(ref["name"]), text
+                )
             )
         if _BUG.search(text):
             self._journal.find("error", text)

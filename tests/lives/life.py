@@ -198,6 +198,7 @@ class Life:
                 plan.add(make_fault("status", 403), verb=["list", "watch"], namespace=namespace)
         self.slow.clear()
         self.is_peaceful = True
+        self.end = trio.current_time()  # deeds may have taken longer
         await deeds.release(self)
         for operator in self.operators.values():
             if not operator.is_running and not operator.is_retired:

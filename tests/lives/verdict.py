@@ -29,8 +29,16 @@ async def judge(life: Life) -> None:
         lost = [text for _, _, text in life.journal.messages if "leadership is lost" in text]
         if lost:
             life.journal.find("lost leadership", f"{len(lost)} times, though the lease could be renewed")
+    _check_restores(life)
     if life.plan.together == "alone" and not life.has("restart", "holds"):
         _check_promises(life)
+
+
+def _check_restores(life: Life) -> None:
+    """Find what the log says of restored clusters, if none was."""
+    said = [text for _, _, text in life.journal.messages if "gone back" in text]
+    if said and not life.has("restore"):
+        life.journal.find("false restore", said[0])
 
 
 def _check_promises(life: Life) -> None:
@@ -47,7 +55,7 @@ def _check_promises(life: Life) -> None:
         later = life.journal.calls[promise.calls :]
         began = [call for call in later if call.name == promise.name and call.started <= end]
         busy = [call for call in calls if call.started <= promise.made and (call.ended or end) > promise.made]
-        said = [text for time, _, text in life.journal.messages if promise.made < time <= end]
+        said = [text for time, _, text in life.journal.messages[promise.messages :] if time <= end]
         if any(text.startswith(f"{promise.name}: ") for text in said):
             continue
         if calls and not began and not busy and promise.name not in life.journal.gone | life.stolen:
