@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,6 +42,45 @@ async def test_storing_raises_not_found_if_the_object_has_gone_meanwhile(
     assert when - began < 6
     assert "w is gone" in str(error)
     assert trio.current_time() - began < 62  # stopping has waited for nothing
+
+
+def _declare_handlers(bench: Bench, handle: Any) -> None:
+    on.create("widgets", registry=bench.registry)(handle)
+    trioperator.timer("widgets", interval=1000, finalizer=False, registry=bench.registry)(handle)
+    trioperator.daemon("widgets", id="daemon", finalizer=False, registry=bench.registry)(handle)
+
+
+def _declare_reconciling(bench: Bench, handle: Any) -> None:
+    on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)(handle)
+
+
+@pytest.mark.parametrize(("declare", "number"), [(_declare_handlers, 3), (_declare_reconciling, 1)])
+@pytest.mark.parametrize("error", [ValueError("no"), trioperator.TemporaryError("not yet", delay=30)])
+async def test_the_log_promises_no_other_attempt_for_an_object_that_is_gone(
+    declare: Callable[[Bench, Any], None],
+    number: int,
+    error: Exception,
+    bench: Bench,
+    caplog: pytest.LogCaptureFixture,
+    autojump_clock: MockClock,
+) -> None:
+    calls: list[str] = []
+
+    async def handle(name: str, **_: Any) -> None:
+        calls.append(name)
+        await trio.sleep(5)
+        raise error
+
+    declare(bench, handle)
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await trio.sleep(2)
+        await bench.cluster.delete("widgets", "w")
+        await settle(120)
+    assert calls == ["w"] * number
+    failed = [text for text in caplog.messages if "failed" in text]
+    assert len(failed) == number
+    assert all("will not try again, as the object is gone" in text for text in failed)
 
 
 async def test_storing_raises_not_found_as_soon_as_the_object_goes(bench: Bench, autojump_clock: MockClock) -> None:

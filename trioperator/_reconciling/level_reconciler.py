@@ -223,7 +223,7 @@ class LevelReconciler:
             schedule.wait()
             raise
         except Exception as error:  # noqa: BLE001 -- whatever it is, the handler is due again
-            outcome = self._fail(handler, error, schedule, cause)
+            outcome = self._fail(handler, error, schedule, cause, end=state.find_end())
         finally:
             current_cause.reset(token)
             own.expire()
@@ -254,6 +254,7 @@ class LevelReconciler:
             backoff=_delay_after(handler, schedule, schedule.error),  # what was forbidden before may be so again
             reports_success=False,
             is_news=functools.partial(is_news, schedule),
+            find_end=state.find_end,
         )
         children = collect_children(self._watches, handler, cause)
         conditions = Conditions(cause.body, own.patch)
@@ -299,7 +300,13 @@ class LevelReconciler:
         return Outcome(final=True, result=desired)
 
     def _fail(
-        self, handler: ReconcileHandler, error: Exception, schedule: HandlerSchedule, cause: ReconcileCause
+        self,
+        handler: ReconcileHandler,
+        error: Exception,
+        schedule: HandlerSchedule,
+        cause: ReconcileCause,
+        *,
+        end: str | None,
     ) -> Outcome:
         """Return the outcome of a call whose children could not be made what it has returned, and log it."""
         assert schedule.started is not None
@@ -311,7 +318,7 @@ class LevelReconciler:
             handler, retry=schedule.failures + 1, runtime=(steady_now() - schedule.started).total_seconds() + delay
         )
         outcome = Outcome(final=final or refused is not None, error=error, delay=delay)
-        log_failure(handler, outcome, schedule=schedule, cause=cause)
+        log_failure(handler, outcome, schedule=schedule, cause=cause, end=end)
         return outcome
 
     def _report(

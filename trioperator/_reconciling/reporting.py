@@ -26,16 +26,20 @@ _MAX_NAMED: Final = 5
 
 
 def log_failure(
-    handler: ReconcileHandler, outcome: Outcome, *, schedule: HandlerSchedule, cause: ReconcileCause
+    handler: ReconcileHandler, outcome: Outcome, *, schedule: HandlerSchedule, cause: ReconcileCause, end: str | None
 ) -> None:
-    """Log that the children could not be made what a handler has returned; the same error not too often."""
+    """Log that the children could not be made what a handler has returned; the same error not too often.
+
+    No other call follows if the object is at its *end*.
+    """
     error = outcome.error
     assert error is not None
-    fate = "when something changes" if outcome.final else describe_delay(outcome.delay)
+    when = "when something changes" if outcome.final else describe_delay(outcome.delay)
+    fate = f"will not try again, as {end}" if end else f"will try again {when}"
     log = cause.logger.error if is_news(schedule, error, outcome) else cause.logger.debug
     unexpected = not isinstance(error, TrioperatorError)
     log(
-        "The children of %s are not as desired: %s (will try again %s)",
+        "The children of %s are not as desired: %s (%s)",
         handler,
         describe_with_type(error),
         fate,

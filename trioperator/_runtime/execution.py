@@ -193,6 +193,7 @@ class Execution:
                     nursery=nursery,
                     flow=self._state.flow,
                     kind=cause.resource,
+                    find_end=None if self._saver is None else self._state.find_end,
                 )
                 subhandlers.begin()
                 kwargs = cause.kwargs_for(handler, own.patch)

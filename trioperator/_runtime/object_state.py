@@ -306,6 +306,10 @@ class ObjectState:
         """Check whether the object is gone, by all watch events so far."""
         return self.gone or (self.events is not None and any(event.type == "DELETED" for event in self.events))
 
+    def find_end(self) -> str | None:
+        """Return why handlers that are called for the object are not called again, if that is known."""
+        return "the object is gone" if self.has_vanished() else None
+
     @contextlib.contextmanager
     def listening(self, listener: Callable[[WatchEvent], None]) -> Iterator[None]:
         """Pass newer states to *listener* as soon as they are known, within the block. It must not wait or raise.

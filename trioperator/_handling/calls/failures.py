@@ -117,8 +117,15 @@ def _is_denial(error: BaseException) -> bool:
     return isinstance(error, PermanentError | TemporaryError) and not is_failure
 
 
-def report_failure(handler: Handler, error: BaseException, outcome: Outcome, logger: Logger) -> None:
-    """Log the error of an attempt, and what becomes of the handler."""
+def _describe_next(outcome: Outcome, end: str | None) -> str:
+    """Return what comes after an attempt that is not final by its outcome."""
+    return f"will not try again, as {end}" if end else f"will try again {describe_delay(outcome.delay)}"
+
+
+def report_failure(
+    handler: Handler, error: BaseException, outcome: Outcome, logger: Logger, *, end: str | None = None
+) -> None:
+    """Log the error of an attempt, and what becomes of the handler. No other attempt follows if it is at its *end*."""
     if outcome.awaits_subhandlers:
         logger.debug("%s has unfinished sub-handlers, and will be called again when they are due.", handler)
         return
@@ -127,14 +134,13 @@ def report_failure(handler: Handler, error: BaseException, outcome: Outcome, log
         logger.bind(k8s_skip=True).info("%s has denied the write: %s", handler, describe(error))
         return
     if isinstance(error, TemporaryError) and not outcome.final:
-        when = describe_delay(outcome.delay)
-        logger.error("%s failed temporarily: %s (will try again %s)", handler, describe(error), when)
+        logger.error("%s failed temporarily: %s (%s)", handler, describe(error), _describe_next(outcome, end))
         return
     if isinstance(error, PermanentError | TemporaryError):
         logger.error("%s failed permanently: %s", handler, describe(outcome.error or error))
         return
     if not outcome.final:
-        fate = f"will try again {describe_delay(outcome.delay)}"
+        fate = _describe_next(outcome, end)
     elif outcome.error is None:
         fate = "will ignore it"
     else:

@@ -62,7 +62,7 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     be retried. ``kind`` is the object's kind, if there is an object, for statistics. Where threads are scarce,
     attempts of one ``flow`` take turns with other flows. ``backoff`` replaces the default delay after errors, in
     seconds. ``reports_success`` is false where the caller has more to do; ``is_news`` says of an error whether to log
-    it as one.
+    it as one. ``find_end`` returns why no other attempt will follow, whatever this one's outcome is; None if one may.
     """
 
     retry: int
@@ -76,6 +76,7 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     backoff: float | None = None
     reports_success: bool = True
     is_news: Callable[[BaseException, Outcome], bool] | None = None
+    find_end: Callable[[], str | None] | None = None
 
 
 class RunningCall(msgspec.Struct, frozen=True, eq=False):
@@ -260,7 +261,8 @@ class Invoker:
         backoff = self._backoff if attempt.backoff is None else attempt.backoff
         outcome = classify_failure(handler, error, retry=attempt.retry, runtime=runtime, backoff=backoff)
         if attempt.is_news is None or attempt.is_news(error, outcome):
-            report_failure(handler, error, outcome, logger)
+            end = None if attempt.find_end is None else attempt.find_end()
+            report_failure(handler, error, outcome, logger, end=end)
         else:
             logger.debug("%s has failed again: %s", handler, describe_with_type(error))
         return outcome

@@ -72,6 +72,10 @@ class Daemon:
         """Whether the object must not be deleted because of this daemon."""
         return self.handler.finalizer and not self.abandoned
 
+    def find_end(self) -> str | None:
+        """Return why no attempt follows the one that is being made, if that is known."""
+        return self.state.find_end() or ("it is to stop" if self.stopper.is_set else None)
+
     @property
     def is_variable(self) -> bool:
         """Whether it is a timer, and depends on the object when that is due."""

@@ -119,7 +119,13 @@ class DaemonLoops:
 
     async def _complete(self, daemon: Daemon) -> Outcome | None:
         """Make attempts until one is final. Returns None where there was to be another, but the daemon has to stop."""
-        attempt = Attempt(retry=0, started=steady_now(), flow=daemon.state.flow, kind=daemon.cause.resource)
+        attempt = Attempt(
+            retry=0,
+            started=steady_now(),
+            flow=daemon.state.flow,
+            kind=daemon.cause.resource,
+            find_end=daemon.find_end,
+        )
         while True:
             outcome = await self._attempt_when_possible(daemon, attempt)
             if outcome is None or outcome.final:
@@ -129,7 +135,7 @@ class DaemonLoops:
             if await self._wait(daemon, trio.current_time() + outcome.delay) is None:
                 return None
             retry = attempt.retry + (not outcome.interrupted)
-            attempt = Attempt(retry=retry, started=attempt.started, flow=attempt.flow, kind=attempt.kind)
+            attempt = msgspec.structs.replace(attempt, retry=retry)
 
     async def _attempt_when_possible(self, daemon: Daemon, attempt: Attempt) -> Outcome | None:
         """Call the function once; a sync daemon waits for a thread before. Returns None if it has to stop meanwhile."""
