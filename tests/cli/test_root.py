@@ -27,6 +27,12 @@ def test_help_shows_options_with_their_variables(run: Run) -> None:
     assert "TRIOPERATOR_RUN_NAMESPACES" in result.stdout
 
 
+def test_help_cuts_no_sentence(run: Run) -> None:
+    result = run("--help")
+    assert "without a cluster" in result.stdout
+    assert "..." not in result.stdout.partition("Commands:")[2]
+
+
 def test_no_arguments_are_a_usage_error(run: Run) -> None:
     assert run().returncode == 2
     result = run("run")

@@ -39,6 +39,8 @@ _MODULES: Final = {
 }
 
 
+# Characters of the first sentence of a command's help, at most.
+_LONG: Final = 1000
 # Parameters that replace each other.
 _ALTERNATIVES: Final = (("files", "modules"), ("clusterwide", "namespaces"), ("standalone", "peering"))
 
@@ -93,6 +95,12 @@ class _Root(TyperGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = _Commands(dict.fromkeys(_MODULES))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands with the first sentences of their help, which are wrapped and not cut."""
+        rows = [(name, command.get_short_help_str(limit=_LONG)) for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 app = typer.Typer(
