@@ -33,7 +33,14 @@ class Executing:
         self.state = state
         invoker = Invoker(limiter=ThreadLimiter(2), backoff=60)
         self.executor = Executor(
-            invoker, parts.progress, parts.pending, parts.essences, parts.patcher, parts.settings, trio.Event()
+            invoker,
+            parts.progress,
+            parts.pending,
+            parts.essences,
+            parts.causes,
+            parts.patcher,
+            parts.settings,
+            trio.Event(),
         )
         self.calls: list[str] = []
 

@@ -18,7 +18,7 @@ on = trioperator.on
 def inspect(view: Any, uid: str) -> Handling:
     parts = view._shown.parts
     state = parts.watches.find(uid)
-    handling: Handling = parts.shards.find_reconciler(state).inspect(state)
+    handling: Handling = parts.shards.find_reconciler(state).status.inspect(state)
     return handling
 
 

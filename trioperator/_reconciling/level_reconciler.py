@@ -33,14 +33,12 @@ from trioperator._reconciling.related import RelatedRecord, Target
 from trioperator._reconciling.reporting import is_news, log_failure, make_report, post_failure, set_condition
 from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule
 from trioperator._reconciling.watches import RelatedWatches
-from trioperator._runtime.causes import CauseFactory
 from trioperator._runtime.error_backoff import LastError
 from trioperator._runtime.execution import Executor
 from trioperator._runtime.handler_patch import HandlerPatch
 from trioperator._runtime.io_mark import IoMark
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.contention_guard import ContentionGuard
-from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.pausing import check_pause, is_coming
 from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
 from trioperator.errors import ConfigError, PausedError
@@ -67,16 +65,12 @@ class LevelReconciler:
         watches: RelatedWatches,
         applier: Applier,
         *,
-        causes: CauseFactory,
-        patcher: Patcher,
         status: StatusReporter,
         guard: ContentionGuard,
     ) -> None:
         self._executor = executor
         self._watches = watches
         self._applier = applier
-        self._causes = causes
-        self._patcher = patcher
         self._status = status
         self._guard, self._ledger = guard, guard.ledger
         self._schedules: dict[ObjectState, ObjectSchedule] = {}
@@ -153,7 +147,7 @@ class LevelReconciler:
         if self._executor.stopping.is_set():
             return DONE
         schedule = self._begin(state)
-        cause = self._causes.make_reconcile_cause(state, body)
+        cause = self._executor.causes.make_reconcile_cause(state, body)
         digest = self._executor.essences.digest(state, body)
         for handler, own in schedule.match(select_matching(state.cache.kind.handlers.reconciles, cause)).items():
             if not own.is_due(digest, trio.current_time()):
@@ -162,7 +156,7 @@ class LevelReconciler:
                 self._waiting.add(state)
                 own.wait()
                 continue
-            await self._patcher.look(state)
+            await self._executor.patcher.look(state)
             if state.revision != revision or state.has_vanished() or self._must_end(state):
                 break  # what others before it have written may matter to this handler
             own.begin(digest, steady_now(), at=trio.current_time())
@@ -170,7 +164,7 @@ class LevelReconciler:
         self._follow(state, schedule)
         await self._guard.note_children(state, find_contended(own.error for own in schedule))
         await self._status.report(state, cause, schedule, digest)
-        await self._status.store(state, self._patcher, schedule, cause.logger)
+        await self._status.store(state, self._executor.patcher, schedule, cause.logger)
         if state.revision != revision:  # by this, by a handler that stored meanwhile, or as it was read again
             return AGAIN
         return DONE if schedule.due is None else RequeueAt(schedule.due)
@@ -213,7 +207,7 @@ class LevelReconciler:
                 outcome = await self._executor.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
             finally:
                 if not handler.is_async or mark.is_past():
-                    self._patcher.touch(state)
+                    self._executor.patcher.touch(state)
             self._status.note(handler, own.patch, kwargs["conditions"])
             if not outcome.interrupted:
                 own.finish(None)
@@ -264,7 +258,7 @@ class LevelReconciler:
     async def _store(self, state: ObjectState, cause: ReconcileCause, own: HandlerPatch) -> Body:
         """Store what a handler wants while it runs, and return the new body."""
         own.release()
-        await self._patcher.store(state, Patch(), cause.logger)
+        await self._executor.patcher.store(state, Patch(), cause.logger)
         cause.body._replace_raw(state.body or cause.raw)
         return cause.body
 

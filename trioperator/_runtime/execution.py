@@ -22,7 +22,7 @@ from trioperator._handling.handlers.outcome import Outcome
 from trioperator._model.body import Body
 from trioperator._model.lazy_object import conserve
 from trioperator._model.patch import preview
-from trioperator._runtime.causes import Essences
+from trioperator._runtime.causes import CauseFactory, Essences
 from trioperator._runtime.handler_patch import HandlerPatch
 from trioperator._runtime.interrupter import Interrupter
 from trioperator._runtime.io_mark import IoMark
@@ -48,6 +48,7 @@ class Executor(msgspec.Struct, frozen=True, eq=False):
     progress: Progress
     pending: PendingPatches
     essences: Essences
+    causes: CauseFactory
     patcher: Patcher
     settings: OperatorSettings
     stopping: trio.Event

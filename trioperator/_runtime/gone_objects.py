@@ -8,7 +8,6 @@ from trioperator._concurrency.clock import steady_now
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.declaring.registry import select_change_handlers
 from trioperator._handling.handlers.lifecycles import Lifecycle
-from trioperator._runtime.causes import CauseFactory
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.execution import Execution, Executor, find_nursery
 from trioperator._runtime.object_state import ObjectState
@@ -23,13 +22,11 @@ class GoneObjects:
         self,
         executor: Executor,
         *,
-        causes: CauseFactory,
         daemons: DaemonManager,
         takeover: Takeover,
         lifecycle: Lifecycle,
     ) -> None:
         self._executor = executor
-        self._causes = causes
         self._daemons = daemons
         self._takeover = takeover
         self._lifecycle = lifecycle
@@ -39,7 +36,7 @@ class GoneObjects:
         self._daemons.stop(state, DaemonStoppingReason.RESOURCE_DELETED)
         handlers = state.cache.kind.handlers
         if handlers.optional_deletes and state.body is not None and not self._is_handled(state):
-            cause = self._causes.make_deletion_cause(state)
+            cause = self._executor.causes.make_deletion_cause(state)
             selected = [
                 handler for handler in select_change_handlers(handlers.changes, cause) if handler.is_optional_delete
             ]

@@ -40,6 +40,10 @@ class Incoming:
             causes = [("patch", contribution.by) for contribution in pending.contributions]
         return self._ledger.begin(state.uid, state.subject, causes or [(self._name_due(state), None)])
 
+    def end(self, run: Run) -> None:
+        """End the run of a reconcile."""
+        self._ledger.end(run)
+
     def _name_due(self, state: ObjectState) -> str:
         if self._is_retry(state):
             return "retry"

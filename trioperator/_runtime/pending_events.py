@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from trioperator._handling.declaring.registry import select_matching
 from trioperator._model.pause import Pause
-from trioperator._runtime.causes import CauseFactory
 from trioperator._runtime.daemons.manager import DaemonManager
-from trioperator._runtime.error_backoff import ErrorBackoff, LastError
+from trioperator._runtime.error_backoff import ErrorBackoff
 from trioperator._runtime.execution import Executor
+from trioperator._runtime.handling import ReconcilesLevel
 from trioperator._runtime.incoming import Incoming
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.contention_guard import ContentionGuard
 from trioperator._runtime.pauses import ObjectPauses
 from trioperator._runtime.pokes import Pokes
 from trioperator._runtime.progress.states import CauseProgress
-from trioperator._runtime.result import Result
 from trioperator._runtime.watch_event import WatchEvent
 
 # Types of events that tell more than a change: that an object is new, or was there before the operator.
 _APPEARANCES: Final = ("ADDED", None)
-
-
-class ReconcilesLevel(Protocol):
-    """What calls the reconcile handlers of objects. No method but ``run`` waits."""
-
-    def find_body(self, state: ObjectState, /) -> Mapping[str, Any] | None: ...
-    def has_work(self, state: ObjectState, /) -> bool: ...
-    def has_failed(self, state: ObjectState, /) -> bool: ...
-    def find_error(self, state: ObjectState, /) -> LastError | None: ...
-    def is_due(self, state: ObjectState, /) -> bool: ...
-    def expedite(self, state: ObjectState, /) -> bool: ...
-    def poke(self, state: ObjectState, /) -> None: ...
-    def resume(self, state: ObjectState, /) -> None: ...
-    def forget(self, state: ObjectState, /) -> None: ...
-    async def run(self, state: ObjectState, /) -> Result: ...
 
 
 class PendingEvents:
@@ -52,7 +36,6 @@ class PendingEvents:
         self,
         executor: Executor,
         *,
-        causes: CauseFactory,
         daemons: DaemonManager,
         level: ReconcilesLevel,
         errors: ErrorBackoff,
@@ -62,7 +45,6 @@ class PendingEvents:
         guard: ContentionGuard,
     ) -> None:
         self._executor = executor
-        self._causes = causes
         self._daemons = daemons
         self._level = level
         self._errors = errors
@@ -112,6 +94,11 @@ class PendingEvents:
             self._make_due(state)
         return None
 
+    def has_work(self, state: ObjectState) -> bool:
+        """Check whether anything has come for an object since its last reconcile."""
+        is_triggered = self._level.has_work(state) or self._daemons.changed_body(state) is not None
+        return bool(state.events) or state.cache.retired or state in state.cache.leaving or is_triggered
+
     def _is_marked(self, body: Mapping[str, Any]) -> bool:
         """Check whether an object has an annotation that pauses or pokes it; few have."""
         annotations = (body.get("metadata") or {}).get("annotations")
@@ -156,7 +143,7 @@ class PendingEvents:
             return
         missed = self._missed.pop(state, event_type)
         shown = missed if missed in _APPEARANCES and event_type != "DELETED" else event_type
-        cause = self._causes.make_event_cause(state, body, type=shown)
+        cause = self._executor.causes.make_event_cause(state, body, type=shown)
         for handler in select_matching(state.cache.kind.handlers.events, cause):
             await self._executor.call_event_handler(state, cause, handler)
 

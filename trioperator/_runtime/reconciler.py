@@ -55,45 +55,33 @@ another revision: a cause that was detected before is out of date then (:class:`
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from collections.abc import Sequence
+from typing import Protocol
 
-import trio
-
-from trioperator._concurrency.clock import steady_now
-from trioperator._handling.declaring.registry import any_prematches, select_change_handlers
-from trioperator._handling.handlers.handler import ChangeHandler, Reason
 from trioperator._handling.handlers.lifecycles import Lifecycle, get_default_lifecycle
-from trioperator._logs import Logger
-from trioperator._model.finalizer import has_finalizer, is_deleting
-from trioperator._model.patch import Patch
-from trioperator._runtime.causes import TITLES, CauseFactory, Change, report_begin
-from trioperator._runtime.completion import Completion
+from trioperator._runtime.change_reconciler import ChangeReconciler
 from trioperator._runtime.daemons.manager import DaemonManager
-from trioperator._runtime.error_backoff import ErrorBackoff, LastError
-from trioperator._runtime.execution import Execution, Executor, find_nursery
-from trioperator._runtime.finalizers import Finalizers
+from trioperator._runtime.error_backoff import ErrorBackoff
+from trioperator._runtime.execution import Executor
 from trioperator._runtime.gone_objects import GoneObjects
-from trioperator._runtime.handling import Handling, find_failed, inspect_handling
+from trioperator._runtime.handling import HandlingStatus, ReconcilesLevel
 from trioperator._runtime.incoming import Incoming
-from trioperator._runtime.index_wait import IndexWait
-from trioperator._runtime.ledger import Ledger
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.contention_guard import ContentionGuard, HeldError
-from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.requests import StaleError
 from trioperator._runtime.pauses import ObjectPauses
-from trioperator._runtime.pending_events import PendingEvents, ReconcilesLevel
+from trioperator._runtime.pending_events import PendingEvents
 from trioperator._runtime.pokes import Pokes
-from trioperator._runtime.progress.saver import Saver
-from trioperator._runtime.result import AGAIN, DONE, ONWARD, Again, RequeueAt, Result, earlier
+from trioperator._runtime.result import AGAIN, DONE, Again, RequeueAt, Result, earlier
 from trioperator._runtime.succession import AtWork
 from trioperator._runtime.takeover import Takeover
-from trioperator.errors import NotFoundError, TrioperatorError
+from trioperator.errors import NotFoundError
 
-# How long a cancelled reconcile may take to store which handlers have ended: in seconds, and as a part of the grace.
-_LAST_SAVE, _LAST_SAVE_SHARE = 1.0, 0.2
+
+class _KeepsObjects(Protocol):
+    """What keeps something of objects until they are forgotten. Daemons do so until they have ended."""
+
+    def forget(self, state: ObjectState, /) -> None: ...
 
 
 class Reconciler:
@@ -107,47 +95,45 @@ class Reconciler:
         self,
         executor: Executor,
         *,
-        causes: CauseFactory,
-        patcher: Patcher,
         daemons: DaemonManager,
         level: ReconcilesLevel,
         takeover: Takeover,
         pauses: ObjectPauses,
         pokes: Pokes,
-        ledger: Ledger,
         guard: ContentionGuard,
         lifecycle: Lifecycle | None = None,
     ) -> None:
+        lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
         self._executor = executor
-        self._causes = causes
-        self._patcher = patcher
-        self._daemons = daemons
-        self._ledger, self._guard = ledger, guard
-        self._incoming = incoming = Incoming(ledger, executor.pending, level.is_due, self.is_retrying)
+        self._guard = guard
         self._level = level
-        self._lifecycle = lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
-        self._settings = settings = executor.settings
-        self._progress, self._pending = progress, pending = executor.progress, executor.pending
-        self._finalizer = settings.persistence.finalizer
-        self._finalizers = Finalizers(self._finalizer, patcher=patcher, pending=pending, progress=progress)
-        self._completion = Completion(progress, patcher=patcher, pending=pending, finalizers=self._finalizers)
-        self._gone = GoneObjects(executor, causes=causes, daemons=daemons, takeover=takeover, lifecycle=lifecycle)
-        self._errors = ErrorBackoff(settings.queueing)
+        self._errors = errors = ErrorBackoff(executor.settings.queueing)
         self._at_work = AtWork()
-        self._index_wait = IndexWait(timeout=settings.persistence.consistency_timeout)
         self.pauses = pauses
-        self._events = PendingEvents(
+        self.status = HandlingStatus(executor, daemons=daemons, errors=errors, level=level)
+        self._incoming = incoming = Incoming(guard.ledger, executor.pending, level.is_due, self.status.is_retrying)
+        self.events = PendingEvents(
             executor,
-            causes=causes,
             daemons=daemons,
             level=level,
-            errors=self._errors,
+            errors=errors,
             pauses=pauses,
             pokes=pokes,
             incoming=incoming,
             guard=guard,
         )
-        self.takeover = takeover
+        self._changes = changes = ChangeReconciler(
+            executor,
+            daemons=daemons,
+            events=self.events,
+            incoming=incoming,
+            takeover=takeover,
+            lifecycle=lifecycle,
+        )
+        self._gone = GoneObjects(executor, daemons=daemons, takeover=takeover, lifecycle=lifecycle)
+        # All that keep something of an object, and forget it with the object.
+        owners = (executor.pending, executor.progress, daemons, level, errors, guard, pauses, self.events, changes)
+        self._owners: Sequence[_KeepsObjects] = owners
 
     async def reconcile(self, state: ObjectState) -> Result:
         """Do what there is to do for an object now, and return when there will be more."""
@@ -155,20 +141,20 @@ class Reconciler:
             return DONE
         run = self._incoming.begin(state)
         try:
-            pause = await self._events.take(state)
+            pause = await self.events.take(state)
             if state.gone or self._executor.stopping.is_set() or state.cache.retired:
                 result = await (self._gone.handle(state) if state.gone else self._save_last(state))
             elif pause is not None:
                 result = await self.pauses.hold(state, pause)
             elif state in self._errors.failures and (wait := self._errors.find_wait(state)) is not None:
                 return wait
-            elif state.is_outdated(self._finalizer):
+            elif state.is_outdated(self._executor.settings.persistence.finalizer):
                 result = await self._catch_up(state)
-            elif (early := self._find_early(state)) is not None:
+            elif (early := self._changes.find_early(state)) is not None:
                 result = early
             else:
                 try:
-                    result = await self._reconcile_newest(state)
+                    result = await self._changes.reconcile(state)
                 except HeldError as held:  # others undo what is to be written
                     result = RequeueAt(held.due)
                 if state.cache.kind.handlers.reconciles and type(result) is not Again:
@@ -178,21 +164,14 @@ class Reconciler:
         except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
             return self._fail(state, error)
         finally:
-            self._ledger.end(run)
+            self._incoming.end(run)
             self._at_work.end(state)
         return self._conclude(state, result)
 
     def _accept(self, state: ObjectState, stale: StaleError) -> Result:
         """Take the newer state that an object turned out to have, and return the result."""
-        self._patcher.accept(state, stale.body)
+        self._executor.patcher.accept(state, stale.body)
         return AGAIN
-
-    def _find_early(self, state: ObjectState) -> Result | None:
-        """Return the result for an object that is idle, as it was handled meanwhile, or that waits for its index."""
-        if state.body is None:
-            return DONE
-        until = self._index_wait.find(state)
-        return None if until is None else RequeueAt(until)
 
     def _conclude(self, state: ObjectState, result: Result) -> Result:
         """Return the result of a reconcile without an error, unless more has come, and forget what is over."""
@@ -202,48 +181,22 @@ class Reconciler:
             state.close()
         if state.events:
             # Others may come first, as this object had a reconcile. But what is unsaved must not wait for long.
-            result = AGAIN if self._progress.is_due(state) else DONE
-        elif result is DONE and (state.gone or state.cache.retired or self._has_left(state)):
+            result = AGAIN if self._executor.progress.is_due(state) else DONE
+        elif result is DONE and self.status.is_over(state):
             self._forget(state)
         if state in self._guard.watched:
             result = self._guard.join(state, result)
         if not (state.events or type(result) is Again):
-            self._patcher.settle(state)  # what handlers have written is brought by the watch
+            self._executor.patcher.settle(state)  # what handlers have written is brought by the watch
         return result
 
     def has_work(self, state: ObjectState) -> bool:
         """Check whether anything has come for an object since its last reconcile."""
-        is_triggered = self._level.has_work(state) or self._daemons.changed_body(state) is not None
-        return bool(state.events) or state.cache.retired or state in state.cache.leaving or is_triggered
-
-    def has_failed(self, state: ObjectState) -> bool:
-        """Check whether the last reconcile of an object has failed, and is to be repeated."""
-        return state in self._errors.failures or self._level.has_failed(state)
-
-    def find_error(self, state: ObjectState) -> LastError | None:
-        """Return the error after which an object is reconciled again; None if there is none."""
-        last = self._errors.find_last(state) or find_failed(self._progress.get(state))
-        return last or self._level.find_error(state)
-
-    def is_retrying(self, state: ObjectState) -> bool:
-        """Check whether anything is to be tried again for an object: a reconcile, or a handler of a change."""
-        if self.has_failed(state):
-            return True
-        progress = self._progress.get(state)
-        return progress is not None and any(each.message and not each.success for each in progress.states.values())
-
-    def inspect(self, state: ObjectState) -> Handling:
-        """Return what is known of the handling of an object, for people to read."""
-        errors, unsaved = self._errors.count(state), self.is_unsaved(state)
-        return inspect_handling(state, self._progress, self._daemons, errors=errors, unsaved=unsaved)
-
-    def expedite(self, state: ObjectState) -> bool:
-        """Make due now what an object waits for: retries of handlers or reconciles. Returns whether it waits."""
-        return self._events.expedite(state)
+        return self.events.has_work(state)
 
     def is_unsaved(self, state: ObjectState) -> bool:
         """Check whether something is to be stored on an object that is not stored yet."""
-        return bool(self._pending.get(state)) or self._progress.is_due(state)
+        return self.status.is_unsaved(state)
 
     def report_loop(self, state: ObjectState, *, writes: int, backoff: float) -> None:
         """Warn that an object is changed repeatedly by its own reconciles."""
@@ -251,150 +204,41 @@ class Reconciler:
         state.make_logger().warning(text, writes, backoff)
 
     def _forget(self, state: ObjectState) -> None:
-        """Forget an object that is gone, or is no longer handled. Its daemons forget it when they have ended."""
-        self._pending.forget(state)
-        self._progress.forget(state)
-        self._daemons.forget(state)
-        self._level.forget(state)
-        self.takeover.forget(state)
+        """Forget an object that is gone, or is no longer handled."""
+        for owner in self._owners:
+            owner.forget(state)
         state.cache.forget_left(state)
-        self._errors.forget(state)
-        self._guard.forget(state)
-        self._index_wait.forget(state)
-        self.pauses.forget(state)
-        self._events.forget(state)
-
-    def _has_left(self, state: ObjectState) -> bool:
-        """Check whether an object has left the selector of its watch, and nothing runs for it."""
-        return state in state.cache.leaving and not self._daemons.runs_any(state)
 
     def _fail(self, state: ObjectState, error: Exception) -> Result:
         """Return the result of a reconcile with an error."""
         if isinstance(error, NotFoundError) and error.details and state in state.cache.leaving:
-            self._progress.finish(state)  # it is gone, which its watch does not show
-            self._pending.forget(state)
+            self._executor.progress.finish(state)  # it is gone, which its watch does not show
+            self._executor.pending.forget(state)
             return self._conclude(state, DONE)
         return self._errors.back_off(state, error)
 
     async def _catch_up(self, state: ObjectState) -> Result:
         """Read an object again whose state is outdated."""
-        self._patcher.touch(state)
+        self._executor.patcher.touch(state)
         try:
-            await self._patcher.look(state)
+            await self._executor.patcher.look(state)
         except NotFoundError as error:
             if not error.details:  # its kind is not served just now
                 raise
             return DONE
-        state.caught_up(is_restored=state.is_outdated(self._finalizer))
+        state.caught_up(is_restored=state.is_outdated(self._executor.settings.persistence.finalizer))
         return AGAIN
 
     async def _save_last(self, state: ObjectState) -> Result:
         """Store what is not stored yet, and leave everything else to the next operator, or to another version."""
         if state.body is not None:
             try:
-                await self._progress.save(state, state.make_logger())
+                await self._executor.progress.save(state, state.make_logger())
             except NotFoundError as error:
                 if not (state.cache.retired and error.details):  # a watch tells, or its kind is not served just now
                     raise
                 state.make_logger().debug("Nothing is stored, as the object is gone: %s", error)
         return DONE
-
-    async def _reconcile_newest(self, state: ObjectState) -> Result:
-        """Do the next thing for the newest state of an object."""
-        handlers = state.cache.kind.handlers
-        blocked = bool(handlers.spawning) and self._daemons.match(state)
-        if not handlers.changes:
-            return await self._reconcile_daemons(state, blocked=blocked)
-        # The finalizer comes before all handlers: what they make elsewhere is to be removed, whatever happens next.
-        if handlers.mandatory_deletes and (result := await self._finalizers.add_early(state)) is not None:
-            return result
-        withheld = self._progress.is_withheld(state)
-        change = self._causes.detect_change(state, self._progress.recall, withheld=withheld)
-        if change.current:
-            self._progress.confirm(state)
-        cause = change.cause
-        blocked = blocked or any_prematches(handlers.mandatory_deletes, cause)
-        result = await self._finalizers.adjust(state, cause.logger, blocked=blocked, finalized=change.finalized)
-        if result is not None:
-            return result
-        if self._progress.get(state) is None and not (withheld or any_prematches(handlers.changes, cause)):
-            return await self._store_pending(state, cause.logger)
-        if cause.reason in TITLES:
-            return await self._handle_cause(state, change)
-        return await self._completion.settle(state, change)
-
-    async def _reconcile_daemons(self, state: ObjectState, *, blocked: bool) -> Result:
-        """Store what event handlers, daemons and timers want stored, where there are no handlers of changes."""
-        assert state.body is not None
-        handlers, is_pending = state.cache.kind.handlers, bool(self._pending.get(state))
-        finalized = has_finalizer(state.body, self._finalizer)
-        if not (handlers.spawning or handlers.reconciles or is_pending or finalized):  # as for most watch events
-            return DONE
-        logger, is_adjusted = state.make_logger(), bool(handlers.spawning)
-        if finalized and not state.cache.retired:  # an earlier version had others; what is only looked at has others
-            is_adjusted = is_adjusted or bool(handlers.reconciles) or is_deleting(state.body)
-        if is_adjusted:
-            result = await self._finalizers.adjust(state, logger, blocked=blocked, finalized=finalized)
-            if result is not None:
-                return result
-        result = await self._store_pending(state, logger)
-        return result if handlers.spawning or handlers.reconciles else DONE  # raw events do not depend on the state
-
-    async def _store_pending(self, state: ObjectState, logger: Logger) -> Result:
-        """Store the pending patch, if there is one, without what is recorded of handlers on an object that has left."""
-        records = Patch()
-        if state in state.cache.leaving:
-            self._progress.purge(state, records)
-        return DONE if await self._patcher.store(state, records, logger) is None else AGAIN
-
-    async def _handle_cause(self, state: ObjectState, change: Change) -> Result:
-        """Call the handlers of a cause that are due."""
-        cause = change.cause
-        if cause.reason is not Reason.RESUME and self.takeover.may_be_stale(state):
-            return await self.takeover.verify(state, self._patcher)
-        self._incoming.note_update(cause)
-        selected = select_change_handlers(state.cache.kind.handlers.changes, cause)
-        progress = self._progress.begin(state, cause, selected)
-        self._events.adjust(state, progress)
-        if cause.logger.isEnabledFor(logging.DEBUG):
-            report_begin(cause, [progress.states[handler.id] for handler in selected])
-        nursery = find_nursery()
-        saver = Saver(self._progress, self._pending, state=state, nursery=nursery, logger=cause.logger)
-        try:
-            with saver:
-                execution = Execution(self._executor, state, nursery=nursery, saver=saver, seen=change.encoded)
-                await execution.run(selected, cause, self._lifecycle)
-            await saver.wait()
-        except BaseException:  # cancelled: which handlers have ended has to be stored
-            limit = min(_LAST_SAVE, self._settings.process.grace * _LAST_SAVE_SHARE)
-            with trio.move_on_after(limit, shield=True), contextlib.suppress(TrioperatorError, StaleError):
-                await saver.wait()
-                await self._progress.save(state, cause.logger)
-            raise
-        return await self._after_handling(state, change, selected, execution=execution)
-
-    async def _after_handling(
-        self, state: ObjectState, change: Change, selected: Sequence[ChangeHandler], *, execution: Execution
-    ) -> Result:
-        """Finish a cause whose handlers have all ended, or store how far they have come."""
-        cause, progress = change.cause, self._progress.get(state)
-        if state.body is None or progress is None:  # its shard was given up meanwhile: it is the next owner's
-            return DONE
-        ended = all(progress.states[handler.id].finished for handler in selected)
-        waits_for_daemons = ended and cause.reason is Reason.DELETE and self._daemons.block_deletion(state)
-        if ended and not waits_for_daemons:
-            return await self._completion.finish(state, change, [progress.states[handler.id] for handler in selected])
-        if state.has_newer() or execution.superseded:
-            # The progress is stored with what comes next. It is kept in memory until then, and is due to be saved.
-            return ONWARD if execution.progress else AGAIN
-        with contextlib.suppress(HeldError):  # the progress is kept in memory, and what is due meanwhile is called
-            await self._progress.save(state, cause.logger)
-        if state.revision != change.revision or self._executor.stopping.is_set():
-            return AGAIN  # a response, to this or to the saver, may show what others have changed
-        if waits_for_daemons:
-            return DONE  # it is requeued when the last one has ended
-        wait = progress.wait(selected, now=steady_now())
-        return RequeueAt(trio.current_time() + wait) if wait else AGAIN
 
 
 def _join(state: ObjectState, changes: Result, level: Result) -> Result:

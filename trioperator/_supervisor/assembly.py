@@ -151,6 +151,7 @@ class Reconciling(msgspec.Struct, frozen=True, eq=False):
     daemons: DaemonManager
     level: LevelReconciler
     guard: ContentionGuard
+    takeover: Takeover
 
 
 class ReadCaches(msgspec.Struct, frozen=True, eq=False):
@@ -238,48 +239,21 @@ def build_reconciling(
     loops = DaemonLoops(settings, pending, invoker)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
     pauses = ObjectPauses(settings.pausing, schemas, pending=pending, progress=progress, daemons=daemons)
-    executor = Executor(invoker, progress, pending, essences, patcher, settings, stopping)
-    level = _build_level(
-        client, views, executor, guard, causes=causes, patcher=patcher, status=StatusReporter(schemas, pending)
-    )
+    executor = Executor(invoker, progress, pending, essences, causes, patcher, settings, stopping)
+    related, status = views.related, StatusReporter(schemas, pending)
+    level = LevelReconciler(executor, related, Applier(client, related, guard.ledger), status=status, guard=guard)
+    related.triggers.append(level)
     reconciler = Reconciler(
         executor,
-        causes=causes,
-        patcher=patcher,
         daemons=daemons,
         level=level,
         takeover=takeover,
         pauses=pauses,
         pokes=pokes,
-        ledger=plan.ledger,
         guard=guard,
         lifecycle=plan.lifecycle,
     )
-    return Reconciling(reconciler, daemons, level, guard)
-
-
-def _build_level(
-    client: ApiClient,
-    views: ReadCaches,
-    executor: Executor,
-    guard: ContentionGuard,
-    *,
-    causes: CauseFactory,
-    patcher: Patcher,
-    status: StatusReporter,
-) -> LevelReconciler:
-    """Build the level reconciler, which related objects trigger from now on."""
-    level = LevelReconciler(
-        executor,
-        views.related,
-        Applier(client, views.related, guard.ledger),
-        causes=causes,
-        patcher=patcher,
-        status=status,
-        guard=guard,
-    )
-    views.related.triggers.append(level)
-    return level
+    return Reconciling(reconciler, daemons, level, guard, takeover)
 
 
 def check_webhooks(plan: Plan) -> None:

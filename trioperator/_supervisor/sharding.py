@@ -50,6 +50,7 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.kind import Memory
 from trioperator._runtime.sharding import Shard, ShardRouter
+from trioperator._runtime.takeover import Takeover
 from trioperator._runtime.watching.view import Unindexed, open_indexing
 from trioperator._runtime.watching.watch_manager import WatchManager
 from trioperator._runtime.workqueue import WorkQueue, open_workqueue
@@ -181,7 +182,7 @@ class Workers:
                 async with running as queue, trio.open_nursery() as companions:
                     await companions.start(parts.daemons.serve)
                     shard = Shard(queue, parts.daemons, parts.reconciler)
-                    self._open(term, shard, limits)
+                    self._open(term, shard, parts.takeover, limits)
                     if term.shard == 0 and plan.settings.crds.migrate:  # one replica owns this one
                         limits.start_soon(self._migrate, term, name="migrate stored objects")
                     task_status.started()
@@ -213,10 +214,9 @@ class Workers:
             await migrate_declared(client, names, rate=plan.settings.crds.migration_rate)
             nursery.cancel_scope.cancel(reason="all is migrated")
 
-    def _open(self, term: ShardOwnership, shard: Shard, nursery: trio.Nursery) -> None:
+    def _open(self, term: ShardOwnership, shard: Shard, takeover: Takeover, nursery: trio.Nursery) -> None:
         if term.ending.is_set():  # it has been released while it was being opened
             return
-        takeover = shard.reconciler.takeover
         takeover.begin(self.watches.caches_by_path())
         self.router.open(term.shard, shard, self._caches())
         self.watches.select_shards()

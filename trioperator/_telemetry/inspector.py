@@ -66,7 +66,7 @@ class Inspector:
         """Reconcile an object as if all that it waits for were due. Returns what was done; None if nothing."""
         state = self.find_state(uid)
         reconciler = None if state is None else self.shards.find_reconciler(state)
-        if state is None or reconciler is None or not reconciler.expedite(state):
+        if state is None or reconciler is None or not reconciler.events.expedite(state):
             return None
         return f"{describe_ref(state.ref)} is requeued"
 

@@ -153,7 +153,7 @@ class Instruments:
         self._calls.clear()
         self.statistics.queued.clear()
         self.statistics.pending.clear()
-        observer = ReconcileCounter(self, reconciler)
+        observer = ReconcileCounter(self, reconciler.status)
         return open_workqueue(reconciler, limit=limit, window=window, observer=observer)
 
 
@@ -163,7 +163,7 @@ def name_kind(resource: Resource) -> str:
 
 
 class Retries(Protocol):
-    """What knows whether an object has to be tried again: a reconciler."""
+    """What knows whether an object has to be tried again: the status of a reconciler."""
 
     def has_failed(self, state: ObjectState, /) -> bool: ...
     def is_retrying(self, state: ObjectState, /) -> bool: ...

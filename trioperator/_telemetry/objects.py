@@ -53,7 +53,7 @@ class _Queue:
 
     def is_failing(self, state: ObjectState) -> bool:
         reconciler = self._parts.shards.find_reconciler(state)
-        return reconciler is not None and reconciler.is_retrying(state)
+        return reconciler is not None and reconciler.status.is_retrying(state)
 
     def describe(self, state: ObjectState) -> dict[str, Any]:
         """Return what an object is doing, and in how many seconds it is due."""
@@ -131,7 +131,7 @@ def describe_object(parts: Inspector, uid: str) -> dict[str, Any] | None:
     if state is None:
         return None
     reconciler = parts.shards.find_reconciler(state)
-    handling = _NO_HANDLING if reconciler is None else reconciler.inspect(state)
+    handling = _NO_HANDLING if reconciler is None else reconciler.status.inspect(state)
     resource = state.cache.kind.resource
     return {
         **_describe_row(queue, state.cache, state),

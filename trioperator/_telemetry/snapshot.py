@@ -186,10 +186,10 @@ def _describe_reason(
 ) -> dict[str, Any]:
     """Return why an object is due, and if something is tried again for it, the last error."""
     reconciler = parts.shards.find_reconciler(item.item)
-    is_retry = reconciler is not None and reconciler.is_retrying(item.item)
+    is_retry = reconciler is not None and reconciler.status.is_retrying(item.item)
     if not is_retry:
         return {"why": "requeue" if item.lane is None else "first list" if item.lane is Lane.INITIAL else "change"}
-    last = None if reconciler is None else reconciler.find_error(item.item)
+    last = None if reconciler is None else reconciler.status.find_error(item.item)
     if last is None:
         return {"why": "retry"}
     named = {} if last.handler is None else {"handler": last.handler}
