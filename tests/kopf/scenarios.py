@@ -29,7 +29,7 @@ from trio.testing import MockClock
 import trioperator
 from trioperator.apiserver import Cluster
 from trioperator.errors import ActivityError
-from trioperator.kopf import install
+from trioperator.kopf import bridge, install
 from trioperator.kopf.bridge import current_loop, open_loop
 from trioperator.testing import (
     Fault,
@@ -383,6 +383,39 @@ async def context(operator: OperatorRunner, cluster: Cluster) -> None:
     await trio.sleep(10)
     assert "in asyncio" in [event["message"] for event in await operator.list_events("c")]
     assert operator.calls.select(handler="seen")[0].result == ["c"]
+
+
+@scenario
+async def clients_of_their_own(operator: OperatorRunner, cluster: Cluster) -> None:
+    """Handlers of Kopf's get no client: they may have one, and pass it on together with their ``**kwargs``."""
+
+    def call(*, client: str, name: str, **_: Any) -> str:
+        return f"{client} for {name}"
+
+    @kopf.on.create("configmaps", id="sync")
+    def sync(**kwargs: Any) -> str:
+        return call(client="mine", **kwargs)
+
+    @kopf.on.create("configmaps", id="default")
+    def default(client: str = "mine", **_: Any) -> str:
+        return client
+
+    @kopf.on.event("configmaps", id="event")
+    async def event(**kwargs: Any) -> str:
+        return call(client="mine", **kwargs)
+
+    @trioperator.on.create("configmaps", id="fn")
+    async def native(client: Any) -> str:
+        return type(client).__name__
+
+    await run(operator, cluster)
+    results = {name: operator.calls.select(handler=name)[0].result for name in ("sync", "default", "event", "fn")}
+    assert results == {"sync": "mine for c", "default": "mine", "event": "mine for c", "fn": "Client"}
+
+    def indexed(**kwargs: Any) -> Any:
+        return kwargs["client"]
+
+    assert bridge.adapt(indexed)(client="an index of this name") == "an index of this name"
 
 
 @scenario

@@ -111,6 +111,15 @@ def test_sync_functions_stay_as_they_are() -> None:
     assert bridge.adapt(str) is str  # the decorator complains of it
 
 
+def test_sync_functions_that_may_use_a_client_are_adapted_once() -> None:
+    def sync(client: object = None, **_: object) -> None: ...
+
+    adapted = bridge.adapt(sync)
+    assert adapted is not sync
+    assert adapted is bridge.adapt(sync)
+    assert signature_of(adapted) == signature_of(sync)
+
+
 def test_without_trio_asyncio_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=re.escape("pip install 'trioperator[kopf]'")):

@@ -24,6 +24,7 @@ import trio
 
 from trioperator._handling.arguments.stopping import AsyncDaemonStopperChecker
 from trioperator._handling.handlers.handler import is_async
+from trioperator._handling.handlers.keywords import may_use
 from trioperator._logs import get_logger
 from trioperator.errors import ConfigError
 
@@ -138,15 +139,18 @@ def is_in_asyncio() -> bool:
 
 
 def adapt(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the handler for Trio of an asyncio function, always the same one; a sync function as it is."""
-    if not callable(fn) or isinstance(fn, type) or not is_async(fn):
+    """Return the handler for Trio of an asyncio function, always the same one; a sync function mostly as it is.
+
+    Handlers of Kopf's get no ``client``, which they may pass with their ``**kwargs`` to what has an own one.
+    """
+    if not callable(fn) or isinstance(fn, type) or not (is_async(fn) or may_use("client", fn)):
         return fn
     if isinstance(fn, types.MethodType):  # it is another object each time
         return types.MethodType(adapt(fn.__func__), fn.__self__)
     known = getattr(fn, _ATTRIBUTE, None)
     if known is not None and known.__wrapped__ is fn:  # else it was copied from a function that this one wraps
         return known  # type: ignore[no-any-return]
-    adapted = _wrap(fn)
+    adapted = _wrap(fn) if is_async(fn) else _hide_client(fn)
     with contextlib.suppress(AttributeError, TypeError):  # not every callable has attributes
         setattr(fn, _ATTRIBUTE, adapted)
     return adapted
@@ -157,9 +161,30 @@ def _wrap(fn: Callable[..., Any]) -> Callable[..., Any]:
         stopped = kwargs.get("stopped")
         if isinstance(stopped, AsyncDaemonStopperChecker):
             kwargs["stopped"] = _Stopped(stopped)
-        return await current_loop.get().run(functools.partial(fn, *args, **kwargs))
+        return await current_loop.get().run(functools.partial(fn, *args, **_drop_client(kwargs)))
 
-    adapted = functools.wraps(fn, updated=())(call_in_asyncio)
+    return _with_looks(call_in_asyncio, fn)
+
+
+def _hide_client(fn: Callable[..., Any]) -> Callable[..., Any]:
+    def call_without_client(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **_drop_client(kwargs))
+
+    return _with_looks(call_without_client, fn)
+
+
+def _drop_client(kwargs: dict[str, Any]) -> dict[str, Any]:
+    if "client" in kwargs:
+        from trioperator.client import Client, SyncClient  # it is loaded only if there are any
+
+        if isinstance(kwargs["client"], (Client, SyncClient)):  # not an index of this name
+            del kwargs["client"]
+    return kwargs
+
+
+def _with_looks(adapted: Callable[..., Any], fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *adapted* with the name and the signature of *fn*."""
+    adapted = functools.wraps(fn, updated=())(adapted)
     with contextlib.suppress(TypeError, ValueError):  # not every callable has a signature
         adapted.__signature__ = inspect.signature(fn, follow_wrapped=False)  # type: ignore[attr-defined]
     return adapted
