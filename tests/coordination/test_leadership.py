@@ -168,11 +168,7 @@ async def test_a_leader_that_stops_releases_the_lease_and_a_standby_takes_over_a
             assert await holder(cluster) == "b"
             assert standby.running == {"w"}
             assert standby.handled == ["resume w"]
-            assert leader.stopped == [trioperator.DaemonStoppingReason.OPERATOR_EXITING | leader_flag()]
-
-
-def leader_flag() -> trioperator.DaemonStoppingReason:
-    return trioperator.DaemonStoppingReason.DAEMON_SIGNALLED
+            assert leader.stopped == [trioperator.DaemonStoppingReason.OPERATOR_EXITING]
 
 
 async def test_a_leader_without_a_network_pauses_before_another_takes_over_and_stands_by_afterwards(

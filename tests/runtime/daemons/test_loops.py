@@ -372,7 +372,7 @@ async def test_a_timer_ends_at_once_between_calls_and_may_end_a_call(
         assert not await bench.cluster.list("widgets")
     assert reasons == [
         None,
-        trioperator.DaemonStoppingReason.RESOURCE_DELETED | trioperator.DaemonStoppingReason.DAEMON_SIGNALLED,
+        trioperator.DaemonStoppingReason.RESOURCE_DELETED,
     ]
 
 

@@ -31,7 +31,7 @@ class DaemonStoppingReason(enum.Flag):
     """The operator is stopping."""
 
     DAEMON_SIGNALLED = enum.auto()
-    """``stopped`` is set."""
+    """It has not exited at once, and its ``cancellation_backoff`` has begun."""
 
     DAEMON_CANCELLED = enum.auto()
     """It was cancelled, as it did not exit in time."""

@@ -279,7 +279,7 @@ class DaemonManager:
 
     def _stop(self, daemon: Daemon, reason: DaemonStoppingReason) -> None:
         stopping = daemon.stopper.is_set
-        daemon.stop(reason | DaemonStoppingReason.DAEMON_SIGNALLED)
+        daemon.stop(reason)
         if not stopping:
             self._add_job(self._stop_in_stages, daemon, "stop a daemon")
 

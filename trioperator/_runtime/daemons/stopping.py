@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 
+from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.handlers.handler import DaemonHandler
 from trioperator._runtime.daemons.daemon import Daemon
 
@@ -25,7 +26,10 @@ async def stop_in_stages(daemon: Daemon, *, polling: float) -> bool:
     if daemon.ended.is_set():
         return True
     logger.debug("%s is signalled to exit gracefully.", handler)
-    if await daemon.ends_within((timings and timings.cancellation_backoff) or 0.0):
+    backoff = None if timings is None else timings.cancellation_backoff
+    if backoff is not None:
+        daemon.stop(DaemonStoppingReason.DAEMON_SIGNALLED)
+    if await daemon.ends_within(backoff or 0.0):
         return True
     if timings is None or timings.cancellation_timeout is None:
         own = None if timings is None else timings.cancellation_polling
