@@ -1,7 +1,9 @@
-"""A restart with very many handled objects, beside a peer: ``BENCH_PEER=… python -m tests.bench scale beside``.
+"""Very many objects, beside a peer: ``BENCH_PEER=… python -m tests.bench scale beside beside-new``.
 
-The peer is a program as the README has it. Both have handled one object before, of which all others are copies, and
-call a handler for each of them when they start. Without a peer, trioperator is measured alone.
+The peer is a program as the README has it. For a restart, both have handled one object before, of which all others are
+copies, and call a handler for each of them when they start. For a first list, each has a server of its own with new
+objects, to which it adds a finalizer and what was handled. Without a peer, trioperator is measured alone. It posts no
+Kubernetes Events about what it logs, as in the rest of the benchmark: the peer has none.
 """
 
 from __future__ import annotations
@@ -23,9 +25,14 @@ from tests.bench.processes import RunFailed, cpu_seconds, resident_mib
 _PLURAL: Final = "kopfexamples"
 _ROUNDS: Final = 2
 _PATIENCE: Final = 600.0
+_EXAMPLE: Final = {"apiVersion": "kopf.dev/v1", "kind": "KopfExample"}
 _CHANGES: Final = """
 import os
 out = os.open(JOURNAL, os.O_WRONLY | os.O_APPEND)
+
+@on.startup()
+def configure(settings, **_):
+    settings.posting.enabled = False
 
 def mark(what, name):
     os.write(out, f"{name} {time.time():.6f}\\n".encode())
@@ -58,10 +65,10 @@ def _make_definition() -> dict[str, Any]:
 class _Peer:
     """The process of the peer."""
 
-    def __init__(self, program: str, server: scale.Server, folder: pathlib.Path) -> None:
+    def __init__(self, program: str, server: scale.Server, folder: pathlib.Path, role: str) -> None:
         self.out = folder / "out"
         self.out.write_text("")
-        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "ROLE": "resume", "OUT": str(self.out)}
+        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "ROLE": role, "OUT": str(self.out)}
         self._server = server
         with (folder / "log").open("wb") as log:
             self.process = subprocess.Popen([program], stdout=log, stderr=subprocess.STDOUT, env=environment)
@@ -73,9 +80,10 @@ class _Peer:
 
 
 @contextlib.contextmanager
-def _running_peer(program: str, server: scale.Server) -> Iterator[_Peer]:
+def _running_peer(program: str | None, server: scale.Server, role: str = "resume") -> Iterator[_Peer]:
+    assert program
     with tempfile.TemporaryDirectory(prefix="trioperator-scale-") as folder:
-        peer = _Peer(program, server, pathlib.Path(folder))
+        peer = _Peer(program, server, pathlib.Path(folder), role)
         try:
             time.sleep(2)
             peer.wait_idle()
@@ -98,8 +106,7 @@ def measure(figures: Figures, count: int) -> None:
     """Measure restarts of both, by turns."""
     with scale.open_server() as server:
         server.do("apply", manifests=[_make_definition()])
-        first = scale.make_load(_PLURAL, "w0")
-        server.do("apply", manifests=[{**first, "apiVersion": "kopf.dev/v1", "kind": "KopfExample"}])
+        server.do("apply", manifests=[{**scale.make_load(_PLURAL, "w0"), **_EXAMPLE}])
         if PEER:
             with _running_peer(PEER, server):
                 pass
@@ -114,18 +121,39 @@ def measure(figures: Figures, count: int) -> None:
             _measure_ours(figures, server, "changes", _CHANGES, count)
             _measure_ours(figures, server, "resuming", _CHANGES + _RESUME, count)
             if PEER:
-                with _running_peer(PEER, server) as peer:
-                    _wait_for_lines(peer.out, count)
-                    peer.wait_idle()
-                    marks = len(peer.out.read_text().splitlines())
-                    cpu, memory = cpu_seconds(peer.pid), resident_mib(peer.pid)
-                    figures.add(f"the peer, {marks} resumed of {count}", f"{cpu:.1f} s CPU, {memory:.0f} MiB")
+                _measure_peer(figures, server, "resumed", count)
+
+
+def measure_new(figures: Figures, count: int) -> None:
+    """Measure the first list of new objects, each of which is written to: by both, on a server each."""
+    with _open_new(count) as server:
+        _measure_ours(figures, server, "new", _CHANGES, count)
+    if PEER:
+        with _open_new(count) as server:
+            _measure_peer(figures, server, "new", count, role="storm")
+
+
+@contextlib.contextmanager
+def _open_new(count: int) -> Iterator[scale.Server]:
+    with scale.open_server() as server:
+        server.do("apply", manifests=[_make_definition()])
+        server.do("create", _PLURAL, count=count, like=_EXAMPLE)
+        yield server
+
+
+def _measure_peer(figures: Figures, server: scale.Server, what: str, count: int, *, role: str = "resume") -> None:
+    with _running_peer(PEER, server, role) as peer:
+        _wait_for_lines(peer.out, count)
+        peer.wait_idle()
+        marks = len(peer.out.read_text().splitlines())
+        cpu, memory = cpu_seconds(peer.pid), resident_mib(peer.pid)
+        figures.add(f"the peer, {marks} {what} of {count}", f"{cpu:.1f} s CPU, {memory:.0f} MiB")
 
 
 def _measure_ours(figures: Figures, server: scale.Server, what: str, source: str, count: int) -> None:
     with scale.running(server, source) as operator:
         operator.wait_ready()
-        if source.endswith(_RESUME):
+        if what != "changes":
             _wait_for_lines(operator.journal, count)
             operator.wait_idle()
         cpu, memory = cpu_seconds(operator.pid), resident_mib(operator.pid)

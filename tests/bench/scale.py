@@ -88,7 +88,7 @@ async def _obey(cluster: Cluster, command: dict[str, Any]) -> object:
     elif command["do"] == "apply":
         await cluster.apply(command["manifests"])
     elif command["do"] == "create":
-        await _create(cluster, plural, count, namespaces=command.get("namespaces", 0))
+        await _create(cluster, plural, count, namespaces=command.get("namespaces", 0), like=command.get("like", {}))
     elif command["do"] == "change":
         changed = {}
         for number in range(count):
@@ -99,12 +99,12 @@ async def _obey(cluster: Cluster, command: dict[str, Any]) -> object:
     return None
 
 
-async def _create(cluster: Cluster, plural: str, count: int, *, namespaces: int) -> None:
-    """Create objects, up to *count* of them. Where others are, they look like these."""
+async def _create(cluster: Cluster, plural: str, count: int, *, namespaces: int, like: dict[str, Any]) -> None:
+    """Create objects, up to *count* of them. Where others are, they look like these, else they have what is *like*."""
     found = await cluster.list(plural)
     for number in range(len(found), count):
         namespace = f"n{number % namespaces}" if namespaces else "default"
-        made = make_load(plural, f"w{number}", namespace=namespace)
+        made = {**make_load(plural, f"w{number}", namespace=namespace), **like}
         if found:
             kept = {key: found[-1]["metadata"][key] for key in _KEPT & found[-1]["metadata"].keys()}
             made = {**found[-1], "metadata": {**made["metadata"], **kept}}
@@ -355,11 +355,11 @@ def measure_namespaces(figures: Figures, count: int) -> None:
                     figures.add(what, f"{cpu:.1f} s CPU, {wall:.1f} s, {memory:.1f} MiB above idle")
 
 
-def _measure_in(module: str) -> Callable[[Figures, int], None]:
+def _measure_in(module: str, name: str = "measure") -> Callable[[Figures, int], None]:
     """Return what measures a scenario that has a module of its own, which uses this one."""
 
     def measure(figures: Figures, count: int) -> None:
-        importlib.import_module(f"tests.bench.{module}").measure(figures, count)
+        getattr(importlib.import_module(f"tests.bench.{module}"), name)(figures, count)
 
     return measure
 
@@ -372,6 +372,7 @@ _SCENARIOS: Final[dict[str, tuple[Callable[[Figures, int], None], int]]] = {
     "daemons": (measure_daemons, 10_000),
     "namespaces": (measure_namespaces, 1000),
     "beside": (_measure_in("beside"), 100_000),
+    "beside-new": (_measure_in("beside", "measure_new"), 100_000),
     "foreign": (_measure_in("foreign"), 10_000),
     "streaming": (_measure_in("streaming"), 10_000),
 }
