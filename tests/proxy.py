@@ -26,13 +26,17 @@ class Proxy:
         self.port = self._listener.getsockname()[1]
         self.received = 0
         self._servers: set[socket.socket] = set()
-        self._is_cut = self._is_closed = False
+        self._is_cut = self._is_closed = self._is_stalling = False
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def cut(self) -> None:
         """Let nothing pass any more. Connections stay open: nobody is told."""
         self._is_cut = True
+
+    def stall(self) -> None:
+        """Let nothing pass any more through the connections that are open. They stay so, and new ones are let pass."""
+        self._is_stalling = True
 
     def mend(self) -> None:
         """Let new connections pass; those that were cut are reset."""
@@ -45,6 +49,7 @@ class Proxy:
     def _serve(self) -> None:
         peers: dict[socket.socket, socket.socket] = {}
         dead: set[socket.socket] = set()
+        stalled: set[socket.socket] = set()
         with self._listener:
             while not self._is_closed:
                 if self._is_cut:
@@ -54,7 +59,10 @@ class Proxy:
                         one.close()
                         peers.pop(one, None)
                     dead.clear()
-                sources = [one for one in peers if one not in dead]
+                if self._is_stalling:
+                    stalled |= peers.keys()
+                    self._is_stalling = False
+                sources = [one for one in peers if one not in dead | stalled]
                 readable, _, _ = select.select([*sources, *([] if self._is_cut else [self._listener])], [], [], 0.05)
                 for source in readable:
                     if source is self._listener:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -43,6 +44,19 @@ async def daemon(stopped, **_):
 @trioperator.on.reconcile("configmaps", owns=[trioperator.Owned("kopfexamples", labels={"run": "RUN"})])
 async def desire(**_):
     return []
+"""
+
+PATIENT: Final = 8  # seconds of silence, in place of the default of 75 to 86
+WATCHER: Final = """
+import trioperator
+
+@trioperator.on.startup()
+def configure(settings, **_):
+    settings.watching.inactivity_timeout = PATIENT
+
+@trioperator.on.event("kopfexamples", labels={"run": "RUN"})
+async def see(name, **_):
+    print(f"SEEN {name} ", end="", flush=True)
 """
 
 
@@ -99,3 +113,27 @@ def test_of_objects_that_no_handler_requires_at_most_a_hundredth_is_received(
             '{"metadata":{"finalizers":null}}',
             check=False,
         )
+
+
+def test_a_proxy_that_stalls_delays_a_change_until_its_silence_is_noticed(
+    controlplane: ControlPlane, start_operator: Callable[..., Program], tmp_path: pathlib.Path
+) -> None:
+    run, kubeconfig = some_name(), tmp_path / "proxied.kubeconfig"
+    source = WATCHER.replace("RUN", run).replace("PATIENT", str(PATIENT))
+    try:
+        with open_proxy(controlplane.folder / "operator.kubeconfig", kubeconfig) as proxy:
+            operator = start_operator(source, "--standalone", kubeconfig=kubeconfig)
+            fill(controlplane.kubeconfig, f"{run}-before", 1, run)
+            operator.wait_for(f"SEEN {run}-before-0")
+            proxy.stall()
+            time.sleep(1)  # until it does
+            after = len(operator.output)
+            fill(controlplane.kubeconfig, f"{run}-after", 1, run)
+            operator.wait_for(f"SEEN {run}-after-0", seconds=PATIENT + 15, after=after)
+            shown = operator.output[after:]
+            assert operator.stop() == 0
+        assert set(re.findall(r"\[(?!DEBUG)[A-Z]+ +\] (.*)", shown)) <= {
+            f"[default/{run}-after-0] Handler 'see' succeeded."
+        }
+    finally:
+        controlplane.kubectl("delete", "kex", "-l", f"run={run}", "--wait=false")

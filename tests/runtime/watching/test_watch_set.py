@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -191,3 +192,20 @@ async def test_objects_are_not_divided_twice(bench: Bench, autojump_clock: MockC
     with pytest.RaisesGroup(pytest.RaisesExc(trioperator.ConfigError, match="divided by --shards or by settings")):
         async with bench.running(shards=2):
             pass
+
+
+async def test_300_quiet_kinds_without_bookmarks_cost_5_requests_a_second_at_most(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(300):
+        await bench.cluster.apply(crd(f"quiet{number}s", f"Quiet{number}"))
+        watch(bench, f"quiet{number}s")
+    plan = FaultPlan()
+    plan.add(Fault.silence(), watch=True)
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(60)
+        began, before = trio.current_time(), len(bench.cluster.requests)
+        caplog.clear()
+        await settle(900)
+        assert len(bench.cluster.requests) - before <= 5 * (trio.current_time() - began)
+        assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
