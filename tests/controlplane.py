@@ -153,6 +153,7 @@ class ControlPlane:
             f"--service-account-private-key-file={folder}/sa.key",
             "--leader-elect=false",
             "--horizontal-pod-autoscaler-sync-period=1s",  # after 15 s, tests would not see what autoscalers do
+            "--node-monitor-grace-period=24h",  # no kubelet renews what tests call a node
             f"--secure-port={port}",
             f"--cert-dir={folder}/kcm-certs",
         )

@@ -22,7 +22,7 @@ from .bodies.decoding import WriteOptions
 from .bodies.delete_options import DeleteOptions
 from .gate import Gate
 from .manifests import Manifest, load_objects, metadata_of
-from .model.builtin_kinds import DEFAULT_NAMESPACES
+from .model.builtin_kinds import COMPONENTS, DEFAULT_NAMESPACES
 from .model.json_text import decode_json
 from .model.kinds import Kind, kind_of
 from .model.messages import RequestLog
@@ -106,7 +106,10 @@ class Cluster:
     def _bootstrap(self) -> None:
         """Create what every cluster has: the default namespaces, and the default roles with RBAC."""
         for name in DEFAULT_NAMESPACES:
-            self._add_namespace(name)
+            kept: Object = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+            self._add("Namespace", name, {"labels": {"kubernetes.io/metadata.name": name}}, kept)
+        for name in COMPONENTS:
+            self._add("ComponentStatus", name, {"uid": name}, {"conditions": [{"type": "Healthy", "status": "True"}]})
         self._gate.prepare()
         self.api.followups.run()
 
@@ -123,18 +126,12 @@ class Cluster:
         """Return the CA certificate of the cluster's server, if it is served over TLS."""
         return next((base64.b64decode(text) for text in self.ca_certificates.values() if text), None)
 
-    def _add_namespace(self, name: str) -> None:
-        if name in self._state.store.table(("", "namespaces")).objects:
-            return
-        meta = {
-            "name": name,
-            "uid": self._state.uid(),
-            "creationTimestamp": self._state.timestamp(),
-            "labels": {"kubernetes.io/metadata.name": name},
-        }
-        namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
-        namespace |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-        self._state.store.put(self._state.store.table(("", "namespaces")), name, namespace)
+    def _add(self, kind: str, name: str, meta: Object, content: Object) -> None:
+        table = self._state.table(self._kind(kind))
+        if name not in table.objects:
+            uid = meta.get("uid") or self._state.uid()  # which are random, in an order that tests may rely on
+            own = {"name": name, "uid": uid, "creationTimestamp": self._state.timestamp()}
+            self._state.store.put(table, name, {"apiVersion": "v1", "kind": kind, "metadata": own | meta, **content})
 
     @cached_property
     def ca(self) -> CertificateAuthority:

@@ -17,7 +17,7 @@ async def plane(kubeconfig: str) -> AsyncIterator[Target]:
     is_real = bool(kubeconfig)
     cluster = Cluster(seed=0)
     client = real_client(kubeconfig) if is_real else cluster.client()
-    async with client, cluster.open_controllers("workloads", "service-accounts"):
+    async with client, cluster.open_controllers("workloads", "quotas", "service-accounts"):
         target = Target(client, f"case-{uuid.uuid4().hex[:10]}", is_real=is_real)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": target.namespace}}
         assert (await target.request("POST", "/api/v1/namespaces", namespace)).code == 201

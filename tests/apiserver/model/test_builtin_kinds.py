@@ -17,7 +17,7 @@ def test_each_line_is_a_resource_with_known_traits(row: list[str]) -> None:
     plural, kind, traits, short_names, categories = row
     assert re.fullmatch(r"[a-z]+", plural)
     assert re.fullmatch(r"[A-Z][A-Za-z]+", kind)
-    assert re.fullmatch(r"[NC][asrtegucdv]*", traits)
+    assert re.fullmatch(r"[NC][asrtegucdvl]*", traits)
     assert len(set(traits)) == len(traits)
     assert re.fullmatch(r"-|[a-z]+(,[a-z]+)*", short_names)
     assert categories in {"-", "all", "api-extensions"}

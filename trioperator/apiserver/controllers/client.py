@@ -14,6 +14,7 @@ from trioperator.errors import NotFoundError
 from ..bodies.decoding import WriteOptions
 from ..bodies.delete_options import DeleteOptions
 from ..bodies.patching import JSON, MERGE
+from ..builtin.quotas import used_of
 from ..model.kinds import Kind
 from ..model.user import AUTHENTICATED, MASTERS, User
 from ..store.state import State
@@ -58,6 +59,10 @@ class Client:
         """Return the objects of the resource in the namespace that have no controller."""
         return [obj for obj in self._of(_NO_OWNER, resource) if obj["metadata"].get("namespace") == namespace]
 
+    def used_of_quota(self, quota: Object) -> dict[str, str]:
+        """Return what the namespace of the quota uses of it."""
+        return used_of(quota, self._state.contents(quota["metadata"]["namespace"]))
+
     def _of(self, uid: str, resource: Resource) -> Iterator[Object]:
         table = self._state.store.table(resource)
         for found, key in tuple(self._owned.get(uid, ())):
@@ -92,6 +97,11 @@ class Client:
 
     def _own(self, resource: Resource, stored: Stored) -> None:
         self._owned.setdefault(_owner_of(stored.obj), {})[resource, stored.key] = None
+
+    @property
+    def revision(self) -> int:
+        """The newest resource version."""
+        return self._state.store.revision
 
     # -- writing --------------------------------------------------------------------------------------------------
 

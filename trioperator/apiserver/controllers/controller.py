@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
+
+from trioperator.errors import ApiError
 
 from .client import Client, Object, Resource
+
+EVENTS: Final[Resource] = ("", "events")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,10 @@ class Controller(abc.ABC):
 
     resource: ClassVar[Resource]
     owns: ClassVar[tuple[Resource, ...]] = ()
+    #: The name of the controller in Events, and their messages about the objects that it creates and deletes.
+    source: ClassVar[str] = ""
+    created: ClassVar[str] = "Created pod: {name}"
+    deleted: ClassVar[str] = "Deleted pod: {name}"
 
     def __init__(self, client: Client, pace: Pace) -> None:
         self.client = client
@@ -48,6 +57,45 @@ class Controller(abc.ABC):
                 if owner.get("controller") and owner["apiVersion"].rpartition("/")[0] == group
             ]
         return ()
+
+    async def create_for(self, owner: Object, resource: Resource, manifest: Object) -> None:
+        """Create an object that the owner controls, and record it."""
+        try:
+            name = (await self.client.create(resource, manifest))["metadata"]["name"]
+        except ApiError as error:
+            await self.record(owner, "FailedCreate", f"Error creating: {error.message}", kind="Warning")
+            raise
+        message = self.created.format(name=name, owner=owner["metadata"]["name"])
+        await self.record(owner, "SuccessfulCreate", message)
+
+    async def delete_for(self, owner: Object, resource: Resource, obj: Object) -> None:
+        """Delete an object that the owner controls, and record it, unless it is being deleted."""
+        if "deletionTimestamp" not in obj["metadata"]:
+            await self.client.delete(resource, obj)
+            message = self.deleted.format(name=obj["metadata"]["name"], owner=owner["metadata"]["name"])
+            await self.record(owner, "SuccessfulDelete", message)
+
+    async def record(self, obj: Object, reason: str, message: str, *, kind: str = "Normal") -> None:
+        """Create an Event about the object, as far as that is possible."""
+        meta, now = obj["metadata"], self.client.timestamp()
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{meta['name']}.{self.client.revision:016x}", "namespace": meta["namespace"]},
+            "involvedObject": {"apiVersion": obj["apiVersion"], "kind": obj["kind"]}
+            | {field: meta[field] for field in ("name", "namespace", "resourceVersion", "uid")},
+            "type": kind,
+            "reason": reason,
+            "message": message,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": {"component": self.source},
+            "reportingComponent": self.source,
+            "reportingInstance": "",
+        }
+        with contextlib.suppress(ApiError):  # the namespace is terminating, for example
+            await self.client.create(EVENTS, event)
 
     @abc.abstractmethod
     async def reconcile(self, obj: Object) -> float | None:

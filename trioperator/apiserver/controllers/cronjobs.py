@@ -65,6 +65,9 @@ class CronJobController(Controller):
 
     resource: ClassVar[Resource] = CRONJOBS
     owns: ClassVar[tuple[Resource, ...]] = (JOBS,)
+    source: ClassVar[str] = "cronjob-controller"
+    created: ClassVar[str] = "Created job {name}"
+    deleted: ClassVar[str] = "Deleted job {name}"
 
     async def reconcile(self, obj: Object) -> float | None:
         if "deletionTimestamp" in obj["metadata"]:
@@ -105,7 +108,7 @@ class CronJobController(Controller):
         policy, active = obj["spec"].get("concurrencyPolicy", "Allow"), self._active(obj)
         if policy == "Replace":
             for job in active:
-                await self.client.delete(JOBS, job)
+                await self.delete_for(obj, JOBS, job)
         return policy != "Forbid" or not active
 
     async def _start(self, obj: Object, due: datetime.datetime) -> None:
@@ -120,7 +123,7 @@ class CronJobController(Controller):
             job_meta["labels"] = own["labels"]
         if self.client.get(JOBS, f"{meta['namespace']}/{name}") is None:
             job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": job_meta, "spec": template["spec"]}
-            await self.client.create(JOBS, job)
+            await self.create_for(obj, JOBS, job)
         status = {**(obj.get("status") or {}), "lastScheduleTime": moment}
         await self.client.set_status(CRONJOBS, obj, status)
 
@@ -134,7 +137,7 @@ class CronJobController(Controller):
             jobs = [job for job in self.client.owned(obj, JOBS) if condition_of(job.get("status") or {}, name)]
             jobs.sort(key=lambda job: (str(job["metadata"]["creationTimestamp"]), str(job["metadata"]["name"])))
             for job in jobs[: max(0, len(jobs) - limit)]:
-                await self.client.delete(JOBS, job)
+                await self.delete_for(obj, JOBS, job)
 
     async def _update_status(self, obj: Object) -> None:
         meta = obj["metadata"]

@@ -29,6 +29,7 @@ class DaemonSetController(Controller):
 
     resource: ClassVar[Resource] = DAEMONSETS
     owns: ClassVar[tuple[Resource, ...]] = (PODS,)
+    source: ClassVar[str] = "daemonset-controller"
 
     def keys_for(self, resource: Resource, obj: Object) -> Iterable[str]:
         """Return all DaemonSets for a node, otherwise as other controllers do."""
@@ -53,14 +54,14 @@ class DaemonSetController(Controller):
         there = {_node_of(pod): pod for pod in self._pods(obj)}
         for pod in self.client.owned(obj, PODS):
             if has_ended(pod):
-                await self.client.delete(PODS, pod)
+                await self.delete_for(obj, PODS, pod)
         for node, pod in there.items():
             if node not in names:
-                await self.client.delete(PODS, pod)
+                await self.delete_for(obj, PODS, pod)
         going = {_node_of(pod) for pod in self.client.owned(obj, PODS) if "deletionTimestamp" in pod["metadata"]}
         for name in names:
             if name not in there and name not in going:
-                await self.client.create(PODS, self._make(obj, name, mark))
+                await self.create_for(obj, PODS, self._make(obj, name, mark))
 
     def _make(self, obj: Object, node: str, mark: str) -> Object:
         labels = {_HASH: mark, "pod-template-generation": str(obj["metadata"]["generation"])}
@@ -88,7 +89,7 @@ class DaemonSetController(Controller):
             is_useless = self._until_available(obj, pod) > 0
             if is_useless or allowed > 0:
                 allowed -= not is_useless
-                await self.client.delete(PODS, pod)
+                await self.delete_for(obj, PODS, pod)
 
     def _until_available(self, obj: Object, pod: Object) -> float:
         return until_available(pod, obj["spec"].get("minReadySeconds", 0), now=self.client.now())

@@ -24,6 +24,7 @@ class DeploymentController(Controller):
 
     resource: ClassVar[Resource] = DEPLOYMENTS
     owns: ClassVar[tuple[Resource, ...]] = (REPLICASETS,)
+    source: ClassVar[str] = "deployment-controller"
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -88,7 +89,14 @@ class DeploymentController(Controller):
         if spec.get("minReadySeconds"):
             new["minReadySeconds"] = spec["minReadySeconds"]
         manifest = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": own, "spec": new}
-        return await self.client.create(REPLICASETS, manifest)
+        created = await self.client.create(REPLICASETS, manifest)
+        if new["replicas"]:
+            await self._record_scale(obj, created, 0, new["replicas"])
+        return created
+
+    async def _record_scale(self, obj: Object, item: Object, old: int, new: int) -> None:
+        name, way = item["metadata"]["name"], "up" if new > old else "down"
+        await self.record(obj, "ScalingReplicaSet", f"Scaled {way} replica set {name} from {old} to {new}")
 
     async def _set_revision(self, obj: Object, current: Object) -> None:
         """Set the highest revision on the current ReplicaSet and on the Deployment."""
@@ -114,6 +122,8 @@ class DeploymentController(Controller):
         if item["spec"]["replicas"] != replicas or (replicas and not notes.items() <= have.items()):
             patch = {"metadata": {"annotations": notes}, "spec": {"replicas": replicas}}
             await self.client.merge(REPLICASETS, item, patch)
+            if item["spec"]["replicas"] != replicas:
+                await self._record_scale(obj, item, item["spec"]["replicas"], replicas)
 
     async def _scale_paused(self, obj: Object) -> None:
         """Scale the only active ReplicaSet of a paused Deployment, if there is just one."""

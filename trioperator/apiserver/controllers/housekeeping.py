@@ -10,9 +10,7 @@ import trio
 from trioperator.errors import ConflictError
 
 from .client import Object, Resource
-from .controller import Controller
-
-EVENTS: Final[Resource] = ("", "events")
+from .controller import EVENTS, Controller
 
 
 class EventController(Controller):

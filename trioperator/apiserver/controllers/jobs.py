@@ -23,6 +23,7 @@ class JobController(Controller):
 
     resource: ClassVar[Resource] = JOBS
     owns: ClassVar[tuple[Resource, ...]] = (PODS,)
+    source: ClassVar[str] = "job-controller"
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -45,7 +46,7 @@ class JobController(Controller):
             return await self._expire(obj)
         ended = self._count_finished(obj, status, pods)
         if obj["spec"].get("suspend"):
-            await self._stop(pods)
+            await self._stop(obj, pods)
             status.pop("startTime", None)
             status = self._with_condition(status, ("Suspended", "True", "JobSuspended", "Job suspended"))
             wait = None
@@ -55,6 +56,7 @@ class JobController(Controller):
                 status = self._with_condition(status, ("Suspended", "False", "JobResumed", "Job resumed"))
             status, wait = await self._sync_pods(obj, status, pods)
         await self._update_status(obj, status)
+        await self._record_conditions(obj, status)
         for pod in ended:
             await self._release(pod)
         return wait
@@ -90,12 +92,12 @@ class JobController(Controller):
         deadline = self._until_deadline(obj, status)
         if failed > limit or (restarts and restarts >= limit):
             text = "Job has reached the specified backoff limit"
-            return await self._fail(status, active, "BackoffLimitExceeded", text), 0
+            return await self._fail(obj, status, active, "BackoffLimitExceeded", text), 0
         if deadline is not None and deadline <= 0:
             text = "Job was active longer than specified deadline"
-            return await self._fail(status, active, "DeadlineExceeded", text), 0
+            return await self._fail(obj, status, active, "DeadlineExceeded", text), 0
         if (succeeded >= wanted) if wanted is not None else (succeeded and not active):
-            await self._stop(active)
+            await self._stop(obj, active)
             text = "Reached expected number of succeeded pods"
             for name in ("SuccessCriteriaMet", "Complete"):
                 status = self._with_condition(status, (name, "True", "CompletionsReached", text))
@@ -105,7 +107,7 @@ class JobController(Controller):
             target = min(parallelism, wanted - succeeded)
         else:
             target = len(active) if succeeded else parallelism
-        await self._stop(active[: max(0, len(active) - target)])
+        await self._stop(obj, active[: max(0, len(active) - target)])
         wait = self._until_retry(obj) if len(active) < target else None
         if wait is not None and wait <= 0:
             wait = None
@@ -149,14 +151,14 @@ class JobController(Controller):
             pod["metadata"]["finalizers"] = [_TRACKING]
             if index is not None:
                 _set_index(pod, meta["name"], index)
-            await self.client.create(PODS, pod)
+            await self.create_for(obj, PODS, pod)
 
-    async def _stop(self, pods: list[Object]) -> None:
+    async def _stop(self, obj: Object, pods: list[Object]) -> None:
         """Delete Pods that are not needed; they are not counted."""
         for pod in pods:
             if is_active(pod):
                 await self._release(pod)
-                await self.client.delete(PODS, pod)
+                await self.delete_for(obj, PODS, pod)
 
     async def _release(self, pod: Object) -> None:
         finalizers = pod["metadata"].get("finalizers") or []
@@ -166,8 +168,8 @@ class JobController(Controller):
 
     # -- status ---------------------------------------------------------------------------------------------------
 
-    async def _fail(self, status: Object, active: list[Object], reason: str, message: str) -> Object:
-        await self._stop(active)
+    async def _fail(self, obj: Object, status: Object, active: list[Object], reason: str, message: str) -> Object:
+        await self._stop(obj, active)
         for name in ("FailureTarget", "Failed"):
             status = self._with_condition(status, (name, "True", reason, message))
         return status
@@ -183,6 +185,19 @@ class JobController(Controller):
         new |= {"lastProbeTime": now, "lastTransitionTime": now}
         others = [item for item in status.get("conditions") or () if item["type"] != name]
         return {**status, "conditions": [*others, new]}
+
+    async def _record_conditions(self, obj: Object, status: Object) -> None:
+        """Record the conditions that have become true, and that a Job has been resumed."""
+        for item in status.get("conditions") or ():
+            old = condition_of(obj.get("status") or {}, item["type"])
+            if old is not None and old["status"] == item["status"]:
+                continue
+            if item["type"] == "Suspended":
+                await self.record(obj, "Suspended" if item["status"] == "True" else "Resumed", item["message"])
+            elif item["type"] == "Complete":
+                await self.record(obj, "Completed", "Job completed")
+            elif item["type"] == "Failed":
+                await self.record(obj, item["reason"], item["message"], kind="Warning")
 
     async def _update_status(self, obj: Object, status: Object) -> None:
         pods = self.client.owned(obj, PODS)

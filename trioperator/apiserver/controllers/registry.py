@@ -14,7 +14,8 @@ from .deployments import DeploymentController
 from .housekeeping import EventController, GarbageCollector, ServiceAccountController
 from .jobs import JobController
 from .pods import PodController
-from .replicasets import ReplicaSetController
+from .quotas import QuotaController
+from .replicasets import ReplicaSetController, ReplicationControllerController
 from .statefulsets import StatefulSetController
 from .volume_claims import VolumeClaimController
 
@@ -22,6 +23,7 @@ _KINDS: Final[Mapping[str, tuple[type[Controller], ...]]] = {
     "events": (EventController,),
     "garbage-collector": (GarbageCollector,),
     "pods": (PodController,),
+    "quotas": (QuotaController,),
     "service-accounts": (ServiceAccountController,),
     "volumes": (VolumeClaimController,),
     "workloads": (
@@ -30,6 +32,7 @@ _KINDS: Final[Mapping[str, tuple[type[Controller], ...]]] = {
         DaemonSetController,
         JobController,
         ReplicaSetController,
+        ReplicationControllerController,
         StatefulSetController,
     ),
 }

@@ -1,4 +1,4 @@
-"""ReplicaSets."""
+"""ReplicaSets, and what came before them: ReplicationControllers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class ReplicaSetController(Controller):
 
     resource: ClassVar[Resource] = REPLICASETS
     owns: ClassVar[tuple[Resource, ...]] = (PODS,)
+    source: ClassVar[str] = "replicaset-controller"
 
     async def reconcile(self, obj: Object) -> float | None:
         if "deletionTimestamp" not in obj["metadata"]:
@@ -27,9 +28,9 @@ class ReplicaSetController(Controller):
         active = [pod for pod in self.client.owned(obj, PODS) if is_active(pod)]
         wanted = obj["spec"].get("replicas", 1)
         for _ in range(wanted - len(active)):
-            await self.client.create(PODS, make_pod(obj, obj["spec"]["template"], labels={}))
+            await self.create_for(obj, PODS, make_pod(obj, obj["spec"]["template"], labels={}))
         for pod in pods_to_delete(active, len(active) - wanted):
-            await self.client.delete(PODS, pod)
+            await self.delete_for(obj, PODS, pod)
 
     async def _update_status(self, obj: Object) -> float | None:
         pods = self.client.owned(obj, PODS)
@@ -46,11 +47,19 @@ class ReplicaSetController(Controller):
         status: Object = {
             "replicas": len(active),
             **{field: count for field, count in counts.items() if count},
-            "terminatingReplicas": sum("deletionTimestamp" in pod["metadata"] for pod in pods),
             "observedGeneration": obj["metadata"]["generation"],
         }
-        await self.client.set_status(REPLICASETS, obj, status)
+        if self.resource == REPLICASETS:
+            status["terminatingReplicas"] = sum("deletionTimestamp" in pod["metadata"] for pod in pods)
+        await self.client.set_status(self.resource, obj, status)
         return min((wait for wait in waits if wait > 0), default=None)
+
+
+class ReplicationControllerController(ReplicaSetController):
+    """Does the same for ReplicationControllers."""
+
+    resource: ClassVar[Resource] = ("", "replicationcontrollers")
+    source: ClassVar[str] = "replication-controller"
 
 
 def pods_to_delete(pods: list[Object], count: int) -> list[Object]:

@@ -13,7 +13,7 @@ REVISIONS: Resource = ("apps", "controllerrevisions")
 async def ensure_revision(client: Client, owner: Object, *, label: str) -> str:
     """Store the owner's template as its newest revision; return its hash, which is the value of the label *label*."""
     meta, template = owner["metadata"], owner["spec"]["template"]
-    mark = template_hash(template)
+    mark = template_hash({"kind": owner["kind"], **template})  # another kind's owner may have the same name
     name = f"{meta['name']}-{mark}"
     known = client.owned(owner, REVISIONS)
     newest = max((item["revision"] for item in known), default=0)

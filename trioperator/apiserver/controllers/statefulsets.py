@@ -20,6 +20,9 @@ class StatefulSetController(Controller):
 
     resource: ClassVar[Resource] = STATEFULSETS
     owns: ClassVar[tuple[Resource, ...]] = (PODS,)
+    source: ClassVar[str] = "statefulset-controller"
+    created: ClassVar[str] = "Create Pod {name} in StatefulSet {owner} successful"
+    deleted: ClassVar[str] = "Delete Pod {name} in StatefulSet {owner} successful"
 
     async def reconcile(self, obj: Object) -> float | None:
         meta = obj["metadata"]
@@ -65,7 +68,7 @@ class StatefulSetController(Controller):
     async def _ensure(self, obj: Object, pod: Object | None, ordinal: int, revision: str) -> bool:
         """Ensure that the Pod of the ordinal exists; return whether the next one may be created."""
         if pod is not None and has_ended(pod):
-            await self.client.delete(PODS, pod)
+            await self.delete_for(obj, PODS, pod)
             pod = None
             if self.client.get(PODS, f"{obj['metadata']['namespace']}/{obj['metadata']['name']}-{ordinal}") is not None:
                 return False
@@ -93,8 +96,8 @@ class StatefulSetController(Controller):
             others = [item for item in pod["spec"].get("volumes") or () if item["name"] not in claims]
             pod["spec"]["volumes"] = [*own, *others]
         for claim, template in claims.items():
-            await self._ensure_claim(obj, f"{claim}-{name}", template)
-        await self.client.create(PODS, pod)
+            await self._ensure_claim(obj, f"{claim}-{name}", template, pod=name)
+        await self.create_for(obj, PODS, pod)
 
     def _template(self, obj: Object, revision: str) -> Object:
         """Return the template of the revision."""
@@ -102,7 +105,7 @@ class StatefulSetController(Controller):
         template: Object = obj["spec"]["template"] if stored is None else stored["data"]["spec"]["template"]
         return {key: value for key, value in template.items() if key != "$patch"}
 
-    async def _ensure_claim(self, obj: Object, name: str, template: Object) -> None:
+    async def _ensure_claim(self, obj: Object, name: str, template: Object, *, pod: str) -> None:
         namespace = obj["metadata"]["namespace"]
         if self.client.get(CLAIMS, f"{namespace}/{name}") is not None:
             return
@@ -115,11 +118,13 @@ class StatefulSetController(Controller):
             meta["ownerReferences"] = [{**owner_reference(obj), "controller": False}]
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": template["spec"]}
         await self.client.create(CLAIMS, claim)
+        message = f"Create Claim {name} Pod {pod} in StatefulSet {obj['metadata']['name']} success"
+        await self.record(obj, "SuccessfulCreate", message)
 
     async def _remove(self, obj: Object, pod: Object) -> None:
         if "deletionTimestamp" in pod["metadata"]:
             return
-        await self.client.delete(PODS, pod)
+        await self.delete_for(obj, PODS, pod)
         if _retention(obj, "whenScaled") == "Delete":
             for template in obj["spec"].get("volumeClaimTemplates") or ():
                 meta = pod["metadata"]
@@ -134,7 +139,7 @@ class StatefulSetController(Controller):
             if "deletionTimestamp" in pod["metadata"]:
                 return
             if pod["metadata"]["labels"].get(_HASH) != newest:
-                await self.client.delete(PODS, pod)
+                await self.delete_for(obj, PODS, pod)
                 return
             if self._until_available(obj, pod) > 0:
                 return

@@ -109,7 +109,10 @@ def has_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) 
 
 async def adopt(client: Client, owner: Object, resource: Resource, *, kept: Callable[[Object], bool]) -> None:
     """Become the controller of objects without one that have the owner's selector, and are to be *kept*."""
+    selector = owner["spec"].get("selector") or {}
+    if owner["kind"] == "ReplicationController":
+        selector = {"matchLabels": selector}
     for obj in client.orphans(resource, owner["metadata"]["namespace"]):
-        if has_selector(owner["spec"].get("selector"), obj["metadata"].get("labels") or {}) and kept(obj):
+        if has_selector(selector, obj["metadata"].get("labels") or {}) and kept(obj):
             owners = [*(obj["metadata"].get("ownerReferences") or ()), owner_reference(owner)]
             await client.merge(resource, obj, {"metadata": {"ownerReferences": owners}})

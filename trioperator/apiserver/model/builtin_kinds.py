@@ -5,7 +5,7 @@ traits: ``N`` namespaced or ``C`` cluster-scoped, ``s`` with a status subresourc
 ``t`` with a token subresource, ``e`` with the subresources of Pods (binding, eviction and log), ``a`` with an approval
 subresource, ``g`` with ``metadata.generation``, ``u`` if updates require a resource version, ``c`` if an update
 creates a missing object, ``d`` if a deletion returns the deleted object, ``v`` for reviews, which are answered and
-not stored.
+not stored, ``l`` for what can only be read.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 from typing import Final
 
 DEFAULT_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+COMPONENTS: Final = ("controller-manager", "etcd-0", "scheduler")  # with a ComponentStatus
 IMMORTAL_NAMESPACES: Final = frozenset({"default", "kube-public", "kube-system"})
 
 BUILTIN_KINDS: Final = """
 v1
+  componentstatuses ComponentStatus Cl cs -
   configmaps ConfigMap N cm -
   endpoints Endpoints Nc ep -
   events Event Nc ev -

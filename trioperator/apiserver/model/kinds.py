@@ -190,6 +190,14 @@ _SUBRESOURCE_TRAITS: Final = {
 }
 
 
+def _verbs_of(plural: str, traits: str) -> tuple[str, ...]:
+    if "v" in traits:
+        return ("create",)
+    if "l" in traits:
+        return ("get", "list")
+    return VERBS if plural != "namespaces" else NAMESPACE_VERBS
+
+
 def _parse_builtins(text: str) -> Iterable[Kind]:
     group = version = ""
     for line in text.strip().splitlines():
@@ -210,7 +218,7 @@ def _parse_builtins(text: str) -> Iterable[Kind]:
             namespaced=traits[0] == "N",
             short_names=tuple(short_names.split(",")) if short_names != "-" else (),
             categories=tuple(categories.split(",")) if categories != "-" else (),
-            verbs=("create",) if "v" in traits else VERBS if plural != "namespaces" else NAMESPACE_VERBS,
+            verbs=_verbs_of(plural, traits),
             subresources=frozenset(subresources),
             has_generation="g" in traits,
             needs_version="u" in traits,

@@ -6,8 +6,8 @@ import datetime
 import random
 import time
 import uuid
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -87,6 +87,14 @@ class State:
     def table(self, kind: Kind) -> Table:
         """Return the table that holds the kind's objects."""
         return self.store.table(kind.resource)
+
+    def contents(self, namespace: str) -> Iterator[tuple[Kind, dict[str, Any]]]:
+        """Yield all objects in the namespace, with their kinds."""
+        for resource, table in tuple(self.store.tables.items()):
+            kind = self.catalog.by_resource(resource)
+            if kind is not None and kind.namespaced:
+                for key in table.keys(f"{namespace}/"):
+                    yield kind, table.objects[key].obj
 
     def require(self, kind: Kind, namespace: str, name: str) -> Stored:
         """Return the stored object. Raises NotFoundError."""

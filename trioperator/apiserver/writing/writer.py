@@ -23,6 +23,7 @@ from ..bodies.decoding import WriteOptions, decode_configuration, decode_object,
 from ..builtin.certificate_requests import CERTIFICATE_REQUESTS, stamp
 from ..builtin.events import as_served
 from ..builtin.preparation import assign_addresses
+from ..builtin.quotas import QUOTAS, problem_of, used_of
 from ..builtin.strategies import EPHEMERAL, INTERNAL, prepare_create, prepare_update
 from ..model import metadata
 from ..model.errors import already_exists, conflict, forbidden, not_found
@@ -127,6 +128,7 @@ class Writer:
             self.guard(kind, obj, None, options.user)
         self._validate(kind, obj, None, options)
         name = str(meta["name"])
+        self._check_quotas(kind, namespace, obj)
         await self._admission.validate(dataclasses.replace(attributes, new=obj, name=attributes.name or name))
         to_store = await self._converter.store(kind, obj)
         self._check_namespace(kind, namespace, meta)  # the namespace may be gone after webhook calls
@@ -164,6 +166,15 @@ class Writer:
             message = f"namespace {namespace} is being terminated"
             cause = {"reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace"}
             raise forbidden(kind, name, text, causes=[cause])
+
+    def _check_quotas(self, kind: Kind, namespace: str, obj: Object) -> None:
+        """Raise 403 if a quota has no room for the object. One that no controller has counted has no effect."""
+        table = self._state.store.table(QUOTAS)
+        for key in table.keys(f"{namespace}/") if kind.namespaced else ():
+            quota = table.objects[key].obj
+            used = used_of(quota, self._state.contents(namespace))
+            if problem := problem_of(quota, kind, obj, used):
+                raise forbidden(kind, str(obj["metadata"]["name"]), problem)
 
     # -- update and patch -----------------------------------------------------------------------------------------
 
