@@ -180,6 +180,13 @@ async def test_a_data_file_keeps_the_objects_and_the_ca(tmp_path: pathlib.Path, 
     assert after == before
 
 
+async def test_it_has_component_statuses_that_can_only_be_read(kubeconfig: pathlib.Path) -> None:
+    async with serving(ClusterOptions(kubeconfig=str(kubeconfig))), client_of(kubeconfig) as client:
+        found = (await client.get("/api/v1/componentstatuses/scheduler")).json()
+        assert found["conditions"] == [{"type": "Healthy", "status": "True"}]
+        assert (await client.delete("/api/v1/componentstatuses/scheduler")).status_code == 405
+
+
 @pytest.mark.parametrize("tls", [True, False])
 async def test_requests_must_carry_the_token_of_the_kubeconfig(kubeconfig: pathlib.Path, tls: bool) -> None:
     async with serving(ClusterOptions(tls=tls, kubeconfig=str(kubeconfig))), client_of(kubeconfig) as client:

@@ -108,8 +108,6 @@ class Cluster:
         for name in DEFAULT_NAMESPACES:
             kept: Object = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
             self._add("Namespace", name, {"labels": {"kubernetes.io/metadata.name": name}}, kept)
-        for name in COMPONENTS:
-            self._add("ComponentStatus", name, {"uid": name}, {"conditions": [{"type": "Healthy", "status": "True"}]})
         self._gate.prepare()
         self.api.followups.run()
 
@@ -126,11 +124,15 @@ class Cluster:
         """Return the CA certificate of the cluster's server, if it is served over TLS."""
         return next((base64.b64decode(text) for text in self.ca_certificates.values() if text), None)
 
+    def add_components(self) -> None:
+        """Create a ``ComponentStatus`` for each part of a control plane, as clusters that stand alone have them."""
+        for name in COMPONENTS:
+            self._add("ComponentStatus", name, {}, {"conditions": [{"type": "Healthy", "status": "True"}]})
+
     def _add(self, kind: str, name: str, meta: Object, content: Object) -> None:
         table = self._state.table(self._kind(kind))
         if name not in table.objects:
-            uid = meta.get("uid") or self._state.uid()  # which are random, in an order that tests may rely on
-            own = {"name": name, "uid": uid, "creationTimestamp": self._state.timestamp()}
+            own = {"name": name, "uid": self._state.uid(), "creationTimestamp": self._state.timestamp()}
             self._state.store.put(table, name, {"apiVersion": "v1", "kind": kind, "metadata": own | meta, **content})
 
     @cached_property

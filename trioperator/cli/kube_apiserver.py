@@ -163,6 +163,7 @@ async def serve(flags: Flags, controllers: Sequence[str] = ()) -> None:
     users = read_users(flags.token_auth_file) if flags.token_auth_file else {}
     token = os.environ.get(ADMIN_TOKEN)
     cluster = Cluster(authorization=flags.authorization, tokens=users, **cluster_options(token))
+    cluster.add_components()
     cluster.is_prompt = False  # what collects garbage is a controller
     await cluster.create(_OWN_SERVICE)
     start = functools.partial(

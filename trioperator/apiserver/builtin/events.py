@@ -8,6 +8,7 @@ from typing import Any, Final
 from ..model.kinds import Kind
 from ..model.metadata import check_key
 from ..model.status_causes import StatusCause, invalid_value, required
+from .autoscaling import V1, to_v1
 
 # Field names in the group events.k8s.io, and in the core group.
 _TO_CORE: Final[Mapping[str, str]] = {
@@ -32,6 +33,8 @@ def as_served(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
     if kind.is_event_alias:
         own = {_FROM_CORE.get(field, field): value for field, value in obj.items()}
         return {**own, "apiVersion": kind.api_version}
+    if kind.api_version == V1:
+        return to_v1(obj)
     return obj if obj["apiVersion"] == kind.api_version else {**obj, "apiVersion": kind.api_version}
 
 

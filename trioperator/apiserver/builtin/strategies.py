@@ -19,7 +19,7 @@ from ..model.finalizers import finalizer_warnings
 from ..model.kinds import Kind
 from ..model.metadata import META_FIELDS, clean_metadata
 from ..model.status_causes import StatusCause, first_causes
-from . import events
+from . import autoscaling, events
 from .certificate_requests import CERTIFICATE_REQUESTS, only_decided, prepare_status
 from .preparation import encode_secret, prepare_changed, prepare_new
 from .validity import check_builtin
@@ -36,6 +36,8 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
     Built-in objects are in the stored version, custom ones in the version of the kind. The paths of dropped unknown
     fields are added to *unknown*. Raises EmbeddedError.
     """
+    if kind.api_version == autoscaling.V1:
+        obj = autoscaling.from_v1(obj)
     meta = obj.get("metadata") or {}
     if kind.custom is not None:
         unknown.extend(f"metadata.{field}" for field in meta if field not in META_FIELDS)

@@ -54,6 +54,8 @@ authorization.k8s.io/v1
   subjectaccessreviews SubjectAccessReview Cv - -
 autoscaling/v2
   horizontalpodautoscalers HorizontalPodAutoscaler Ns hpa all
+autoscaling/v1
+  horizontalpodautoscalers HorizontalPodAutoscaler Ns hpa all
 batch/v1
   cronjobs CronJob Nsg cj all
   jobs Job Nsg - all

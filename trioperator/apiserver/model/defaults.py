@@ -34,6 +34,7 @@ _VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
     "apps.v1.ReplicaSetSpec": {"replicas": 1},
     "apps.v1.StatefulSetCondition": _TRANSITION,
     "apps.v1.StatefulSetSpec": {"replicas": 1, "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10},
+    "autoscaling.v1.HorizontalPodAutoscalerSpec": {"minReplicas": 1},
     "autoscaling.v2.HorizontalPodAutoscalerSpec": {"minReplicas": 1},
     "autoscaling.v2.HorizontalPodAutoscalerStatus": {"currentMetrics": None},
     "autoscaling.v2.HorizontalPodAutoscalerCondition": _TRANSITION,

@@ -85,6 +85,8 @@ class Kind:
     @property
     def stored_api_version(self) -> str:
         """The ``apiVersion`` of stored objects of a built-in kind."""
+        if self.plural == "horizontalpodautoscalers":
+            return "autoscaling/v2"
         return self.version if self.is_event_alias else self.api_version
 
     def key(self, namespace: str, name: str) -> str:
