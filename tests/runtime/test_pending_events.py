@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+import pytest
 from trio.testing import MockClock
 
 from tests.runtime.conftest import Bench, settle, widget
@@ -76,3 +77,26 @@ async def test_a_deletion_is_passed_on_as_one(bench: Bench, autojump_clock: Mock
         await bench.cluster.delete("widgets", "w")
         await settle(1)
         assert seen == [("ADDED", 1), ("DELETED", 2)]
+
+
+@pytest.mark.parametrize("with_changes", [False, True])
+async def test_what_is_wanted_for_the_event_of_an_own_write_is_stored(
+    with_changes: bool, bench: Bench, autojump_clock: MockClock
+) -> None:
+    @on.event("widgets", registry=bench.registry)
+    async def count(patch: Any, status: Any, **_: Any) -> None:
+        if status.get("count", 0) < 3:
+            patch.status["count"] = status.get("count", 0) + 1
+
+    if with_changes:
+
+        @on.create("widgets", registry=bench.registry)
+        async def create(**_: Any) -> None: ...
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        assert (await bench.cluster.get("widgets", "w"))["status"] == {"count": 3}
+        await settle(1)
+    status, main = ["PATCH status"], ["PATCH main"] if with_changes else []
+    assert sorted(bench.writes()) == main + 3 * status

@@ -128,6 +128,8 @@ class PendingEvents:
                     if state.cache.kind.handlers.needs_state or self._executor.pending.get(state):
                         body = None  # they may have changed it: decode another
                 state.advance(event, body)
+                if state.body is None and event.version == state.version and self._executor.pending.get(state):
+                    state.open(event.load())  # the echo of an own write, which was handled: its handlers want more
                 if state in self._guard.watched:
                     self._guard.observe(state)
                 self._incoming.note_event(state, event, before=before)
