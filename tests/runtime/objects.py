@@ -22,10 +22,15 @@ WIDGETS = Resource("example.com", "v1", "widgets", kind="Widget", subresources=f
 class Queue:
     """A queue that records what was added, and in which lane. ``owned`` is whether it handles objects."""
 
+    is_divided = False
+
     def __init__(self) -> None:
         self.added: list[ObjectState] = []
         self.lanes: list[Lane] = []
         self.owned = True
+
+    def find_shard(self, uid: str) -> int:
+        return 0
 
     def owns(self, uid: str) -> bool:
         return self.owned

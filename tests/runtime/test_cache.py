@@ -11,6 +11,7 @@ from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.objects import parse_object
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.kind import Memory
+from trioperator._runtime.leaving import Leaving
 from trioperator._runtime.workqueue import Lane
 
 
@@ -206,13 +207,13 @@ def test_optional_delete_handlers_get_the_last_state_of_an_object_missing_from_a
 
 def test_held_objects_are_queued_on_release_each_once_and_in_its_most_urgent_lane() -> None:
     cache, queue = make()
-    cache.hold()
+    cache.backlog.hold()
     cache.observe(None, raw(5, name="a", uid="a"))
     cache.observe(None, raw(5, name="b", uid="b"))
     cache.observe("MODIFIED", raw(6, name="b", uid="b"))
     cache.observe("ADDED", raw(7, name="c", uid="c"))
     assert queue.added == []
-    cache.release()
+    cache.backlog.release()
     queued = [(state.name, lane) for state, lane in zip(queue.added, queue.lanes, strict=True)]
     assert queued == [("a", Lane.INITIAL), ("b", Lane.FRESH), ("c", Lane.FRESH)]
     cache.observe("ADDED", raw(8, name="d", uid="d"))
@@ -221,10 +222,10 @@ def test_held_objects_are_queued_on_release_each_once_and_in_its_most_urgent_lan
 
 def test_held_objects_without_pending_watch_events_are_not_queued() -> None:
     cache, queue = make()
-    cache.hold()
+    cache.backlog.hold()
     cache.observe(None, raw(5))
     take(next(iter(cache)))
-    cache.release()
+    cache.backlog.release()
     assert queue.added == []
 
 
@@ -368,7 +369,7 @@ async def test_a_change_queued_with_an_early_opaque_echo_is_not_lost(autojump_cl
 def make_standby(*kinds: str, memories: dict[str, Memory] | None = None) -> tuple[ObjectCache, Queue]:
     cache, queue = make(*kinds)
     if memories is not None:
-        cache._memories.update(memories)
+        cache.leaving = Leaving(memories)
     queue.owned = False
     return cache, queue
 
@@ -426,21 +427,21 @@ def test_what_a_standby_has_kept_is_dropped_when_it_is_handled_unless_handlers_n
 
 def test_what_is_taken_over_while_the_cache_is_held_is_queued_on_release() -> None:
     cache, queue = make_standby()
-    cache.hold()
+    cache.backlog.hold()
     cache.observe(None, raw(5))
     activate(cache, queue)
     assert queue.added == []
-    cache.release()
+    cache.backlog.release()
     assert queue.lanes == [Lane.INITIAL]
 
 
 def test_an_object_that_was_deleted_after_it_was_taken_over_while_held_is_queued_for_that() -> None:
     cache, queue = make_standby("create", "gone")
-    cache.hold()
+    cache.backlog.hold()
     cache.observe(None, raw(5))
     activate(cache, queue)
     cache.observe("DELETED", raw(6))
-    cache.release()
+    cache.backlog.release()
     (state,) = queue.added
     assert [event.type for event in state.take_events()] == ["DELETED"]
 
@@ -478,7 +479,7 @@ def test_what_is_remembered_of_an_object_is_taken_once() -> None:
     assert {state.name: state.initial for state in cache} == {"a": False, "b": True, "c": True}
     assert cache.objects["a"].get_memo() == {"n": 1}
     assert {state.name: state.remember().ended for state in cache} == {"a": {"d"}, "b": set(), "c": set()}
-    assert not cache._memories
+    assert not memories
 
 
 def test_an_object_that_cannot_be_decoded_is_deleted_by_a_list_without_it() -> None:

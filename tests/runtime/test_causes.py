@@ -35,6 +35,11 @@ LAST = "trioperator.dev/last-handled-configuration"
 
 
 class NoQueue:
+    is_divided = False
+
+    def find_shard(self, uid: str) -> int:
+        return 0
+
     def owns(self, uid: str) -> bool:
         return True
 

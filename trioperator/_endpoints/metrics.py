@@ -329,7 +329,7 @@ class OperatorCollector(Collector):
             bookmarks.add_metric([name], sum(reflector.status.bookmarks for reflector in reflectors))
             troubled.add_metric([name], sum(reflector.status.trouble is not None for reflector in reflectors))
             objects.add_metric([name], sum(len(cache) for cache, _ in watches))
-            echoes.add_metric([name], sum(cache.echoes for cache, _ in watches))
+            echoes.add_metric([name], sum(cache.versions.echoes for cache, _ in watches))
             for reason in sorted({reason for reflector in reflectors for reason in reflector.status.restarts}):
                 restarts.add_metric([name, reason], sum(r.status.restarts.get(reason, 0) for r in reflectors))
         yield from (events, bookmarks, restarts, troubled, idle, objects, echoes)

@@ -6,8 +6,8 @@ Nothing here waits: a watch event is in the cache and its object in the work que
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -15,6 +15,7 @@ import trio
 from trioperator._handling.arguments.indexing import Indices
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.objects import RawObject
+from trioperator._runtime.backlog import Backlog, Queue
 from trioperator._runtime.kind import Kind, Memory
 from trioperator._runtime.leaving import ENTERED, LEFT, Leaving
 from trioperator._runtime.object_state import ObjectState
@@ -28,21 +29,6 @@ _INITIAL: Final = frozenset({None, ENTERED})
 _OF_SERVER: Final[Mapping[str | None, str]] = {LEFT: "MODIFIED", ENTERED: "ADDED"}
 
 
-def _do_nothing() -> None:
-    pass
-
-
-def _find_only_shard(_: str) -> int:
-    return 0
-
-
-class Queue(Protocol):
-    """The work queues of shards, as the cache uses them."""
-
-    def owns(self, uid: str, /) -> bool: ...  # whether objects with this uid are to be handled here
-    def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None: ...
-
-
 class ObjectCache:
     """Objects of one watch: of one kind, in one namespace or in all of them.
 
@@ -51,9 +37,9 @@ class ObjectCache:
     the newest one. An addition and a deletion are never replaced.
 
     An object whose shard is not owned is followed, as are all of them on standby: its newest state is kept as the
-    server has sent it, until :meth:`take_over`. With *keeps_objects* it is also kept while the object is handled, as
-    its shard may go and come back. That takes about as much memory as the objects' JSON. Where the API server divides
-    the objects (``is_partial``), only objects of shards that are handled here are cached at all.
+    server has sent it, until :meth:`take_over`. Where objects are divided, it is also kept while the object is handled,
+    as its shard may go and come back. That takes about as much memory as the objects' JSON. Where the API server
+    divides the objects (``is_partial``), only objects of shards that are handled here are cached at all.
 
     *memories* are of an operator that was paused, by the keys of objects; each is taken when its object is seen.
     """
@@ -68,8 +54,6 @@ class ObjectCache:
         backlog_limit: int = 100,
         indices: Indices | None = None,
         memories: dict[str, Memory] | None = None,
-        keeps_objects: bool = False,
-        find_shard: Callable[[str], int] = _find_only_shard,
     ) -> None:
         self.kind = kind
         self.memo = memo
@@ -79,18 +63,10 @@ class ObjectCache:
         self.served_since: float | None = None
         self.objects: dict[str, ObjectState] = {}
         self.predecessors = Predecessors()
-        self.leaving = Leaving()
-        self._held: dict[ObjectState, Lane] | None = None
+        self.leaving = Leaving(memories)
         self.is_partial = False  # only objects that are handled here come, and perhaps a few others
-        self._keeps_objects = keeps_objects
-        self._find_shard = find_shard
-        self._memories = {} if memories is None else memories
-        self._queue = queue
         self.versions = Versions(consistency_timeout=consistency_timeout)
-        self._backlog_limit = backlog_limit
-        self._backlogged: set[ObjectState] = set()
-        self.echoes = 0  # of own writes, which were dropped
-        self.on_restored: Callable[[], None] = _do_nothing
+        self.backlog = Backlog(queue, backlog_limit)
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -105,7 +81,7 @@ class ObjectCache:
         """
         uid = obj.uid or obj.key
         state = self.objects.get(uid)
-        if not self._queue.owns(uid):
+        if not self.backlog.queue.owns(uid):
             if state is not None or not self.is_partial:
                 self._follow(uid, type, obj)
             return uid
@@ -128,7 +104,7 @@ class ObjectCache:
         if type == "DELETED":
             self.objects.pop(uid, None)
         elif version <= state.version and not (self.kind.handlers.needs_own_writes or has_left):
-            self.echoes += 1
+            self.versions.count_echoes(1)
             return uid  # the echo of an own write, and no handler of raw events
         event = WatchEvent(_OF_SERVER.get(type, type), version, obj, previous=previous)
         self._push(state, event, Lane.INITIAL if type is None else Lane.FRESH)
@@ -137,20 +113,20 @@ class ObjectCache:
     def _go_back(self, state: ObjectState) -> None:
         """Take an object as it is listed, which is older than it was: etcd was restored, and other watches go on."""
         state.rewind()
-        self.on_restored()
+        self.versions.on_restored()
 
     def admit(self, type: str | None, obj: RawObject) -> ObjectState:
         """Return the state of an object that has come, and is going to be observed when it is indexed."""
         uid = obj.key
         state = self.objects.get(uid)
         if state is None:
-            state = self._add(uid, obj, initial=type in _INITIAL or not self._queue.owns(uid))
+            state = self._add(uid, obj, initial=type in _INITIAL or not self.backlog.queue.owns(uid))
             self.predecessors.lend(state)  # index functions see the memo
         return state
 
     def _add(self, uid: str, obj: RawObject, *, initial: bool) -> ObjectState:
-        memory = self._memories.pop(uid, None) or self.leaving.take(uid)
-        state = ObjectState(self, uid, obj, initial=initial, memory=memory, shard=self._find_shard(uid))
+        memory = self.leaving.take(uid)
+        state = ObjectState(self, uid, obj, initial=initial, memory=memory, shard=self.backlog.queue.find_shard(uid))
         self.objects[uid] = state
         return state
 
@@ -185,7 +161,7 @@ class ObjectCache:
     @property
     def _keeps(self) -> bool:
         """Whether objects are kept while they are handled: for handlers, or to be handled once more from there."""
-        return self.kind.handlers.keep_objects or (self._keeps_objects and not self.is_partial)
+        return self.kind.handlers.keep_objects or (self.backlog.queue.is_divided and not self.is_partial)
 
     def be_partial(self) -> None:
         """Expect only objects that are handled here: others are not followed."""
@@ -205,7 +181,7 @@ class ObjectCache:
 
     def handles(self, key: str) -> bool:
         """Check whether an object with this key is to be handled here, not by others."""
-        return self._queue.owns(key)
+        return self.backlog.queue.owns(key)
 
     def forget_left(self, state: ObjectState) -> None:
         """Forget an object that has left the selector of the watch, if it has, as nothing is left to do for it."""
@@ -217,7 +193,7 @@ class ObjectCache:
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list: what is cached and not listed was deleted unseen."""
         for state in [state for uid, state in self.objects.items() if uid not in listed]:
-            if not self._queue.owns(state.uid):
+            if not self.backlog.queue.owns(state.uid):
                 self._drop(state.uid)
                 continue
             del self.objects[state.uid]
@@ -229,10 +205,6 @@ class ObjectCache:
         """Take the next list as it is, though it is older than what was seen."""
         for state in self.objects.values():
             state.rewind()
-
-    def report_restores(self, listener: Callable[[], None]) -> None:
-        """Call the listener when the response to a write shows that etcd was restored."""
-        self.on_restored = listener
 
     def forget_versions(self) -> None:
         """Take whatever comes next for newer, also in other versions of the kind: etcd was restored."""
@@ -257,51 +229,20 @@ class ObjectCache:
             self.served_since = trio.current_time()
         return self.served_since
 
-    def hold(self) -> None:
-        """Keep objects from being queued, until :meth:`release`."""
-        self._held = {}
-
-    def release(self) -> None:
-        """Queue the objects that were held, as far as they have pending watch events."""
-        held, self._held = self._held, None
-        for state, lane in (held or {}).items():
-            if state.events:
-                self._queue.add(state, lane)
-
     def requeue(self, state: ObjectState) -> None:
         """Queue an object without a watch event."""
-        self._queue.add(state)
-
-    def count_echoes(self, number: int) -> None:
-        """Count watch events of own writes that were dropped."""
-        self.echoes += number
+        self.backlog.queue.add(state)
 
     def _push(self, state: ObjectState, event: WatchEvent, lane: Lane) -> None:
-        if self.kind.handlers.is_index_only:
+        handlers = self.kind.handlers
+        if handlers.is_index_only:
             return
-        if not self.kind.handlers.events:
-            replace = not self.versions.are_opaque  # only the newest state counts
-        else:
-            replace = self._is_backlogged(state, event)
+        # Without handlers of raw events, only the newest state counts.
+        replace = self.backlog.is_full(state, event) if handlers.events else not self.versions.are_opaque
         state.push(event, replace=replace)
         if event.type == "DELETED":
-            self._backlogged.discard(state)
             self.versions.forget(state.uid)
-        if self._held is None:
-            self._queue.add(state, lane)
-        elif self._held.get(state) is not Lane.FRESH:
-            self._held[state] = lane
-
-    def _is_backlogged(self, state: ObjectState, event: WatchEvent) -> bool:
-        """Check whether a watch event takes the place of the one before it, as handlers do not keep up."""
-        if state.events is None or len(state.events) < self._backlog_limit:
-            self._backlogged.discard(state)
-            return False
-        if state not in self._backlogged:
-            self._backlogged.add(state)
-            text = "Event handlers do not keep up: %d watch events are pending. Further changes replace the newest one."
-            state.make_logger().warning(text, len(state.events))
-        return event.type == "MODIFIED" and state.events[-1].type == "MODIFIED"
+        self.backlog.add(state, lane)
 
     def _last_state(self, state: ObjectState) -> Mapping[str, Any]:
         if state.last_object is not None:

@@ -29,10 +29,14 @@ class _State(Protocol):
 
 
 class Leaving(set[_State]):
-    """The objects of a cache that have left its selector and are not forgotten yet, and memories of earlier ones."""
+    """The objects of a cache that have left its selector and are not forgotten yet, and memories of earlier ones.
 
-    def __init__(self) -> None:
+    *before* are memories of an operator that was paused.
+    """
+
+    def __init__(self, before: dict[str, Memory] | None = None) -> None:
         super().__init__()
+        self._before = {} if before is None else before
         self._memories: dict[str, Memory] = {}
 
     def note(self, state: _State, *, has_left: bool) -> None:
@@ -50,8 +54,8 @@ class Leaving(set[_State]):
             del self._memories[next(iter(self._memories))]
 
     def take(self, uid: str) -> Memory | None:
-        """Return what is remembered of an object that has come back, if it had left."""
-        return self._memories.pop(uid, None)
+        """Return what is remembered of an object that has come back, if it had left, or from before a pause."""
+        return self._before.pop(uid, None) or self._memories.pop(uid, None)
 
     def remember(self) -> dict[str, Memory]:
         """Return what is remembered of objects that have left."""

@@ -79,8 +79,6 @@ class Cache(Protocol):
     def forget_left(self, state: ObjectState, /) -> None: ...
     def requeue(self, state: ObjectState, /) -> None: ...
     def serve(self) -> float: ...
-    def count_echoes(self, number: int, /) -> None: ...
-    def on_restored(self) -> None: ...
 
 
 class ObjectState:
@@ -258,7 +256,7 @@ class ObjectState:
         if handlers.reconciles:
             self.last_object = parse_object(msgspec.json.encode(dict(body)))
         if self.events and not handlers.needs_own_writes and not self.has_newer():
-            self.cache.count_echoes(len(self.events))  # they came before the response
+            self.cache.versions.count_echoes(len(self.events))  # they came before the response
             self.events = None
         if self._listeners:
             self._tell(WatchEvent("MODIFIED", self.version, body=body))

@@ -5,12 +5,16 @@ As a rule they are numbers. Opaque ones, of aggregated APIs, are numbered by the
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import trio
 
 from trioperator._runtime.watch_event import WatchEvent
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class Versioned(Protocol):
@@ -28,6 +32,7 @@ class Versions:
     """Versions of the objects of one cache. After an own write, its opaque version is expected to come by the watch.
 
     That is waited for during *consistency_timeout* in seconds. ``are_opaque`` is whether any version was no number.
+    ``echoes`` are watch events of own writes that were dropped. ``on_restored`` is called when etcd was restored.
     """
 
     def __init__(self, *, consistency_timeout: float) -> None:
@@ -35,6 +40,8 @@ class Versions:
         self._expected: dict[str, tuple[str, float]] = {}  # the version, and until when, by the uid of the object
         self._count = 0
         self.are_opaque = False
+        self.echoes = 0
+        self.on_restored: Callable[[], None] = _do_nothing
 
     def number(self, state: Versioned, type: str | None, text: str) -> int:
         """Return the version of a watch event, or with type None the version of an object of a list."""
@@ -61,6 +68,14 @@ class Versions:
                     return event.version  # it came before the response
             self._expected[state.uid] = text, trio.current_time() + self._consistency_timeout
             return self._next()
+
+    def count_echoes(self, number: int) -> None:
+        """Count watch events of own writes that were dropped."""
+        self.echoes += number
+
+    def report_restores(self, listener: Callable[[], None]) -> None:
+        """Call the listener when the response to a write shows that etcd was restored."""
+        self.on_restored = listener
 
     def is_expected(self, uid: str) -> bool:
         """Check whether the version of an own write of an object is expected to come by the watch."""

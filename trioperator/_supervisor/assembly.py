@@ -195,8 +195,6 @@ def build_watch_manager(
         backlog_limit=settings.queueing.backlog_limit,
         indices=operator.indices,
         memories=memories,
-        keeps_objects=router.is_divided,
-        find_shard=router.find_shard,
     )
     stage, announce = reads.make_stage(unindexed, operator.instruments), _get_announcer(operator.instruments)
     watches = WatchSet(client, stage, make_cache=make_cache, shards=router, announce=announce)

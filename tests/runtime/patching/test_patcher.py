@@ -44,6 +44,11 @@ FINALIZER = "example.com/f"
 
 
 class NoQueue:
+    is_divided = False
+
+    def find_shard(self, uid: str) -> int:
+        return 0
+
     def owns(self, uid: str) -> bool:
         return True
 

@@ -61,6 +61,11 @@ class Readings:
 class NoQueue:
     """A work queue of handlers, which are none here."""
 
+    is_divided = False
+
+    def find_shard(self, uid: str) -> int:
+        return 0
+
     def owns(self, uid: str) -> bool:
         return True
 

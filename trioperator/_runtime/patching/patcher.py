@@ -100,7 +100,7 @@ class Patcher:
         if sender.body is known:
             return None
         if _is_restored(state, version, sender.body):
-            state.cache.on_restored()
+            state.cache.versions.on_restored()
         if touched is not None:
             self.settle(state, touched)
         if not _is_overtaken(state, revision, sender.body):

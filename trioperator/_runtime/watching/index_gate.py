@@ -40,7 +40,7 @@ class IndexGate:
         if not indexed and not self._incomplete:
             return
         for cache, _ in watches:
-            cache.hold()
+            cache.backlog.hold()
             self._held.append(cache)
         for cache, reflector in indexed:
             self._incomplete.add(cache)
@@ -86,7 +86,7 @@ class IndexGate:
             if cache in self._incomplete or declares_any(cache.kind.handlers, missing):
                 self._held.append(cache)
             else:
-                cache.release()
+                cache.backlog.release()
 
 
 async def _find_unlistable(reflector: Reflector) -> None:

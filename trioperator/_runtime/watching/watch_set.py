@@ -400,7 +400,7 @@ class WatchSet:
 
     def _make_object_cache(self, key: Key, kind: Kind, served: Collection[Resource]) -> ObjectCache:
         cache = self._make_cache(kind)
-        cache.report_restores(self.distrust)
+        cache.versions.report_restores(self.distrust)
         before = self._retired.pop(key.in_any_version, None)
         if before is None:
             before = self._find_version(key)
