@@ -112,9 +112,11 @@ class ContentionGuard:
         for number, contribution in enumerate(pending.contributions):
             later = FieldSet(path for other in pending.contributions[number + 1 :] for path in list_leaves(other.patch))
             rest, kept = self._split(watched.contention, contribution, body, later)
-            base = preview(body, PendingPatch(held.values())) if held and rest.fns else body  # what they will be given
+            # What they will be given, be it now, or with what is held.
+            held_before = PendingPatch((*held.values(), kept))
+            bases = (body, preview(body, held_before)) if held_before and rest.fns else (body,)
             may_wait = contribution.by != GUARD and 0 < len(rest.fns) <= _MAX_HELD
-            if may_wait and self._must_wait(watched.contention, rest.fns, base):
+            if may_wait and self._must_wait(watched.contention, rest.fns, bases):
                 rest, kept = Contribution(rest.by, rest.patch), Contribution(kept.by, kept.patch, rest.fns)
             if rest.patch or rest.fns:
                 now.append(rest)
@@ -143,9 +145,9 @@ class ContentionGuard:
                 ensure(kept if contention.hold(path, now) else rest, path, value)
         return Contribution(contribution.by, rest, contribution.fns), Contribution(contribution.by, kept)
 
-    def _must_wait(self, contention: Contention, fns: Sequence[PatchFn], body: Mapping[str, Any]) -> bool:
-        """Check whether functions change a contended field for which it is too early."""
-        changed = FieldSet(find_changed_fields(body, preview(body, Patch(fns=fns))))
+    def _must_wait(self, contention: Contention, fns: Sequence[PatchFn], bodies: Collection[Mapping[str, Any]]) -> bool:
+        """Check whether functions change a contended field of any of the bodies for which it is too early."""
+        changed = FieldSet(path for body in bodies for path in find_changed_fields(body, preview(body, Patch(fns=fns))))
         concerned = [verdict.path for verdict in contention.contended if changed.is_related(verdict.path)]
         return any([contention.hold(path, trio.current_time()) for path in concerned])  # noqa: C419 -- note all of them
 
