@@ -82,10 +82,12 @@ class Completion:
 
     async def _store(self, state: ObjectState, records: Patch, logger: Logger) -> tuple[Mapping[str, Any] | None, bool]:
         """Store the pending patch and records, and return the response, and whether the records are held."""
+        revision = state.revision
         try:
-            return await self._patcher.store(state, records, logger), False
+            instead = self._progress.mark_seen(state)
+            return await self._patcher.store(state, records, logger, instead=instead), False
         except HeldError:
-            return None, True
+            return None if state.revision == revision else state.body, True
 
 
 def _report_end(cause: ChangeCause, states: Sequence[HandlerState]) -> None:

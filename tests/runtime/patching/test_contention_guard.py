@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport, OperatorRunner
 
 PAUSED = "trioperator.dev/paused"
+LAST_HANDLED = "trioperator.dev/last-handled-configuration"
 OBJECT = "/apis/example.com/v1/namespaces/default/databases/orders"
 
 
@@ -64,6 +66,13 @@ async def fighting(
 
 def own_writes(operator: OperatorRunner, since: float) -> int:
     return sum(write.time >= since and write.path.partition("?")[0].startswith(OBJECT) for write in operator.writes)
+
+
+async def last_handled_size(cluster: Cluster) -> int:
+    """Return the size in the last-handled configuration that is stored."""
+    found = await cluster.get("databases", "orders")
+    size: int = json.loads(found["metadata"]["annotations"][LAST_HANDLED])["spec"]["size"]
+    return size
 
 
 async def stomp_label(other: Other) -> None:
@@ -178,7 +187,7 @@ async def test_everything_else_is_stored_meanwhile(
         await trio.sleep(240)
         labels = [write for write in operator.writes if write.time >= since and b'"labels":{"team"' in write.body]
         assert len(labels) <= 4
-        assert own_writes(operator, since) <= 3 * 4  # the label, and that it is handled, twice
+        assert own_writes(operator, since) <= 4 * 4  # the label, what is seen of it, and that it is handled, twice
         scope.cancel()
         await trio.sleep(120)
         assert (await other.get())["metadata"]["labels"]["team"] == "ours"
@@ -203,6 +212,55 @@ async def test_what_is_held_does_not_count_as_handled_after_a_crash(
         await trio.sleep(5)
         assert (await other.get())["metadata"]["labels"]["team"] == "ours"
     assert operator.is_running
+
+
+@pytest.mark.parametrize("is_slow", [True, False])
+@pytest.mark.parametrize("is_down", [True, False])
+async def test_a_change_that_is_taken_back_is_handled_though_the_operator_crashes_while_something_is_held(
+    is_down: bool, is_slow: bool, cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    seen: list[int] = []
+
+    @trioperator.on.create("databases")
+    @trioperator.on.update("databases")
+    async def insist(patch: trioperator.Patch, spec: trioperator.Spec, **_: Any) -> None:
+        patch.status["phase"] = "Ready"
+        seen.append(spec["size"])
+
+    @trioperator.on.update("databases")
+    async def follow(spec: trioperator.Spec, **_: Any) -> None:
+        if spec["size"] == 10 and is_slow:
+            raise trioperator.TemporaryError("not yet", delay=10)
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    async with fighting(cluster, "stomper", degrade_each_change):
+        for size in range(2, 10):
+            await cluster.patch("databases", "orders", {"spec": {"size": size}})
+            await trio.sleep(1)
+        assert operator.logs.select(level="WARNING")
+        stored = await last_handled_size(cluster)
+        await cluster.patch("databases", "orders", {"spec": {"size": 10}})
+        await trio.sleep(2)
+        assert seen[-1] == 10
+        assert await last_handled_size(cluster) == stored  # what belongs to it is held
+        if not is_down:
+            await cluster.patch("databases", "orders", {"spec": {"size": stored}})
+            await trio.sleep(15)
+            assert seen[-1] == stored
+        await operator.crash()
+        if is_down:
+            await cluster.patch("databases", "orders", {"spec": {"size": stored}})
+    seen.clear()
+    await operator.start()
+    await trio.sleep(240)
+    found = await cluster.get("databases", "orders")
+    assert found["status"] == {"phase": "Ready"}
+    assert seen == [stored]
+    left = {name.rpartition("/")[2] for name in found["metadata"]["annotations"]}
+    assert left == {"kopf-managed", "last-handled-configuration"}
+    assert await last_handled_size(cluster) == stored
 
 
 async def test_handlers_are_tried_again_as_announced_while_something_is_held(
@@ -351,6 +409,7 @@ async def test_what_is_held_gives_way_to_what_is_wanted_later(
             await trio.sleep(1)
         assert operator.logs.select(level="WARNING")
         scope.cancel()
+    assert sum(b'"Ready"' in write.body for write in operator.writes) <= 5  # whatever functions would make of it
     await trio.sleep(80)
     assert await find_phase() == "Ready"  # written once, and still contended
     await cluster.patch("databases", "orders", {"spec": {"size": 1}})

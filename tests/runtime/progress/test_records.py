@@ -108,6 +108,17 @@ async def test_the_seen_configuration_counts_only_if_a_handler_has_succeeded() -
     assert records.fetch(object, body(object))[1] == encode(size=1)
 
 
+async def test_the_seen_configuration_counts_alone_too_as_a_mark_of_what_is_held() -> None:
+    object, records = make("a"), make_records()
+    mark = records.make_mark(object, encode(size=1), body=body(object))
+    object.body = patched(dict(object.body or {}), mark)
+    assert records.fetch(object, body(object)) == ({}, encode(size=1))
+    assert not records.make_mark(object, encode(size=2), body=body(object))  # one is enough
+    purging = Patch()
+    records.purge(object, {}, body=body(object), patch=purging)
+    assert SEEN not in patched(dict(object.body), purging)["metadata"]["annotations"]
+
+
 async def test_states_of_nested_sub_handlers_are_fetched_by_the_references_of_their_parent() -> None:
     object, records = make("a"), make_records()
     states = {"a": state(subrefs=("a/x", "a/x/1")), "a/x": state(subrefs=("a/x/1",)), "a/x/1": state(success=True)}

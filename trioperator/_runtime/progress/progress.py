@@ -109,10 +109,18 @@ class Progress:
         try:
             seen = self.last_handled(state).first_seen
             self._records.store(state, progress.states, seen=seen, body=Body(state.body), patch=records)
-            await self._patcher.store(state, records, logger)
+            await self._patcher.store(state, records, logger, instead=self.mark_seen(state))
         except BaseException:
             progress.plan_save(save_at)
             raise
+
+    def mark_seen(self, state: ObjectState) -> Patch:
+        """Return what is stored where records are held: what handlers have seen, so that they see it taken back.
+
+        The object may be changed back to what is recorded on it while no operator runs.
+        """
+        assert state.body is not None
+        return self._records.make_mark(state, self.last_handled(state).first_seen, body=Body(state.body))
 
     def purge(self, state: ObjectState, records: Patch) -> None:
         """Remove the stored states of handlers, by a patch."""

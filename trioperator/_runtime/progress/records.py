@@ -62,12 +62,15 @@ class RecordStore:
         return not self._is_own or self._progress.has_records(body=body)
 
     def fetch(self, state: ObjectState, body: Body) -> tuple[dict[str, HandlerState], bytes | None]:
-        """Read the states of handlers, and the configuration that the first one to succeed has seen."""
+        """Read the states of handlers, and the configuration that the first one to succeed has seen.
+
+        Where that is alone, the record of the success was held when the last process ended.
+        """
         states: dict[str, HandlerState] = {}
         for handler in state.cache.kind.handlers.changes:
             states.update(self._fetch_with_subhandlers(state, handler.id, body))
         seen = None
-        if self._seen is not None and any(state.success for state in states.values()):
+        if self._seen is not None and (not states or any(state.success for state in states.values())):
             seen = self._fetch_seen(self._seen, state, body)
         return states, seen
 
@@ -119,8 +122,19 @@ class RecordStore:
             self._progress.store(key=handler_id, record=record, body=body, patch=patch)
         self._progress.flush()
         self._pokes.store(state, body, patch)
+        self.store_seen(state, seen, body=body, patch=patch)
+
+    def store_seen(self, state: ObjectState, seen: bytes | None, *, body: Body, patch: Patch) -> None:
+        """Write what the first handler to succeed has seen into a patch, if any has."""
         if self._seen is not None and seen is not None:
             self._seen.store(body=body, patch=patch, essence=self._decode(state, seen))
+
+    def make_mark(self, state: ObjectState, seen: bytes | None, *, body: Body) -> Patch:
+        """Return a patch that says what a handler has seen, though no record of its success may be stored yet."""
+        patch = Patch()
+        if self._seen is not None and f"{self._seen.prefix}/{_SEEN_KEY}" not in annotations_of(body):
+            self.store_seen(state, seen, body=body, patch=patch)
+        return patch
 
     def purge(self, state: ObjectState, states: Mapping[str, HandlerState], *, body: Body, patch: Patch) -> None:
         """Remove the states of the handlers of a kind, and of those with known *states*, by a patch."""
