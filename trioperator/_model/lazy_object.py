@@ -240,7 +240,7 @@ def conserve(body: Mapping[str, Any], like: Mapping[str, Any], *, raw: bytes | N
 
 
 def rest_huge(*objects: object) -> None:
-    """Let those of the objects rest that are huge. What is made from now on is not to be spread over their memory."""
+    """Release what is decoded of huge objects, so that later allocations do not scatter over their memory."""
     for found in objects:
         if type(found) is LazyObject and found.is_huge:
             found.rest()

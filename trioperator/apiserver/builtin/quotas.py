@@ -122,7 +122,7 @@ def used_of(quota: Node, objects: Iterable[tuple[Kind, Node]]) -> dict[str, str]
 
 
 def problem_of(quota: Node, kind: Kind, obj: Node, used: Mapping[str, str]) -> str:
-    """Return why the quota, of which so much is used, does not let the object be created; empty if it does."""
+    """Return why the object would exceed the quota, given what is used of it; empty if it would not."""
     hard: Mapping[str, str] = (quota.get("status") or {}).get("hard") or {}
     if not matches_scopes(quota, kind, obj):
         return ""
