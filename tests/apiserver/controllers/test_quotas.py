@@ -114,5 +114,7 @@ async def test_claims_count_by_storage_class(plane: Target) -> None:
 
 async def test_a_dry_run_is_refused_as_well(plane: Target) -> None:
     await quota(plane, {"configmaps": "0"})
-    answer = await plane.request("POST", f"/api/v1/namespaces/{plane.namespace}/configmaps?dryRun=All", config_map("m"))
+    answer = await plane.request(
+        "POST", f"/api/v1/namespaces/{plane.namespace}/configmaps", config_map("m"), dryRun="All"
+    )
     assert answer.code == 403

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 Object = dict[str, Any]
-V1: Final = "autoscaling/v1"
+V1: Final = ("autoscaling/v1", "HorizontalPodAutoscaler")
 _PREFIX: Final = "autoscaling.alpha.kubernetes.io/"
 _PARTS: Final = {  # by the names of annotations
     "metrics": ("spec", "metrics"),
@@ -39,7 +39,7 @@ def to_v1(obj: Mapping[str, Any]) -> Object:
     meta = obj["metadata"]
     if notes:
         meta = {**meta, "annotations": {**(meta.get("annotations") or {}), **notes}}
-    return {**obj, "apiVersion": V1, "metadata": meta, **parts}
+    return {**obj, "apiVersion": V1[0], "metadata": meta, **parts}
 
 
 def from_v1(obj: Mapping[str, Any]) -> Object:

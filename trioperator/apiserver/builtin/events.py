@@ -33,7 +33,7 @@ def as_served(kind: Kind, obj: dict[str, Any]) -> dict[str, Any]:
     if kind.is_event_alias:
         own = {_FROM_CORE.get(field, field): value for field, value in obj.items()}
         return {**own, "apiVersion": kind.api_version}
-    if kind.api_version == V1:
+    if (kind.api_version, kind.kind) == V1:
         return to_v1(obj)
     return obj if obj["apiVersion"] == kind.api_version else {**obj, "apiVersion": kind.api_version}
 

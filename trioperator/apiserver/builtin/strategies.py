@@ -36,7 +36,7 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
     Built-in objects are in the stored version, custom ones in the version of the kind. The paths of dropped unknown
     fields are added to *unknown*. Raises EmbeddedError.
     """
-    if kind.api_version == autoscaling.V1:
+    if (kind.api_version, kind.kind) == autoscaling.V1:
         obj = autoscaling.from_v1(obj)
     meta = obj.get("metadata") or {}
     if kind.custom is not None:

@@ -29,6 +29,7 @@ from .client import WebhookCallError, WebhookClient
 from .conversion import Converter
 from .json_patch import apply_operations
 from .matching import FOREIGN_KINDS, AdmissionAttributes, Webhook, select, webhooks_of
+from .policies import AdmissionPolicies
 
 _log: Final = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class AdmissionWebhooks:
         self._webhook_client = webhook_client
         self._converter = converter
         self._conditions = Conditions()
+        self._policies = AdmissionPolicies(state)
         self._known: dict[tuple[str, str], list[Webhook]] = {}
         state.store.on_change.append(self._observe)
 
@@ -66,15 +68,19 @@ class AdmissionWebhooks:
     # -- phases ---------------------------------------------------------------------------------------------------
 
     def any_match(self, attributes: AdmissionAttributes) -> bool:
-        """Return whether any webhook matches."""
-        return not attributes.is_exempt and any(
-            self._selected_kind(hook, attributes) is not None
-            for resource in (MUTATING, VALIDATING)
-            for hook in self._webhooks(resource)
+        """Return whether any webhook or policy matches."""
+        return self._policies.any_match(attributes) or (
+            not attributes.is_exempt
+            and any(
+                self._selected_kind(hook, attributes) is not None
+                for resource in (MUTATING, VALIDATING)
+                for hook in self._webhooks(resource)
+            )
         )
 
     async def mutate(self, attributes: AdmissionAttributes) -> Object | None:
-        """Return the object as modified by the webhooks. Raises ApiError if one denies it."""
+        """Return the object as modified by policies and webhooks. Raises ApiError if one denies it."""
+        attributes = self._policies.mutate(attributes)
         if attributes.is_exempt or not self._webhooks(MUTATING):
             return attributes.new
         hooks = self._webhooks(MUTATING)
@@ -125,7 +131,8 @@ class AdmissionWebhooks:
         return dataclasses.replace(attributes, new=new)
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
-        """Call all validating webhooks concurrently. Raises the first denial after all have responded."""
+        """Ask the policies, and call all webhooks concurrently. Raises the first denial after all have responded."""
+        self._policies.validate(attributes)
         if attributes.is_exempt or not self._webhooks(VALIDATING):
             return
         selected = []

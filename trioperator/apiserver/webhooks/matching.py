@@ -90,17 +90,33 @@ class Rule:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
+class Policy:
+    """Constraints of an admission policy, which is for the versions that they name only."""
+
+    rules: tuple[Rule, ...]
+    namespaces: LabelSelector
+    objects: LabelSelector
+    matches_equivalents: bool = False
+
+    @classmethod
+    def of(cls, constraints: Mapping[str, Any], rules: str, name: str) -> Policy:
+        """Parse the constraints of a policy or a binding for objects of the name; *rules* is the field of its rules."""
+        found = (rule for rule in constraints.get(rules) or () if name in (rule.get("resourceNames") or (name,)))
+        return cls(
+            rules=tuple(map(Rule.of, found)),
+            namespaces=selector_of(constraints.get("namespaceSelector") or {}),
+            objects=selector_of(constraints.get("objectSelector") or {}),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook(Policy):
     """One webhook of one configuration."""
 
     id: str  # unique among all configurations
     name: str
     client: ClientConfig
-    rules: tuple[Rule, ...]
-    namespaces: LabelSelector
-    objects: LabelSelector
     ignores_failures: bool
-    matches_equivalents: bool
     is_reinvoked: bool
     allows_dry_run: bool
     timeout: int  # seconds
@@ -134,7 +150,7 @@ def _webhook(hook: Mapping[str, Any], identity: str) -> Webhook:
 
 
 def select(
-    webhook: Webhook,
+    webhook: Policy,
     attributes: AdmissionAttributes,
     *,
     equivalents: Iterable[Kind],
@@ -157,7 +173,7 @@ def select(
     return None
 
 
-def _selects_namespace(webhook: Webhook, attributes: AdmissionAttributes, namespace: Mapping[str, Any] | None) -> bool:
+def _selects_namespace(webhook: Policy, attributes: AdmissionAttributes, namespace: Mapping[str, Any] | None) -> bool:
     if not webhook.namespaces:
         return True
     if attributes.kind.resource == ("", "namespaces"):
@@ -168,7 +184,7 @@ def _selects_namespace(webhook: Webhook, attributes: AdmissionAttributes, namesp
     return namespace is not None and webhook.namespaces.matches(namespace)
 
 
-def _selects_object(webhook: Webhook, attributes: AdmissionAttributes) -> bool:
+def _selects_object(webhook: Policy, attributes: AdmissionAttributes) -> bool:
     if not webhook.objects:
         return True
     return any(obj is not None and webhook.objects.matches(obj) for obj in (attributes.new, attributes.old))
