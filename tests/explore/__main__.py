@@ -27,7 +27,7 @@ def print_planted() -> bool:
         with tempfile.TemporaryDirectory() as folder:
             result = search(planted, pathlib.Path(folder))
         finding = result.finding
-        name, states = ("nothing", "") if finding is None else (finding.oracle, len(finding.states))
+        name, states = ("nothing", "") if finding is None else (finding.fault or finding.oracle, len(finding.states))
         others = ", ".join(each.oracle for each in result.others)
         verdicts = ("fails" if result.fails else "passes", "passes" if result.passes else "fails")
         print(_ROW.format(planted.name, name, others, states, f"{result.seconds:.1f}", *verdicts), flush=True)

@@ -11,7 +11,7 @@ from tests.explore.examples import EXAMPLES, Example
 from tests.explore.planted import FIELDS, PLANTED
 from tests.testing.exploring.operators import GOOD, SHARDED, make_crd, make_player
 from trioperator.testing.exploring.explorer import Budget, Explorer
-from trioperator.testing.exploring.oracles import Finding
+from trioperator.testing.exploring.findings import Finding
 from trioperator.testing.exploring.plays import Player
 
 _MENDED: Final = ("what is only in memory", "done outside before it is recorded", "a deletion that fails")

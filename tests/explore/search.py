@@ -14,7 +14,7 @@ import msgspec
 from tests.explore.planted import FIELDS, Planted
 from tests.testing.exploring.operators import make_crd, make_player
 from trioperator.testing.exploring.explorer import Budget, Explorer, SubjectReport
-from trioperator.testing.exploring.oracles import Finding
+from trioperator.testing.exploring.findings import Finding
 from trioperator.testing.exploring.reports import Inputs, Report, write_tests
 
 _SECONDS = 60.0
@@ -44,7 +44,7 @@ def search(planted: Planted, folder: pathlib.Path, *, sequences: int = 8) -> Res
     report = _explore(planted, folder, sequences)
     seconds = time.monotonic() - start
     alarms = [each for each in report.findings if not each.is_information]
-    finding = next((each for each in alarms if each.oracle in planted.oracles), None)
+    finding = next((each for each in alarms if {each.oracle, each.fault} & planted.oracles), None)
     if finding is None:
         return Result(None, seconds, others=alarms)
     path = _write_test(report, finding, folder)

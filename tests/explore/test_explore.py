@@ -18,6 +18,8 @@ def test_a_planted_defect_is_found_and_its_mend_passes(planted: Planted, tmp_pat
         result = search(planted, tmp_path, sequences=12)
     assert result.finding is not None, result.others
     assert len(result.finding.states) <= 3
+    # A play has one perturbation, so that no finding needs two.
+    assert bool(result.finding.perturbation) == bool(result.finding.fault) == bool(planted.faults)
     assert result.fails, "the test that is written"
     assert result.passes, "the test, with the mend"
 

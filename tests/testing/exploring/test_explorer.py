@@ -164,6 +164,51 @@ def test_a_handler_that_hangs_is_one_finding(tmp_path: pathlib.Path) -> None:
     assert finding.also == ["release: Something is left behind after the deletion of the object."]
 
 
+LOOP = """\
+import trioperator
+
+async def count(body, client):
+    meta = body["metadata"]
+    number = int(meta.get("annotations", {}).get("number", 0)) + 1
+    await client.replace({**body, "metadata": {**meta, "annotations": {"number": str(number)}}})
+
+@trioperator.on.event("webapps")
+async def one_fn(type, body, client):
+    if type != "DELETED":
+        await count(body, client)
+
+@trioperator.on.event("webapps")
+async def other_fn(type, body, client):
+    if type != "DELETED":
+        await count(body, client)
+"""
+
+
+def test_an_error_in_a_loop_without_pauses_is_one_finding(tmp_path: pathlib.Path) -> None:
+    (finding,) = explore(tmp_path, LOOP, sequences=1).findings
+    assert finding.summary in ("one_fn raises ConflictError.", "other_fn raises ConflictError.")
+    assert [line.partition(":")[0] for line in finding.also] == ["cost"]
+
+
+def test_what_an_error_leaves_undone_with_a_fault_is_one_finding(tmp_path: pathlib.Path) -> None:
+    source = """\
+import trioperator
+
+@trioperator.on.create("webapps")
+@trioperator.on.update("webapps")
+async def deploy(name, spec, meta, client):
+    data = {"size": str(spec.get("size", 1))}
+    await client.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+    if meta.labels:
+        raise KeyError("team")
+"""
+    explorer = Explorer(make_player(tmp_path, source))
+    explorer.perturb([[{"spec": {"size": 1}}, {"spec": {"size": 2}}]], ["edit"], Budget(sequences=1, seconds=100))
+    (finding,) = explorer.report.findings
+    assert (finding.oracle, finding.fault, finding.states) == ("handlers", "edit", [{"spec": {}}])
+    assert finding.perturbation == "At write 1, somebody labels the object"
+
+
 def test_the_time_ends_the_search(tmp_path: pathlib.Path) -> None:
     report = Explorer(make_player(tmp_path, GOOD)).run(Budget(sequences=100, seconds=0.01))
     assert (report.sequences, report.stopped) == (1, "after 0.01 s")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.testing.exploring.operators import GOOD, make_crd, make_player
 from trioperator.testing.exploring.explorer import Explorer
-from trioperator.testing.exploring.oracles import Finding
+from trioperator.testing.exploring.findings import Finding
 
 HEAD = "import trioperator\n\n"
 CHANGES = '@trioperator.on.create("webapps")\n@trioperator.on.update("webapps")\n'

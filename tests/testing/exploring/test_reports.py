@@ -16,7 +16,8 @@ from tests.testing.exploring.forgetful import FORGETFUL
 from tests.testing.exploring.operators import GOOD, write_crd
 from trioperator.testing.exploring import reports
 from trioperator.testing.exploring.explorer import SubjectReport
-from trioperator.testing.exploring.oracles import ORACLES, Finding
+from trioperator.testing.exploring.findings import Finding
+from trioperator.testing.exploring.oracles import ORACLES
 from trioperator.testing.exploring.perturbations import FAULTS
 from trioperator.testing.exploring.reports import Inputs, Report, render_json, render_text, write_tests
 from trioperator.testing.exploring.subjects import State
@@ -133,7 +134,7 @@ def test_the_command_and_the_test_leave_out_the_causes_of_other_findings(report:
     finding.ignored, finding.also = ["WebApp status.phase"], ["edit: Somebody labels it."]
     text = render_text(report)
     assert "--ignore 'WebApp status.phase' --kind" in text
-    assert "   also edit: Somebody labels it." in text
+    assert "   also shows as edit: Somebody labels it." in text
     assert "Typical causes: an update handler is missing" in text
     (path,) = write_tests(report, "tests")
     assert "ignore=['WebApp status.phase'],\n" in pathlib.Path(path).read_text()

@@ -6,7 +6,7 @@ and is deleted. The *oracles* compare plays, and look at single ones; what they 
 - :mod:`.app`, :mod:`.subjects`: the operator, and the kinds that it handles
 - :mod:`.schemas`, :mod:`.sequences`: which states there are, and in which order they are played
 - :mod:`.plays`, :mod:`.stages`, :mod:`.steps`, :mod:`.snapshots`, :mod:`.outside`: one play, and what is kept of it
-- :mod:`.oracles`: what must hold
+- :mod:`.oracles`, :mod:`.findings`: what must hold, and what is found
 - :mod:`.explorer`, :mod:`.shrinking`, :mod:`.reports`: the search, and its results
 - :mod:`.perturbations`, :mod:`.troubles`: faults that are injected
 - :mod:`.checks`, :mod:`.properties`, :mod:`.scenarios`, :mod:`.command`: the ways in, for tests and for

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from trioperator.testing.exploring.oracles import Finding, judge_alone, judge_perturbed, judge_step, select
+from trioperator.testing.exploring.findings import Finding, absorb, find_origin, list_known_causes
+from trioperator.testing.exploring.oracles import judge_alone, judge_perturbed, judge_step, select
 from trioperator.testing.exploring.perturbations import iterate_perturbations
 from trioperator.testing.exploring.plays import Player
 from trioperator.testing.exploring.sequences import draw_sequences, iterate_paths
@@ -214,7 +215,7 @@ class Explorer:
             if budget.left <= 0 or not plain.steps or any(step.is_failing for step in plain.steps):
                 return False
             found = self._iterate_perturbed(states, plain, {finding.fault}, budget)
-            smaller = next((each for each in found if each.is_like(finding)), None)
+            smaller = next((each for each in found if self._is_same(each, finding)), None)
             best = smaller or best
             return smaller is not None
 
@@ -307,26 +308,20 @@ class Explorer:
             self.report.findings.append(finding)
 
     def _absorb(self, finding: Finding) -> bool:
-        """Note the finding where its causes are known; return whether all of them are."""
-        if not finding.causes <= self._list_known_causes(finding):
-            return False
-        alike = [known for known in self._list_known(finding) if known.causes & finding.causes]
-        alike.sort(key=lambda known: known.family != finding.family)
-        for known in alike[:1]:
-            known.absorb(finding)
-        return bool(alike)
-
-    def _list_known(self, finding: Finding) -> list[Finding]:
-        """Return the findings that may have the same cause; what is only information hides no alarm."""
-        return [known for known in self.report.findings if finding.is_information or not known.is_information]
+        """Note the finding where its cause is known; return whether it is."""
+        return absorb(self.report.findings, finding)
 
     def _list_known_causes(self, finding: Finding) -> frozenset[str]:
-        return frozenset().union(*(known.causes for known in self._list_known(finding)))
+        return list_known_causes(self.report.findings, finding)
+
+    def _is_same(self, found: Finding, wanted: Finding) -> bool:
+        """Return whether a finding of other states is the wanted one, and no consequence of what is known."""
+        return found.is_like(wanted) and find_origin(self.report.findings, found) is None
 
     def _find_again(self, finding: Finding, states: Sequence[State]) -> Finding | None:
         """Return the finding for other states, if they show it, too."""
         found = self._evaluate(states)
-        return next((each for each in found if each.is_like(finding)), None)
+        return next((each for each in found if self._is_same(each, finding)), None)
 
     def _note_effects(self, play: Play) -> None:
         """Note for each step in which only one field has changed, whether that has changed any other object."""

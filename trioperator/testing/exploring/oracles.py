@@ -8,8 +8,6 @@ import traceback
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-import msgspec
-
 from trioperator._handling.guard import trim
 from trioperator.errors import (
     ApiError,
@@ -20,6 +18,7 @@ from trioperator.errors import (
     PermanentError,
     TemporaryError,
 )
+from trioperator.testing.exploring.findings import MAX_DETAILS, Finding
 from trioperator.testing.exploring.outside import describe_path
 from trioperator.testing.exploring.perturbations import FAULTS, PAUSES, Perturbation
 from trioperator.testing.exploring.snapshots import Difference, Mask, compare
@@ -41,7 +40,6 @@ ORACLES: Final = {
 }
 # What is waited for is no failure, and limits only follow from failures.
 _LIMITS: Final = (TemporaryError, HandlerRetriesError, HandlerTimeoutError)
-_MAX_DETAILS: Final = 6
 # Calls and writes of one step: more than any number of children explains.
 _MAX_CALLS: Final = 60
 _MAX_WRITES: Final = 40
@@ -50,66 +48,9 @@ _MAX_HOURLY_CALLS: Final = 720
 _AT_ONCE: Final = 2.0
 # Writes of one object in an hour, from which on they are no schedule.
 _OFTEN: Final = 4
-
-
-class Finding(msgspec.Struct, kw_only=True):
-    """What is wrong, in which sequence of states. *causes* are what findings with one cause have in common.
-
-    *differences* are lines with the cause of each, and *details* further lines. *fault* is the name of the fault that
-    it needs, if any, and *perturbation* what has happened. *also* are the findings of other oracles and faults with
-    the same causes; *ignored* are causes of other findings that its states show, too.
-    """
-
-    oracle: str
-    summary: str
-    details: list[str] = []
-    differences: dict[str, str] = {}
-    states: list[State] = []
-    causes: frozenset[str] = frozenset()
-    is_information: bool = False
-    count: int = 1
-    fault: str = ""
-    perturbation: str = ""
-    also: list[str] = []
-    ignored: list[str] = []
-
-    @property
-    def lines(self) -> list[str]:
-        """What is shown below the states."""
-        lines = [self.perturbation] if self.perturbation else []
-        lines += [*self.differences][:_MAX_DETAILS]
-        if (more := len(self.differences) - _MAX_DETAILS) > 0:
-            lines.append(f"… and {more} more difference{'s' * (more != 1)}")
-        return [*lines, *self.details]
-
-    def ignore(self, names: Collection[str]) -> bool:
-        """Leave out causes, by their names, or by the name of a kind or a field; return whether any other is left."""
-        ignored = {each for each in self.causes if any(is_named(each, name) for name in names)}
-        self.ignored = sorted({*self.ignored, *ignored})
-        self.causes -= ignored
-        self.differences = {line: cause for line, cause in self.differences.items() if cause not in ignored}
-        return bool(self.causes)
-
-    def absorb(self, other: Finding) -> None:
-        """Note another finding with the same causes."""
-        if other.family == self.family:
-            self.count += 1
-        elif not any(line.startswith(f"{other.oracle}: ") for line in self.also):
-            self.also.append(f"{other.oracle}: {other.perturbation or other.summary}")
-
-    def is_like(self, other: Finding) -> bool:
-        """Return whether the other finding may have the same cause."""
-        return self.family == other.family and bool(self.causes & other.causes)
-
-    @property
-    def family(self) -> tuple[str, str]:
-        """What this finding shares with those that find the same in other sequences."""
-        return "path" if self.oracle in ("path", "revert", "wedge") else self.oracle, self.fault
-
-
-def is_named(cause: str, name: str) -> bool:
-    """Return whether the name belongs to a cause, or to the kind or field that it is about."""
-    return cause == name or cause.startswith((f"{name} ", f"{name}."))
+# Handlers that are called less often, by this factor, than another one are not what goes on and on.
+_SELDOM: Final = 4
+_NOWHERE: Final = "?"
 
 
 def judge_step(play: Play, index: int, fresh: Play, *, masks: Collection[Mask] = ()) -> Iterator[Finding]:
@@ -142,6 +83,15 @@ def judge_step(play: Play, index: int, fresh: Play, *, masks: Collection[Mask] =
         yield _describe("path", text, differences, states, step=step)
 
 
+def _list_failures(step: Step, handlers: Collection[str] | None = None) -> frozenset[str]:
+    """Return the causes of what fails in a step: at its end, or whenever these handlers are called."""
+    calls = step.last_calls.values() if handlers is None else [each for each in step.calls if each.handler in handlers]
+    failures = {_name_error(call, call.error) for call in calls if call.error is not None}
+    if handlers is None:
+        failures |= {f"{handler} hangs" for handler in step.pending} | {f"rejected {path}" for path in step.rejections}
+    return frozenset(failures)
+
+
 def _list_rejected(step: Step, expected: Step) -> Iterator[str]:
     """Yield the objects that are as they were because the server has rejected what they should be."""
     for path in (*step.rejections, *expected.rejections):
@@ -160,6 +110,7 @@ def _describe(
         details=_list_errors(step) if step is not None and step.is_failing else [],
         states=states,
         causes=frozenset(lines.values()),
+        related=frozenset() if step is None else _list_failures(step),
         is_information=step is not None and step.is_refused,
     )
 
@@ -190,7 +141,8 @@ def judge_alone(play: Play) -> Iterator[Finding]:
 
 def _judge_handlers(step: Step) -> Iterator[Finding]:
     last = step.last_calls
-    seen: set[tuple[str, str]] = set()
+    loops = _list_loops(step)
+    seen: set[str] = set()
     for handler in step.pending:
         text = f"{handler} does not return."
         yield Finding(oracle="handlers", summary=text, details=[], causes=frozenset({f"{handler} hangs"}))
@@ -200,10 +152,11 @@ def _judge_handlers(step: Step) -> Iterator[Finding]:
             continue
         if isinstance(error, ApiError) and last.get(call.handler) is not call:
             continue  # it is tried again, and has no more trouble
-        place = describe_place(error)
-        if (call.handler, place) not in seen:
-            seen.add((call.handler, place))
-            yield _describe_failure(call, error, place)
+        if (name := _name_error(call, error)) not in seen:
+            seen.add(name)
+            finding = _describe_failure(call, error)
+            finding.causes, finding.related = frozenset({name}), loops & {_name_loop(call.handler)}
+            yield finding
     for path, code in step.rejections.items():
         lines = [line for line in _list_errors(step) if f"HTTP {code}" in line]
         text = "The API server rejects a child for a state that the schema of its parent allows."
@@ -212,24 +165,31 @@ def _judge_handlers(step: Step) -> Iterator[Finding]:
             yield Finding(oracle="handlers", summary=text, details=lines or [f"{path}: HTTP {code}"], causes=cause)
 
 
-def _describe_failure(call: Call, error: BaseException, place: str) -> Finding:
+def _name_error(call: Call, error: BaseException) -> str:
+    """Return the cause of an error: the same place is the same cause, whichever handler comes there."""
+    place = describe_place(error)
+    return f"{type(error).__name__} at {call.handler if place == _NOWHERE else place}"
+
+
+def _describe_failure(call: Call, error: BaseException) -> Finding:
     kind = type(error).__name__
-    cause = frozenset({f"{call.handler} {kind} {place}"})
-    details = [f"{kind}: {error} ({place})".splitlines()[0][:500]]
+    details = [f"{kind}: {error} ({describe_place(error)})".splitlines()[0][:500]]
     if isinstance(error, PermanentError):
         text = f"{call.handler} fails for good in a state that the schema allows: the schema could refuse it."
-        return Finding(oracle="handlers", summary=text, details=details, causes=cause, is_information=True)
+        return Finding(oracle="handlers", summary=text, details=details, is_information=True)
     if isinstance(error, ApiError) and not isinstance(error, (ConflictError, NotFoundError)):
         text = f"The API server rejects what {call.handler} sends for a state that the schema allows."
     else:
         text = f"{call.handler} raises {kind}."
-    return Finding(oracle="handlers", summary=text, details=details, causes=cause)
+    return Finding(oracle="handlers", summary=text, details=details)
 
 
 def describe_place(error: BaseException) -> str:
     """Return the file and line of the user's code that has raised an error."""
     entries = traceback.extract_tb(trim(error.__traceback__))
-    return next((text for entry in reversed(entries) if (text := describe_path(entry.filename, entry.lineno))), "?")
+    return next(
+        (text for entry in reversed(entries) if (text := describe_path(entry.filename, entry.lineno))), _NOWHERE
+    )
 
 
 def _waits(call: Call) -> bool:
@@ -242,18 +202,48 @@ def _judge_cost(step: Step) -> Iterator[Finding]:
     children = len(step.snapshot)
     if len(calls) > _MAX_CALLS + 10 * children:
         text = f"Handlers are called {len(calls)} times for one change of an object with {children - 1} children."
-        handlers = sorted({call.handler for call in calls})
-        yield Finding(oracle="cost", summary=text, details=handlers, causes=frozenset({"calls"}))
+        yield _describe_loop("cost", text, sorted({call.handler for call in calls}), step, calls)
     if len(step.writes) > _MAX_WRITES + 10 * children + 2 * (len(step.calls) - len(calls)):
         text = f"{len(step.writes)} writes follow one change of an object with {children - 1} children."
-        details = list(dict.fromkeys(map(str, step.writes)))[:_MAX_DETAILS]
-        yield Finding(oracle="cost", summary=text, details=details, causes=frozenset({"writes"}))
+        yield _describe_loop("cost", text, dict.fromkeys(map(str, step.writes)), step, calls, step.writes)
+
+
+def _describe_loop(
+    oracle: str,
+    text: str,
+    details: Iterable[str],
+    step: Step,
+    calls: Iterable[Call],
+    writes: Iterable[Write] = (),
+) -> Finding:
+    """Return the finding that handlers are called, or write, again and again: which ones is the cause."""
+    counts = collections.Counter(call.handler for call in calls)
+    most = max(counts.values(), default=0)
+    busy = {handler for handler, count in counts.items() if count * _SELDOM >= most}
+    busy |= {write.handler for write in writes if write.handler is not None}
+    causes = {_name_loop(handler) for handler in busy} or {str(write).rpartition("/")[0] for write in writes}
+    return Finding(
+        oracle=oracle,
+        summary=text,
+        details=list(details)[:MAX_DETAILS],
+        causes=frozenset(causes),
+        related=_list_failures(step, busy),
+    )
+
+
+def _list_loops(step: Step) -> frozenset[str]:
+    """Return the causes of too many calls and writes in a step."""
+    return frozenset(cause for finding in _judge_cost(step) for cause in finding.causes)
+
+
+def _name_loop(handler: str) -> str:
+    return f"loop of {handler}"
 
 
 def _judge_honesty(step: Step) -> Iterator[Finding]:
     if step.lies:
         text = "The object claims to be ready before its children are."
-        details = list(dict.fromkeys(step.lies))[:_MAX_DETAILS]
+        details = list(dict.fromkeys(step.lies))[:MAX_DETAILS]
         yield Finding(oracle="honesty", summary=text, details=details, causes=frozenset({"lies"}))
 
 
@@ -268,23 +258,17 @@ def _judge_quiet(hours: Sequence[Step]) -> Iterator[Finding]:
     if not hours or any(step.is_failing for step in hours):
         return
     last = hours[-1]
+    calls = [call for call in last.calls if call.handler not in last.spawned and not _waits(call)]
     writes = [write for write in last.writes if write.changed and not _is_spawned(write, last)]
     if writes:
-        often = collections.Counter(map(str, writes)).most_common(1)[0][1] >= _OFTEN
         text = f"An hour after the last change, the operator still writes: {len(writes)} times an hour."
-        details = list(dict.fromkeys(f"{write} {write.body.decode(errors='replace')[:200]}" for write in writes))
-        yield Finding(
-            oracle="quiet",
-            summary=text,
-            details=details[:_MAX_DETAILS],
-            causes=frozenset(str(write).rpartition("/")[0] for write in writes),
-            is_information=not often,
-        )
-    calls = [call for call in last.calls if call.handler not in last.spawned and not _waits(call)]
+        details = dict.fromkeys(f"{write} {write.body.decode(errors='replace')[:200]}" for write in writes)
+        finding = _describe_loop("quiet", text, details, last, calls, writes)
+        finding.is_information = collections.Counter(map(str, writes)).most_common(1)[0][1] < _OFTEN
+        yield finding
     if len(calls) > _MAX_HOURLY_CALLS:
         text = f"An hour after the last change, handlers are called {len(calls)} times an hour."
-        handlers = sorted({call.handler for call in calls})
-        yield Finding(oracle="cost", summary=text, details=handlers, causes=frozenset({"hourly calls"}))
+        yield _describe_loop("cost", text, sorted({call.handler for call in calls}), last, calls)
 
 
 def _is_spawned(write: Write, step: Step) -> bool:
@@ -296,14 +280,17 @@ def _is_spawned(write: Write, step: Step) -> bool:
 
 
 def _judge_release(play: Play) -> Iterator[Finding]:
+    if play.release is not None:
+        yield from _judge_handlers(play.release)
     if play.leftovers:
         lines = {line: _name_leftover(line) for line in play.leftovers}
         details = [] if play.release is None else _list_errors(play.release)
         causes = frozenset(lines.values())
         text = "Something is left behind after the deletion of the object."
-        yield Finding(oracle="release", summary=text, differences=lines, details=details, causes=causes)
-    if play.release is not None:
-        yield from _judge_handlers(play.release)
+        related = frozenset() if play.release is None else _list_failures(play.release)
+        yield Finding(
+            oracle="release", summary=text, differences=lines, details=details, causes=causes, related=related
+        )
 
 
 def _name_leftover(line: str) -> str:
@@ -322,7 +309,22 @@ def judge_perturbed(
     play: Play, plain: Play, perturbation: Perturbation, *, masks: Collection[Mask] = ()
 ) -> Iterator[Finding]:
     """Yield how a play with a perturbation has ended otherwise than the plain one."""
-    states = [each.state for each in plain.steps if each.state is not None]
+    found = [*_judge_perturbed_handlers(play, perturbation), *_compare_plays(play, plain, perturbation, masks)]
+    for finding in found:
+        finding.states = [each.state for each in plain.steps if each.state is not None]
+        finding.fault, finding.perturbation = perturbation.fault, str(perturbation)
+        yield finding
+
+
+def _judge_perturbed_handlers(play: Play, perturbation: Perturbation) -> Iterator[Finding]:
+    steps: Sequence[Step] = play.steps
+    if perturbation.what == PAUSES:  # a write that met the pause is repeated after it, which is no step
+        steps = [dataclasses.replace(step, responses=()) for step in steps]
+    for step in steps:
+        yield from _judge_handlers(step)
+
+
+def _compare_plays(play: Play, plain: Play, perturbation: Perturbation, masks: Collection[Mask]) -> Iterator[Finding]:
     lines: dict[str, str] = {}
     if play.steps and not (play.last.is_refused or play.last.is_blind):
         lines = {str(each): each.cause for each in compare(play.last.snapshot, plain.last.snapshot, masks=masks)}
@@ -331,23 +333,15 @@ def judge_perturbed(
         repeated = _list_repetitions(play, plain, {kind for kind, path in masks if not path})
         lines |= {line: f"{line.partition(' ')[0]} again" for line in repeated}
     if lines:
+        ends = [step for step in (*play.steps[-1:], play.release) if step is not None]
         yield Finding(
             oracle=perturbation.fault,
             summary=FAULTS[perturbation.fault],
             differences=lines,
             details=_list_errors(play.last) if play.steps else [],
-            states=states,
             causes=frozenset(lines.values()),
-            fault=perturbation.fault,
-            perturbation=str(perturbation),
+            related=frozenset().union(*map(_list_failures, ends), *map(_list_loops, play.steps)),
         )
-    steps: Sequence[Step] = play.steps
-    if perturbation.what == PAUSES:  # a write that met the pause is repeated after it, which is no step
-        steps = [dataclasses.replace(step, responses=()) for step in steps]
-    for finding in (found for step in steps for found in _judge_handlers(step)):
-        finding.states, finding.fault = states, perturbation.fault
-        finding.perturbation = str(perturbation)
-        yield finding
 
 
 def _list_repetitions(play: Play, plain: Play, masked: Collection[str]) -> Iterator[str]:

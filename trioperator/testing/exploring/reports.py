@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from trioperator.testing.exploring.explorer import SubjectReport
-from trioperator.testing.exploring.oracles import Finding
+from trioperator.testing.exploring.findings import Finding
 
 _PAGE: Final = "docs/exploring.md"
 # What most often causes the findings of each oracle and each fault.
@@ -134,9 +134,10 @@ def _describe(report: Report, subject: SubjectReport, finding: Finding) -> Itera
     yield from (f"   {line}" for line in finding.lines)
     if finding.count > 1:
         yield f"   seen {finding.count} times"
-    yield from (f"   also {line}" for line in finding.also)
+    yield from (f"   also shows as {line}" for line in finding.also)
     if not finding.is_information:
-        yield f"   Typical causes: {_HINTS[finding.oracle]} ({_PAGE}#{finding.oracle})."
+        section = finding.fault or finding.oracle
+        yield f"   Typical causes: {_HINTS[section]} ({_PAGE}#{section})."
         yield f"   To play it again: {report.inputs.make_command(subject, finding)}"
 
 

@@ -32,6 +32,9 @@ from trioperator.testing.transport import FaultyTransport
 # Virtual seconds without any change after which a step has come to rest, and those that it may take.
 _CALM: Final = 90.0
 _LIMIT: Final = 900.0
+# Writes of one step from which on they are slow, in virtual seconds: time does not pass in a loop without pauses.
+_MANY_WRITES: Final = 300
+_SLOW: Final = 10.0
 # Calls of timers after which nothing new is to be seen.
 _MANY_CALLS: Final = 150
 _FOREVER: Final = 7 * 24 * 3600.0  # of a watch, which need not be opened again during a play
@@ -58,6 +61,7 @@ class Stage:
         self._world = world
         self._exists = False
         self._lies: list[str] = []
+        self._written = 0  # in this step
         self._history = History(cluster)
         self._spawned: frozenset[str] = frozenset()
         self._results: frozenset[str] = frozenset()
@@ -187,6 +191,9 @@ class Stage:
     async def _on_write(self, send: Send) -> httpx.Response:
         """Send a write, and look at what the object claims after it."""
         path = self.operator.writes[-1].path
+        self._written += 1
+        if self._written > _MANY_WRITES:
+            await trio.sleep(_SLOW)
         response = await (send() if self.around_write is None else self.around_write(send))
         if "/apis/apps/" in path:
             self._history.note(self.cluster)
@@ -201,7 +208,7 @@ class Stage:
         operator, cluster = self.operator, self.cluster
         step = Step(state=state, spawned=self._spawned)
         calls, logs, writes = len(operator.calls), len(operator.logs), len(operator.writes)
-        requests, self._lies = len(cluster.requests), []
+        requests, self._lies, self._written = len(cluster.requests), [], 0
         self._history = History(cluster)
         try:
             yield step
@@ -215,7 +222,8 @@ class Stage:
             ]
             step.lies, step.undone = self._lies, list(self._history.find_undone(cluster))
             step.is_blind = not operator.is_running or (self.watches is not None and self.watches.is_cut)
-            step.pending = [call.handler for call in step.calls if self._is_pending(call)]
+            since = trio.current_time() - _CALM  # those that were called later may return yet, in a loop
+            step.pending = [call.handler for call in step.calls if self._is_pending(call) and call.started <= since]
             step.snapshot = self.take_snapshot()
 
     def take_snapshot(self) -> Snapshot:
