@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -13,6 +14,7 @@ import msgspec
 import trio
 
 from trioperator._handling.calls.invoke import Attempt, Invoker
+from trioperator._handling.guard import trim
 from trioperator._handling.handlers.handler import Handler
 from trioperator._handling.handlers.outcome import Outcome
 from trioperator._handling.reviews.admission import AdmissionHandler
@@ -93,6 +95,7 @@ class _RecordingInvoker(Invoker):
             ignored = self._ignored.pop(attempt, None)
         if not outcome.awaits_subhandlers:
             call.result, call.error, call.final = outcome.result, outcome.error or ignored, outcome.final
+            call.stack = _extract_stack(call.error)
             if call.failed or call.denied:
                 journal.failures.append(call)
         return outcome
@@ -102,6 +105,13 @@ class _RecordingInvoker(Invoker):
         if outcome is not None and outcome.succeeded and handler.errors is None:  # ignored only by default
             self._ignored[attempt] = raised
         return outcome
+
+
+def _extract_stack(error: BaseException | None) -> traceback.StackSummary | None:
+    """Return where an error was raised, without the frames, and without the framework's at its beginning."""
+    if error is None:
+        return None
+    return traceback.StackSummary.extract(traceback.walk_tb(trim(error.__traceback__)), lookup_lines=False)
 
 
 class _LogHandler(logging.Handler):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import traceback
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
@@ -36,7 +37,8 @@ class Call:
 
     ``handler`` is the id of the handler, without the names of functions in which it is declared.
     ``kwargs`` are all arguments that the handler could have declared. Times are by Trio's clock; ``ended`` is
-    None while the call is in progress. ``is_review`` tells that it is a webhook's.
+    None while the call is in progress. ``is_review`` tells that it is a webhook's. ``stack`` is where the error was
+    raised, as errors that are kept lose their tracebacks.
     """
 
     handler: str
@@ -49,6 +51,7 @@ class Call:
     ended: float | None = None
     result: Any = None
     error: BaseException | None = None
+    stack: traceback.StackSummary | None = None
     final: bool = False
     is_review: bool = False
 

@@ -234,6 +234,22 @@ def test_a_field_without_effect_is_information(tmp_path: pathlib.Path, monkeypat
     assert report.without_effect == ["spec.unused"]
 
 
+def test_a_field_that_matters_only_at_the_creation_has_an_effect(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trioperator.testing.exploring.explorer._MANY_STATES", 4)
+    source = """\
+import trioperator
+
+@trioperator.on.create("webapps")
+async def create_fn(name, spec, client):
+    child = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"all": str(spec)}}
+    await client.create(child)
+"""
+    report = Explorer(make_player(tmp_path, source)).run(Budget(sequences=12, seconds=100))
+    assert report.without_effect == []
+
+
 def test_a_sequence_is_played_as_it_is(tmp_path: pathlib.Path) -> None:
     states: list[State] = [{"spec": {"size": 1, "greeting": "a"}}, {"spec": {"size": 1}}]
     report = Explorer(make_player(tmp_path, FORGETFUL)).play(states)

@@ -54,14 +54,6 @@ def test_what_follows_from_a_consequence_has_the_same_origin() -> None:
     assert known[0].also == ["handlers: KeyError: 'a' (app.py:3)", "path: It is path."]
 
 
-def test_what_does_not_recover_is_a_finding_of_its_own() -> None:
-    known = [make_finding("handlers", *ERROR)]
-    wedge = make_finding("wedge", "ConfigMap data.size", related=ERROR)
-    assert not absorb(known, wedge)
-    assert absorb(known, make_finding("path", "ConfigMap data.size", related=ERROR))
-    assert absorb(known, wedge)
-
-
 def test_information_hides_no_alarm() -> None:
     known = [make_finding("handlers", *ERROR)]
     known[0].is_information = True

@@ -162,6 +162,24 @@ def test_handlers_finds_exceptions_with_their_place(tmp_path: pathlib.Path) -> N
     assert finding.lines[0].endswith("app.py:6)")
 
 
+def test_exceptions_of_reconcile_handlers_have_a_place_too(tmp_path: pathlib.Path) -> None:
+    source = "@trioperator.on.reconcile('webapps')\ndef web_app(spec):\n    return spec['image']\n"
+    (finding,) = find(tmp_path, source, {})
+    assert finding.lines[0].endswith("app.py:5)"), finding.lines
+
+
+def test_what_was_refused_for_good_stays_as_it_is_without_an_alarm(tmp_path: pathlib.Path) -> None:
+    source = (
+        "@trioperator.on.create('webapps')\n"
+        + CHILD
+        + "\n\n@trioperator.on.update('webapps', field='spec.size')\ndef resize_fn():\n"
+        "    raise trioperator.PermanentError('The size cannot change.')\n"
+    )
+    findings = find(tmp_path, source, {"size": 1}, {"size": 2}, {"size": 2, "greeting": "a"})
+    assert findings
+    assert all(each.is_information for each in findings), [each.lines for each in findings]
+
+
 def test_handlers_finds_children_that_are_rejected(tmp_path: pathlib.Path) -> None:
     source = DEPLOYMENT + (
         "@trioperator.on.reconcile('webapps', owns=['deployments'])\n"

@@ -24,8 +24,38 @@ SUBJECT = Subject(
 )
 
 
+SWITCHED = Subject(
+    resource="webapps.example.com",
+    api_version="example.com/v1",
+    kind="WebApp",
+    schema={
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "spec": {
+                "type": "object",
+                "properties": {
+                    "backup": {
+                        "type": "object",
+                        "properties": {"enabled": {"type": "boolean"}, "keep": {"type": "integer"}},
+                    }
+                },
+            }
+        },
+    },
+)
+
+
 def draw(seed: int, count: int = 30) -> list[list[State]]:
     return list(itertools.islice(draw_sequences(SUBJECT, seed=seed, steps=4), count))
+
+
+def test_a_field_is_changed_while_its_feature_is_switched_on() -> None:
+    sequences = itertools.islice(draw_sequences(SWITCHED, seed=0, steps=4), 12)
+    pairs = [(one, other) for each in sequences for one, other in itertools.pairwise(each)]
+    backups = [[state["spec"].get("backup", {}) for state in pair] for pair in pairs]
+    assert any(one.get("keep") != other.get("keep") and one.get("enabled") is True for one, other in backups)
+    assert all(one.get("enabled") is True for one, other in backups if "keep" in one and "keep" in other)
 
 
 def test_a_seed_always_draws_the_same_sequences() -> None:

@@ -119,11 +119,14 @@ def evaluate(
     play = cache.play(states)
     if not play.steps:
         return []
-    found = list(judge_alone(play))
+    found, refused = list(judge_alone(play)), set[str]()
     for index, step in enumerate(play.steps):
         assert step.state is not None
-        fresh = cache.play_fresh(step.state)
-        found += judge_step(play, index, fresh, masks=cache.masks)
+        for finding in judge_step(play, index, cache.play_fresh(step.state), masks=cache.masks):
+            if finding.is_information:
+                refused |= finding.causes
+            finding.is_information |= finding.causes <= refused  # it stays as it was refused
+            found.append(finding)
     return list(select(found, oracles, ignored))
 
 
@@ -331,7 +334,9 @@ class Explorer:
             assert other.state is not None
             changed = _find_changed(one.state, other.state)
             if len(changed) == 1 and not (one.is_failing or other.is_failing):
-                is_effective = _without_spec(one.snapshot, own) != _without_spec(other.snapshot, own)
+                fresh = [self._cache.play_fresh(state).steps[:1] for state in (one.state, other.state)]
+                pairs = [(one, other), *zip(*fresh, strict=False)]
+                is_effective = any(_without_spec(a.snapshot, own) != _without_spec(b.snapshot, own) for a, b in pairs)
                 self._effects.setdefault(changed[0], []).append(is_effective)
 
     def _conclude(self) -> None:

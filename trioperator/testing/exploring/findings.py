@@ -55,13 +55,8 @@ class Finding(msgspec.Struct, kw_only=True):
         return bool(self.causes)
 
     def has_led_to(self, other: Finding) -> bool:
-        """Return whether another finding is a consequence of this one in its play, as with work that an error ends.
-
-        What does not recover after an error is a defect of its own, unless all of it was a consequence before.
-        """
-        if not other.related & (self.causes | self.consequences):
-            return False
-        return other.oracle != "wedge" or other.causes <= self.consequences
+        """Return whether another finding is a consequence of this one in its play, as with work that an error ends."""
+        return bool(other.related & (self.causes | self.consequences))
 
     def absorb(self, other: Finding) -> None:
         """Note another finding with the same cause."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import traceback
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from trioperator._handling.guard import trim
 from trioperator.errors import (
     ApiError,
     ConflictError,
@@ -51,6 +50,7 @@ _OFTEN: Final = 4
 # Handlers that are called less often, by this factor, than another one are not what goes on and on.
 _SELDOM: Final = 4
 _NOWHERE: Final = "?"
+_DELAY: Final = re.compile(r" \(will try again in [\d.]+ seconds\)$| and will try again in [\d.]+ seconds(?=:)")
 
 
 def judge_step(play: Play, index: int, fresh: Play, *, masks: Collection[Mask] = ()) -> Iterator[Finding]:
@@ -87,9 +87,8 @@ def _list_failures(step: Step, handlers: Collection[str] | None = None) -> froze
     """Return the causes of what fails in a step: at its end, or whenever these handlers are called."""
     calls = step.last_calls.values() if handlers is None else [each for each in step.calls if each.handler in handlers]
     failures = {_name_error(call, call.error) for call in calls if call.error is not None}
-    if handlers is None:
-        failures |= {f"{handler} hangs" for handler in step.pending} | {f"rejected {path}" for path in step.rejections}
-    return frozenset(failures)
+    rejected = {f"rejected {path}" for path in step.rejections}
+    return frozenset({*failures, *rejected, *(f"{handler} hangs" for handler in step.pending)})
 
 
 def _list_rejected(step: Step, expected: Step) -> Iterator[str]:
@@ -117,8 +116,8 @@ def _describe(
 
 def _list_errors(step: Step) -> list[str]:
     """Return the last errors of a step, once each."""
-    lines = [str(line) for line in step.logs if line.level in ("ERROR", "WARNING")]
-    return [line.splitlines()[0][:300] for line in list(dict.fromkeys(lines))[-2:]]
+    lines = [str(line).splitlines()[0] for line in step.logs if line.level in ("ERROR", "WARNING")]
+    return list(dict.fromkeys(_DELAY.sub("", line)[:300] for line in lines))[-2:]
 
 
 def judge_alone(play: Play) -> Iterator[Finding]:
@@ -167,13 +166,13 @@ def _judge_handlers(step: Step) -> Iterator[Finding]:
 
 def _name_error(call: Call, error: BaseException) -> str:
     """Return the cause of an error: the same place is the same cause, whichever handler comes there."""
-    place = describe_place(error)
+    place = describe_place(call)
     return f"{type(error).__name__} at {call.handler if place == _NOWHERE else place}"
 
 
 def _describe_failure(call: Call, error: BaseException) -> Finding:
     kind = type(error).__name__
-    details = [f"{kind}: {error} ({describe_place(error)})".splitlines()[0][:500]]
+    details = [f"{kind}: {error} ({describe_place(call)})".splitlines()[0][:500]]
     if isinstance(error, PermanentError):
         text = f"{call.handler} fails for good in a state that the schema allows: the schema could refuse it."
         return Finding(oracle="handlers", summary=text, details=details, is_information=True)
@@ -184,12 +183,10 @@ def _describe_failure(call: Call, error: BaseException) -> Finding:
     return Finding(oracle="handlers", summary=text, details=details)
 
 
-def describe_place(error: BaseException) -> str:
-    """Return the file and line of the user's code that has raised an error."""
-    entries = traceback.extract_tb(trim(error.__traceback__))
-    return next(
-        (text for entry in reversed(entries) if (text := describe_path(entry.filename, entry.lineno))), _NOWHERE
-    )
+def describe_place(call: Call) -> str:
+    """Return the file and line of the user's code that has raised the error of a call."""
+    entries = reversed(call.stack or ())
+    return next((text for entry in entries if (text := describe_path(entry.filename, entry.lineno))), _NOWHERE)
 
 
 def _waits(call: Call) -> bool:

@@ -81,7 +81,7 @@ class Player:
         if refused:
             raise OutsideCallError(
                 f"{refused[0]}. Plays do not reach the outside: fake what is called, with"
-                " trioperator.testing.effects, in a file for --setup."
+                " trioperator.testing.effects, in a file for --setup (docs/exploring.md#external-apis)."
             )
         if deadline.place is not None:
             raise ConfigError(_describe_hang(performance.result, deadline.place))

@@ -19,6 +19,7 @@ Path: TypeAlias = tuple[str, ...]
 _POOL: Final = 150  # states, from which values are taken
 _MAX_VALUES: Final = 6  # of one field
 _MAX_DEPTH: Final = 6
+_SWITCHES: Final = ("enabled", "enable")
 
 
 def state_strategy(subject: Subject) -> SearchStrategy[State]:
@@ -41,7 +42,8 @@ def draw_sequences(subject: Subject, *, seed: int, steps: int) -> Iterator[list[
         for path, several in values.items():
             if number < len(several):
                 one, other = several[number], several[(number + 1) % len(several)]
-                there, bare = [with_value(base, path, one), with_value(base, path, other)], without(base, path)
+                start = _switch_on(base, path, values)
+                there, bare = [with_value(start, path, one), with_value(start, path, other)], without(start, path)
                 for sequence in ([bare, *there, bare, base], [base, *there, bare, base])[: 1 if number else 2]:
                     yield _distinct(sequence)[: max(steps, 2)]
     rng = random.Random(seed)
@@ -50,6 +52,16 @@ def draw_sequences(subject: Subject, *, seed: int, steps: int) -> Iterator[list[
         while len(sequence) < steps:
             sequence.append(_change(rng, sequence, pool, values))
         yield _distinct(sequence)
+
+
+def _switch_on(state: State, path: Path, values: Mapping[Path, list[Any]]) -> State:
+    """Return the state with the features switched on that a field is a part of, as `backup.enabled` for a schedule."""
+    for length in range(1, len(path)):
+        for name in _SWITCHES:
+            switch = (*path[:length], name)
+            if True in values.get(switch, ()) and switch != path:
+                state = with_value(state, switch, True)
+    return state
 
 
 def _draw_pool(strategy: SearchStrategy[State], seed: int) -> list[State]:

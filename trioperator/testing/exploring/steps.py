@@ -39,7 +39,7 @@ class Step:
     def rejections(self) -> Mapping[str, int]:
         """The writes that the server has not accepted, by path, with the status code; none if later ones were."""
         last = {path: code for verb, path, code in self.responses if verb != "delete"}
-        return {path: code for path, code in last.items() if code in (400, 403, 422)}
+        return {path: code for path, code in last.items() if code in (400, 403, 422, 500)}
 
     @property
     def is_failing(self) -> bool:
