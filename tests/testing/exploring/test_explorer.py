@@ -9,6 +9,7 @@ import pytest
 
 from tests.testing.exploring.forgetful import FORGETFUL
 from tests.testing.exploring.operators import CONTENDED, CRD, GOOD, SHARDED, make_crd, make_player
+from trioperator.errors import ConfigError
 from trioperator.testing.exploring.explorer import Budget, Explorer, SubjectReport
 from trioperator.testing.exploring.oracles import judge_perturbed
 from trioperator.testing.exploring.perturbations import PAUSES, Perturbation
@@ -248,6 +249,14 @@ async def create_fn(name, spec, client):
 """
     report = Explorer(make_player(tmp_path, source)).run(Budget(sequences=12, seconds=100))
     assert report.without_effect == []
+
+
+def test_a_schema_whose_states_are_all_rejected_is_an_error(tmp_path: pathlib.Path) -> None:
+    definition = make_crd(size={"type": "integer"})
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["x-kubernetes-validations"] = [{"rule": "has(self.size) && self.size == 424242", "message": "no such size"}]
+    with pytest.raises(ConfigError, match=r"rejects all \d+ states of webapps.example.com .* no such size"):
+        Explorer(make_player(tmp_path, GOOD, definition)).run(Budget(sequences=8, seconds=100))
 
 
 def test_a_sequence_is_played_as_it_is(tmp_path: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import hypothesis
@@ -11,7 +12,7 @@ from hypothesis.strategies import SearchStrategy
 
 from tests.testing.exploring.operators import make_crd
 from trioperator.apiserver import Cluster
-from trioperator.testing.exploring.schemas import from_examples, from_schema
+from trioperator.testing.exploring.schemas import _with_few_repetitions, from_examples, from_schema
 
 SCHEMAS: dict[str, Any] = {
     "enum": {"type": "string", "enum": ["a", "b"]},
@@ -65,6 +66,23 @@ async def test_the_server_accepts_what_is_drawn_from_a_schema(name: str, cluster
     for number, value in enumerate(draw(from_schema(SCHEMAS[name], name))):
         made = {"apiVersion": "example.com/v1", "kind": "WebApp", "metadata": {"name": f"x{number}"}}
         await cluster.create({**made, "spec": {name: value}})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "limited"),
+    [
+        ("^(a+)+$", "^(a{1,3}){1,3}$"),
+        (r"^[]*+]*\+x{2,}?[^+]{4}$", r"^[]*+]{0,3}\+x{2,5}?[^+]{4}$"),
+    ],
+)
+def test_nested_repetitions_without_end_become_short(pattern: str, limited: str) -> None:
+    assert _with_few_repetitions(pattern, 3) == limited
+
+
+def test_a_pattern_that_takes_others_for_ever_is_drawn_in_no_time() -> None:
+    pattern = "^(([a-z])+.)+[A-Z]([a-z])+$"
+    drawn = draw(from_schema({"type": "string", "pattern": pattern, "minLength": 6}))
+    assert all(re.search(pattern, text) and len(text) >= 6 for text in drawn)
 
 
 def test_optional_fields_come_and_go() -> None:

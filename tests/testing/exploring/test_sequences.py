@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from typing import Any
 
+import pytest
+
+from trioperator.errors import ConfigError
 from trioperator.testing.exploring.sequences import draw_sequences, iterate_paths, with_value, without
 from trioperator.testing.exploring.subjects import State, Subject
 
@@ -56,6 +61,22 @@ def test_a_field_is_changed_while_its_feature_is_switched_on() -> None:
     backups = [[state["spec"].get("backup", {}) for state in pair] for pair in pairs]
     assert any(one.get("keep") != other.get("keep") and one.get("enabled") is True for one, other in backups)
     assert all(one.get("enabled") is True for one, other in backups if "keep" in one and "keep" in other)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": "^a{500}$", "maxLength": 3},
+        {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "boolean"}, "minItems": 5},
+    ],
+)
+def test_limits_that_contradict_each_other_are_an_error(schema: dict[str, Any]) -> None:
+    spec = {"type": "object", "properties": {"field": schema}, "required": ["field"]}
+    subject = dataclasses.replace(
+        SUBJECT, schema={"properties": {"spec": spec}, "required": ["spec"], "type": "object"}
+    )
+    with pytest.raises(ConfigError, match=r"No state of webapps.example.com can be drawn .* --from FILE"):
+        next(draw_sequences(subject, seed=0, steps=4))
 
 
 def test_a_seed_always_draws_the_same_sequences() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from trioperator.errors import ConfigError
 from trioperator.testing.exploring.findings import Finding, absorb, find_origin, list_known_causes
 from trioperator.testing.exploring.oracles import judge_alone, judge_perturbed, judge_step, select
 from trioperator.testing.exploring.perturbations import iterate_perturbations
@@ -151,7 +152,10 @@ class Explorer:
         self.report = SubjectReport(resource=player.subject.resource, kind=player.subject.kind)
 
     def run(self, budget: Budget) -> SubjectReport:
-        """Explore until the budget is used up. Raises ConfigError as plays do; KeyboardInterrupt ends it, too."""
+        """Explore until the budget is used up; KeyboardInterrupt ends it, too.
+
+        Raises ConfigError as plays do, and if the API server accepts none of the states that the schema allows.
+        """
         try:
             for sequence in self._draw():
                 if self.report.sequences >= budget.sequences:
@@ -167,6 +171,16 @@ class Explorer:
             self.report.stopped = _INTERRUPTED
         self._conclude()
         return self.report
+
+    def _check_accepted(self, play: Play) -> None:
+        """Raise ConfigError if no state was ever accepted, after a number of sequences."""
+        if self.report.states or self.report.sequences < _TRIES or not play.rejected:
+            return
+        resource, reason = self.report.resource, play.rejected[-1].rejected
+        raise ConfigError(
+            f"The API server rejects all {self.report.rejected} states of {resource} that were drawn from its schema,"
+            f" such as by: {reason} Pass manifests of valid objects, --from FILE, or strategies, --setup FILE."
+        )
 
     def draw_short(self) -> list[Sequence[State]]:
         """Return short sequences to perturb: single states, and changes of each field.
@@ -276,6 +290,7 @@ class Explorer:
         report.rejected += len(play.rejected)
         self._states |= {repr(step.state) for step in play.steps}
         report.states, report.transitions = len(self._states), self._cache.player.transitions
+        self._check_accepted(play)
         self._note_effects(play)
         for finding in found:
             if budget.left > 0:

@@ -12,11 +12,19 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from trioperator.apiserver.custom.patterns import (
+    PatternError,
+    UnsupportedPatternError,
+    compile_pattern,
+    is_installed,
+)
 from trioperator.testing.exploring.names import find_strategy
 
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _MAX_ITEMS: Final = 3
+# A repetition without end, or what looks like one: escapes, and classes of characters.
+_REPETITION: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[*+]|\{(?P<least>\d+),\}", re.DOTALL)
 _WORDS: Final = ("a", "b", "web", "example-1")
 _NUMBERS: Final = (0, 1, 2, 3, 5, 10)
 _FORMATS: Final[Mapping[str, Sequence[str]]] = {
@@ -103,19 +111,47 @@ def _strings(schema: Mapping[str, Any]) -> SearchStrategy[str]:
     least, most = schema.get("minLength", 0), schema.get("maxLength", 63)
     if pattern is None:
         return st.sampled_from([letter * max(least, 1) if most else "" for letter in "ab"])
-    return _matching(pattern).filter(lambda text: _fits(schema, text))
+    return _matching(pattern, max(_MAX_ITEMS, least)).filter(lambda text: _fits(schema, text))
 
 
-def _matching(pattern: str) -> SearchStrategy[str]:
-    """Return a strategy for strings that match a pattern, in the alphabet of names."""
+def _matching(pattern: str, most: int) -> SearchStrategy[str]:
+    """Return a strategy for strings that match a pattern, in the alphabet of names, with few repetitions."""
     letters = st.sampled_from("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-._/:@")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            compiled = re.compile(pattern.replace(r"\z", r"\Z"))
+            compiled = re.compile(_with_few_repetitions(pattern.replace(r"\z", r"\Z"), most))
             return st.from_regex(compiled, fullmatch=True, alphabet=letters)
         except Exception:  # noqa: BLE001 -- RE2 has what Python has not: the server decides
             return st.sampled_from(_WORDS)
+
+
+def _with_few_repetitions(pattern: str, most: int) -> str:
+    """Return a pattern that matches only short ones of these texts: nested repetitions without end take for ever."""
+
+    def limit(found: re.Match[str]) -> str:
+        match found[0][0], found["least"]:
+            case "+", _:
+                return f"{{1,{most}}}"
+            case "*", _:
+                return f"{{0,{most}}}"
+            case "{", str(least):
+                return f"{{{least},{int(least) + most}}}"
+        return found[0]  # an escape, or a class of characters
+
+    return _REPETITION.sub(limit, pattern)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Return whether a text matches; also if that is not known, as the server decides."""
+    try:
+        if is_installed():
+            return compile_pattern(pattern).search(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return re.search(pattern, text) is not None
+    except (re.error, PatternError, UnsupportedPatternError):
+        return True
 
 
 def _bounded(schema: Mapping[str, Any], step: float) -> list[Any]:
@@ -136,11 +172,8 @@ def _fits(schema: Mapping[str, Any], value: Any) -> bool:
     """Return whether a value keeps the limits of a schema for its type; the server checks all the rest."""
     if isinstance(value, str):
         pattern = schema.get("pattern")
-        try:
-            matches = pattern is None or re.search(pattern, value) is not None
-        except re.error:
-            matches = True
-        return schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)) and matches
+        is_long_enough = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
+        return is_long_enough and (pattern is None or _matches(pattern, value))
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         low, high, multiple = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
         return (

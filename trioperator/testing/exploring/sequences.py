@@ -11,6 +11,7 @@ import hypothesis
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from trioperator.errors import ConfigError
 from trioperator.testing.exploring.schemas import from_examples, from_schema
 from trioperator.testing.exploring.subjects import State, Subject
 
@@ -35,7 +36,7 @@ def state_strategy(subject: Subject) -> SearchStrategy[State]:
 
 def draw_sequences(subject: Subject, *, seed: int, steps: int) -> Iterator[list[State]]:
     """Yield sequences without end: first each field is set, changed and removed, then anything may change."""
-    pool = [*subject.examples, *_draw_pool(state_strategy(subject), seed)]
+    pool = [*subject.examples, *_draw_pool(subject, seed)]
     values = _collect_values(pool)
     base = pool[0]
     for number in range(_MAX_VALUES):
@@ -64,8 +65,8 @@ def _switch_on(state: State, path: Path, values: Mapping[Path, list[Any]]) -> St
     return state
 
 
-def _draw_pool(strategy: SearchStrategy[State], seed: int) -> list[State]:
-    """Return distinct states, the same ones for a seed."""
+def _draw_pool(subject: Subject, seed: int) -> list[State]:
+    """Return distinct states, the same ones for a seed. Raises ConfigError if the schema allows none."""
     drawn: dict[str, State] = {}
 
     @hypothesis.seed(seed)
@@ -77,11 +78,17 @@ def _draw_pool(strategy: SearchStrategy[State], seed: int) -> list[State]:
         phases=[hypothesis.Phase.generate],
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    @hypothesis.given(strategy)
+    @hypothesis.given(state_strategy(subject))
     def collect(state: State) -> None:
         drawn.setdefault(repr(state), copy.deepcopy(state))
 
-    collect()
+    try:
+        collect()
+    except (hypothesis.errors.InvalidArgument, hypothesis.errors.Unsatisfiable) as error:
+        raise ConfigError(
+            f"No state of {subject.resource} can be drawn from its schema, as if its limits contradicted each other"
+            f" ({error}). Pass manifests of objects instead, --from FILE, or strategies for its fields, --setup FILE."
+        ) from error
     return list(drawn.values())
 
 
