@@ -26,6 +26,7 @@ SEEDS: Final = int(os.environ.get("TRIOPERATOR_SEEDS", "25"))
 NAMES: Final = ("a", "b", "c", "d")
 TIERS: Final = ("gold", "silver", None)
 APPS: Final = ("web", None)
+PAUSED: Final = "trioperator.dev/paused"
 FAULTS: Final = (
     Fault.status(503),
     Fault.refuse(),
@@ -52,6 +53,10 @@ class History:
         self.deleted: set[str] = set()
         self.slow = self.rng.random() < 0.3
         bench.settings.watching.client_timeout = self.rng.choice([None, 5, 20])
+        bench.settings.watching.initial_streaming = self.rng.random() < 0.3
+        bench.settings.peering.standalone = True
+        if not has_streams and self.rng.random() < 0.3:
+            bench.settings.leadership.shards = 2
         self.register(bench.registry)
 
     def register(self, registry: trioperator.OperatorRegistry) -> None:
@@ -114,6 +119,8 @@ class History:
                     await settle(self.rng.choice([0, 0, 0.3, 5, 30]))
                 self.plan.clear()
                 if self.rng.random() < 0.5:
+                    for name in NAMES:
+                        await self.resume(name)
                     await settle(300)
                     await self.verify()
             for _ in range(self.rng.randint(0, 6)):
@@ -127,6 +134,7 @@ class History:
         """Let something happen to an object, or to the network."""
         name = self.rng.choice(NAMES)
         deeds = [self.label] * 5 + [self.resize, self.create] * 2 + [self.delete, self.trouble, self.forget, self.gap]
+        deeds += [self.pause, self.resume]
         with contextlib.suppress(ApiError, LookupError):
             await self.rng.choice(deeds)(name)
 
@@ -146,6 +154,13 @@ class History:
 
     async def resize(self, name: str) -> None:
         await self.patch(name, {"spec": {"size": self.rng.randint(1, 99)}})
+
+    async def pause(self, name: str) -> None:
+        """Pause an object: it may leave and enter meanwhile, and its finalizer stays until it goes on."""
+        await self.patch(name, {"metadata": {"annotations": {PAUSED: "yes"}}})
+
+    async def resume(self, name: str) -> None:
+        await self.patch(name, {"metadata": {"annotations": {PAUSED: None}}})
 
     async def patch(self, name: str, patch: dict[str, Any]) -> None:
         if await self.bench.cluster.find("widgets", name) is not None:
@@ -204,6 +219,8 @@ async def test_entering_and_leaving_a_selector_is_matching_and_not_matching_filt
     history = History(bench, seed, has_streams=has_streams)
     await history.live()
     async with bench.running():
+        for name in NAMES:
+            await history.resume(name)
         await settle(400)
         await history.verify()
         selectors = {

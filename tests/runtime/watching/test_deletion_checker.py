@@ -589,3 +589,33 @@ async def test_without_a_date_in_responses_what_enters_is_new(bench: Bench, auto
         await relabel(bench, "gold")
         await settle(5)
     assert called == []
+
+
+async def test_rights_for_one_name_are_enough_for_its_daemon_and_what_else_left_is_rarely_asked_for(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server forbids lists of all objects, as with ``resourceNames`` in a role."""
+    caplog.set_level("INFO")
+    running: list[str] = []
+    options: dict[str, Any] = {"field": "metadata.name", "value": "a", "registry": bench.registry}
+
+    @trioperator.daemon("widgets", **options)
+    async def daemon(name: str, stopped: Any, **_: Any) -> None:
+        running.append(name)
+        await stopped.wait()
+        running.remove(name)
+
+    plan = FaultPlan()
+    unnamed = plan.add(Fault.status(403), path=r"/widgets\?(?!.*metadata\.name)")
+    for name in "ab":
+        await bench.cluster.create(labelled(name))
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(3600)
+        assert running == ["a"]
+        assert len([query for query in queries(bench) if "fieldSelector" not in query]) == 0
+        assert 1 <= unnamed.hits <= 12
+        await bench.cluster.delete("widgets", "a")
+        await settle(60)
+        assert running == []
+    assert [record.levelname for record in caplog.records if "unseen" in record.getMessage()].count("INFO") == 1
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]

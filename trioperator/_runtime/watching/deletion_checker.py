@@ -41,7 +41,7 @@ from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.object_selector import ObjectSelector, Requirement
 from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.view import View
-from trioperator.errors import ApiError, TrioperatorError
+from trioperator.errors import ApiError, ForbiddenError, TrioperatorError
 
 #: The forms of lists and watches with nothing but the metadata of objects.
 METADATA: Final = (
@@ -54,6 +54,8 @@ _logger = get_logger("trioperator.runtime.watching")
 # Requests at the same time.
 _AT_ONCE: Final = 4
 _BACKOFF: Final = Backoff(initial=0.5, maximum=30.0, jitter=0.25)
+# Where it is forbidden to list all objects, as with rights for objects of some names only: that changes rarely.
+_FORBIDDEN: Final = Backoff(initial=5.0, maximum=900.0, jitter=0.25)
 # Of servers that do not select by names: what their watches show is believed.
 _UNSUPPORTED: Final = frozenset({400, 405, 422})
 # What has a meaning in selectors of fields.
@@ -280,8 +282,10 @@ class DeletionChecker:
             try:
                 await self._list_left(path, ranges)
             except TrioperatorError as error:
-                _logger.debug("What has left %s unseen will be looked for again: %s", path, error)
-                await trio.sleep(_BACKOFF.delay(attempt))
+                is_forbidden = isinstance(error, ForbiddenError)
+                log = _logger.info if is_forbidden and attempt == 1 else _logger.debug
+                log("What has left %s unseen, and may have a finalizer, will be looked for again: %s", path, error)
+                await trio.sleep((_FORBIDDEN if is_forbidden else _BACKOFF).delay(attempt))
             else:
                 return
 
