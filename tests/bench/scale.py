@@ -33,7 +33,7 @@ _CHANGES: Final = 1000
 _BUSY: Final = 0.1  # seconds of CPU time
 _LULL: Final = 3.0  # in this many seconds: on a busy machine, one of the two may have to wait for a while
 _PATIENCE: Final = 900.0
-_KEPT: Final = {"annotations", "finalizers", "labels"}  # of the metadata of objects that are handled
+KEPT: Final = {"annotations", "finalizers", "labels"}  # of the metadata of objects that are handled
 
 HEAD: Final = """
 import time, trioperator
@@ -106,7 +106,7 @@ async def _create(cluster: Cluster, plural: str, count: int, *, namespaces: int,
         namespace = f"n{number % namespaces}" if namespaces else "default"
         made = {**make_load(plural, f"w{number}", namespace=namespace), **like}
         if found:
-            kept = {key: found[-1]["metadata"][key] for key in _KEPT & found[-1]["metadata"].keys()}
+            kept = {key: found[-1]["metadata"][key] for key in KEPT & found[-1]["metadata"].keys()}
             made = {**found[-1], "metadata": {**made["metadata"], **kept}}
         await cluster.create(made)
         if number % 100 == 0:
@@ -256,7 +256,7 @@ def open_server(*plurals: str) -> Iterator[Server]:
 # -- scenarios
 
 
-def measure_idle(server: Server, source: str, *options: str) -> float:
+def measure_idle(server: AnyServer, source: str, *options: str) -> float:
     """Return the memory of an operator without anything to do, in MiB."""
     with running(server, source, *options) as operator:
         operator.wait_ready()

@@ -129,7 +129,8 @@ def _apiserver_command(assets: pathlib.Path, *, folder: pathlib.Path, etcd_port:
         "audit-policy-file": folder / "audit.yaml",
         "audit-log-path": folder / "audit.log",
     }
-    return [str(assets / "kube-apiserver"), *(f"--{name}={value}" for name, value in options.items())]
+    more = os.environ.get("CONTROLPLANE_APISERVER_ARGS", "").split()
+    return [str(assets / "kube-apiserver"), *(f"--{name}={value}" for name, value in options.items()), *more]
 
 
 def _write_kubeconfig(path: pathlib.Path, *, url: str, token: str, authority: pathlib.Path) -> None:

@@ -6,6 +6,7 @@ On a real API server if ``$KUBEBUILDER_ASSETS`` is set, as its memory and CPU ti
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from tests.bench import scale
-from tests.bench.api import ApiFailed, Connection, load_target
+from tests.bench.api import MERGE_PATCH, ApiFailed, Connection, load_target
 from tests.bench.figures import Figures
 from tests.bench.processes import cpu_seconds, resident_mib
 from tests.bench.servers import open_real
@@ -52,6 +53,25 @@ class RealServer:
             if time.monotonic() > deadline:
                 raise ApiFailed("the kind is not served")
             time.sleep(0.2)
+
+    def do(self, what: str, plural: str = "loads", *, count: int) -> Any:
+        """Create objects that look as if handled, where others are, or change some: as the embedded server does."""
+        connection = Connection(load_target(self.kubeconfig))
+        path = f"/apis/scale.dev/v1/namespaces/default/{plural}"
+        if what == "create":
+            found = connection.call("GET", path)["items"]
+            kept = (
+                {key: found[-1]["metadata"][key] for key in scale.KEPT & found[-1]["metadata"].keys()} if found else {}
+            )
+            made = (scale.make_load(plural, f"w{number}") for number in range(len(found), count))
+            self.create(plural, ({**each, "metadata": each["metadata"] | kept} for each in made))
+            return None
+        changed = {}
+        for number in range(count):
+            changed[f"w{number}"] = time.time()
+            body = json.dumps({"spec": {"size": time.time_ns()}}).encode()
+            connection.request("PATCH", f"{path}/w{number}", body=body, content_type=MERGE_PATCH)
+        return changed
 
     def create(self, plural: str, bodies: Iterable[dict[str, Any]]) -> None:
         """Create objects."""
