@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
+import trioperator
+from tests.runtime.conftest import Bench, settle, widget
 from tests.runtime.harness import LOGGER, Harness, open_harness
 from trioperator._model.patch import Patch
 from trioperator._runtime.completion import Completion
@@ -103,3 +106,25 @@ async def test_a_change_that_a_handler_has_seen_and_that_is_taken_back_is_record
     harness.progress.last_handled(state).see(b'{"spec":{"size":2}}')
     assert await completion.settle(state, harness.detect(state)) is AGAIN
     assert await recorded(harness) == '{"spec":{"size":2}}\n'
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_resuming_logs_nothing_beyond_the_success_of_each_handler(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    caplog.set_level("INFO")
+
+    @trioperator.on.resume("widgets", id="resume", registry=bench.registry)
+    async def resume(**_: Any) -> None:
+        if fails:
+            raise trioperator.PermanentError("never")
+
+    await bench.cluster.create(widget())
+    async with bench.running():  # the first time, it is created
+        await settle(5)
+    caplog.clear()
+    async with bench.running():
+        await settle(5)
+    logged = [record.getMessage() for record in caplog.records if record.name == "trioperator.objects"]
+    ended = ["Handler 'resume' failed permanently: never", "Resuming is processed: 0 succeeded; 1 failed."]
+    assert logged == (ended if fails else ["Handler 'resume' succeeded."])

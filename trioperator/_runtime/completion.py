@@ -91,9 +91,11 @@ class Completion:
 
 
 def _report_end(cause: ChangeCause, states: Sequence[HandlerState]) -> None:
+    """Log how a cause has ended. After a restart, that is what the records of the handlers say, for each object."""
     succeeded = [each.success for each in states].count(True)
-    title = TITLES[cause.reason].capitalize()
-    cause.logger.info("%s is processed: %d succeeded; %d failed.", title, succeeded, len(states) - succeeded)
+    is_routine = cause.reason is Reason.RESUME and succeeded == len(states)
+    title, log = TITLES[cause.reason].capitalize(), cause.logger.debug if is_routine else cause.logger.info
+    log("%s is processed: %d succeeded; %d failed.", title, succeeded, len(states) - succeeded)
 
 
 def _shows_only(records: Patch, stored: Mapping[str, Any], state: ObjectState, *, before: Mapping[str, Any]) -> bool:
