@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -132,6 +133,73 @@ async def test_a_lease_that_was_deleted_is_created_again(
             continue
     assert attempt is Attempt.HELD
     assert (await spec(cluster))["holderIdentity"] == "a"
+
+
+async def grow(cluster: Cluster, lease: Lease, *, times: int = 3) -> None:
+    for _ in range(times):
+        await trio.sleep(1)
+        assert await lease.attempt(timeout=5) is Attempt.HELD
+
+
+@pytest.mark.parametrize("restored", ["named", "released", "missing", "another"])
+async def test_a_standby_does_not_believe_a_lease_of_a_restored_etcd(
+    restored: str, cluster: Cluster, client: ApiClient, autojump_clock: MockClock
+) -> None:
+    leader, standby = make(client, "a"), make(client, "b")
+    backup = cluster.snapshot()
+    if restored != "missing":
+        former = standby if restored == "named" else make(client, "c")
+        await former.attempt(timeout=5)
+        if restored == "released":
+            await former.release()
+        backup = cluster.snapshot()
+        await former.release()
+    await grow(cluster, leader)
+    assert await standby.attempt(timeout=5) is Attempt.TAKEN
+    await cluster.restore(backup)
+    assert await standby.attempt(timeout=5) is Attempt.TAKEN
+    with contextlib.suppress(ConflictError):
+        await leader.attempt(timeout=5)
+    assert await leader.attempt(timeout=5) is Attempt.HELD
+    await trio.sleep(10)
+    assert await standby.attempt(timeout=5) is Attempt.TAKEN
+    assert standby.holder == "a"
+
+
+async def test_a_standby_takes_the_lease_of_a_restored_etcd_when_that_of_before_has_expired(
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
+) -> None:
+    leader, standby = make(client, "a"), make(client, "b")
+    await standby.attempt(timeout=5)
+    backup = cluster.snapshot()
+    await standby.release()
+    await grow(cluster, leader)
+    await standby.attempt(timeout=5)
+    await cluster.restore(backup)
+    await trio.sleep(14.9)
+    assert await standby.attempt(timeout=5) is Attempt.TAKEN
+    await trio.sleep(0.2)
+    assert await standby.attempt(timeout=5) is Attempt.HELD
+    with pytest.raises(ConflictError):
+        await leader.attempt(timeout=5)
+    assert await leader.attempt(timeout=5) is Attempt.TAKEN
+
+
+async def test_a_holder_that_has_a_successor_after_a_restore_gives_way(
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
+) -> None:
+    leader = make(client, "a")
+    former = make(client, "b")
+    await former.attempt(timeout=5)
+    backup = cluster.snapshot()
+    await former.release()
+    await grow(cluster, leader)
+    await cluster.restore(backup)
+    await trio.sleep(1)
+    assert await make(client, "b").attempt(timeout=5) is Attempt.HELD  # it was restarted, and knows nothing
+    with pytest.raises(ConflictError):
+        await leader.attempt(timeout=5)
+    assert await leader.attempt(timeout=5) is Attempt.TAKEN
 
 
 async def test_a_conflict_is_not_overwritten(cluster: Cluster, client: ApiClient, autojump_clock: MockClock) -> None:

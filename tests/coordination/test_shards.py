@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
+import httpx
 import pytest
 import trio
 from trio.testing import MockClock
@@ -17,6 +18,8 @@ from trio.testing import MockClock
 import trioperator
 from tests.coordination.skew import SkewedTransport
 from tests.runtime.conftest import settle
+from tests.runtime.restoring import Memory, Switch
+from trioperator._concurrency.clock import wall_now
 from trioperator._coordination.shards import ShardOwnership, Shards
 from trioperator._kube.api_client import open_client
 from trioperator.apiserver import Cluster
@@ -72,14 +75,23 @@ class Owners:
 class Replica:
     """One replica that serves its shards by writing all the time, and takes a while to release one."""
 
-    def __init__(self, cluster: Cluster, owners: Owners, name: str, *, shards: int = 4, skew: float = 0.0) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        owners: Owners,
+        name: str,
+        *,
+        shards: int = 4,
+        skew: float = 0.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
         self.name = name
         self.plan = FaultPlan()
         self.scope = trio.CancelScope()
         self.drain = 0.0
         self.election: Shards | None = None
         self._owners = owners
-        self._transport = FaultyTransport(SkewedTransport(cluster.transport(), skew), self.plan)
+        self._transport = FaultyTransport(SkewedTransport(transport or cluster.transport(), skew), self.plan)
         self._settings = OperatorSettings()
         self._settings.leadership.shards = shards
 
@@ -289,6 +301,29 @@ async def test_shards_whose_leases_name_a_dead_replica_after_a_restore_get_no_se
         await settle(30)
         fourth.stop()
         await settle(8)
+        assert sorted(len(owners.owned_by(name)) for name in "bc") == [2, 2]
+    owners.check_writes()
+
+
+async def test_shards_whose_leases_name_nobody_after_a_restore_get_no_second_owner(
+    owners: Owners, autojump_clock: MockClock
+) -> None:
+    data = Memory()
+    cluster = Cluster(clock=wall_now, data=data)
+    switch = Switch(cluster.transport())
+    first, second, third = (Replica(cluster, owners, name, transport=switch) for name in "abc")
+    async with running(first) as nursery:
+        await settle(4)
+        first.stop()
+        await settle(4)
+        backup = data.copy()  # all shards are free
+        nursery.start_soon(second.run)
+        await settle(8)
+        assert len(owners.owned_by("b")) == 4
+        switch.inner = Cluster(clock=wall_now, data=backup).transport()
+        await settle(4)  # the session was renewed meanwhile
+        nursery.start_soon(third.run)
+        await settle(12)
         assert sorted(len(owners.owned_by(name)) for name in "bc") == [2, 2]
     owners.check_writes()
 

@@ -100,7 +100,7 @@ class Leadership:
     async def _acquire(self) -> None:
         """Wait until the lease is acquired."""
         while await self._attempt() is not Attempt.HELD:
-            if self.lease.holder and self.lease.holder != self._reported:
+            if self.lease.holder not in ("", self.lease.identity, self._reported):
                 self._logger.info("The leader is %s, which holds the %s.", self.lease.holder, self.lease)
                 self._reported = self.lease.holder
             await trio.sleep_until(self._next_attempt())

@@ -2,6 +2,10 @@
 
 The rules are client-go's (``leaderelection``): a record expires when it has not changed for its duration by the clock
 of this process, so that the clocks of several machines are never compared; each write tests the resource version.
+
+If etcd was restored, the record is an earlier one, or missing. What it says is not true then: whoever has renewed it
+since may hold the lease until it would have expired, so others wait that long, even if it names them or nobody. The
+holder takes it again meanwhile.
 """
 
 from __future__ import annotations
@@ -48,6 +52,8 @@ class Lease:
         self._path = f"{self._collection}/{name}"
         self._observed: dict[str, Any] | None = None
         self._observed_at = -float("inf")
+        self._newest = (0, "")  # of what was seen
+        self._busy_until = -float("inf")  # as long as that may be held by others
 
     def __str__(self) -> str:
         return f"lease {self.namespace}/{self.name}"
@@ -69,13 +75,21 @@ class Lease:
         """Acquire the lease if it is free or has expired, or renew it. Raises as requests do; nothing is retried."""
         now = trio.current_time()
         with trio.fail_after(timeout):
-            if self.holder != self.identity or self._observed is None:
+            if self.holder != self.identity or self._observed is None or self._is_restored:
                 await self.read()
-            if self._observed is not None and self.holder not in ("", self.identity) and now < self.expires_at:
+            if self._is_taken(now):
                 return Attempt.TAKEN
             await self.write()
         self.renewed_at = now
         return Attempt.HELD
+
+    def _is_taken(self, now: float) -> bool:
+        """Check whether another process may hold the lease."""
+        if self._observed is None or self.holder in ("", self.identity):
+            return self._is_restored and now < self._busy_until
+        # A record that is newer than the holder's own is of somebody who has not known that holder.
+        is_older = self._is_restored and self._age[1] <= self._newest[1]
+        return now < self.expires_at and not (is_older and now < self.renewed_at + self._duration)
 
     async def write(self) -> None:
         """Become the holder of the lease, whoever held it when it was read last. Raises ConflictError if it changed."""
@@ -88,6 +102,7 @@ class Lease:
             self._observed = None  # read it before the next attempt: perhaps only a label was changed
             raise
         self._observe(written)
+        self._newest = self._age
 
     async def release(self) -> None:
         """Release the lease, if it is held, so that another process need not wait until it expires."""
@@ -112,6 +127,19 @@ class Lease:
         self._observed = dict(record)
         holder = self._spec.get("holderIdentity")
         self.holder = holder if isinstance(holder, str) else ""
+        if self.holder not in ("", self.identity):
+            self._busy_until = max(self._busy_until, self.expires_at)
+        self._newest = max(self._newest, self._age)
+
+    @property
+    def _is_restored(self) -> bool:
+        """Whether the record, as last seen, is older than what was seen before."""
+        return self._age < self._newest
+
+    @property
+    def _age(self) -> tuple[int, str]:
+        """What grows with each write of a holder, by the clock of the same holder."""
+        return self.transitions, str(self._spec.get("renewTime") or "")
 
     @property
     def _spec(self) -> Mapping[str, Any]:

@@ -47,7 +47,8 @@ class Session:
     """The membership of one replica, and what it knows of the other members.
 
     It is valid until *deadline* seconds after the last renewal. It has a new identity whenever it is joined again: one
-    that is seen to be dead has lapsed forever.
+    that is seen to be dead has lapsed forever. ``has_gone_back`` is whether the last renewal has shown that etcd was
+    restored.
     """
 
     def __init__(self, client: ApiClient, *, namespace: str, name: str, member: Member, deadline: float) -> None:
@@ -65,6 +66,8 @@ class Session:
         self._renewals = 0
         self.renewed_at = -float("inf")
         self.is_ranked = False
+        self.has_gone_back = False
+        self._newest = 0  # the newest version of the record
         self._begun_at: float | None = None
         self.join()
 
@@ -117,8 +120,10 @@ class Session:
         self._left.clear()
         self.renewed_at = now
         self.is_ranked = own.order is not None
+        version = _parse_version(record.metadata.resource_version)
+        self.has_gone_back, self._newest = version < self._newest, version
         if own.order is None:
-            self._own = msgspec.structs.replace(own, order=_parse_version(record.metadata.resource_version))
+            self._own = msgspec.structs.replace(own, order=version)
         members = [member for member in parse_members(record.metadata.annotations) if member.identity != own.identity]
         self._sightings = observe(self._sightings, members, now=trio.current_time())
 
