@@ -121,6 +121,12 @@ async def test_a_certificate_request_is_approved(cluster: Cluster, kubectl: Kube
     assert (await cluster.get("csr", "it"))["status"]["conditions"][0]["type"] == "Approved"
 
 
+async def test_metadata_is_explained(kubectl: Kubectl) -> None:
+    text = await kubectl("explain", "shapes.metadata")
+    assert "Standard object's metadata." in text
+    assert "OwnerReferences name the objects with which this one is deleted." in text
+
+
 async def test_kinds_are_explained_from_the_older_document(kubectl: Kubectl) -> None:
     text = await kubectl("explain", "deployment.spec.replicas", "--output=plaintext-openapiv2")
     assert "FIELD:    replicas <integer>" in text

@@ -7,7 +7,7 @@ Decoded objects have checked types, and are in the stored form: see
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -211,7 +211,7 @@ def decode_object(
     if problem is None:
         try:
             obj = shape(kind, read, unknown)
-            problem = _check_unknown(unknown, options, is_builtin=kind.custom is None)
+            problem = _check_unknown(unknown, options, sent if kind.custom is None else None)
         except EmbeddedError as error:
             problem = str(error)
     if problem is None:
@@ -224,16 +224,34 @@ def decode_object(
     raise invalid("", "", "", [invalid_value("patch", shown, problem)])
 
 
-def _check_unknown(fields: list[str], options: WriteOptions, *, is_builtin: bool) -> str | None:
-    """Return the error for unknown and duplicate fields if validation is strict; otherwise warn of them."""
-    skipped = {f"duplicate field {quote(field)}" for field in fields} if is_builtin else ()
+def _check_unknown(fields: list[str], options: WriteOptions, builtin: Mapping[str, Any] | None) -> str | None:
+    """Return the error for unknown and duplicate fields if validation is strict; otherwise warn of them.
+
+    Those of a *builtin* object are in the order of the object, of others the duplicate ones come first.
+    """
+    skipped = {f"duplicate field {quote(field)}" for field in fields} if builtin is not None else ()
     texts = [text for text in options.problems if text not in skipped]
     texts += [f"unknown field {quote(field)}" for field in fields[:_UNKNOWN_LIMIT]]
+    if builtin is not None and fields and len(texts) > len(fields):
+        order = {quote(path): at for at, path in enumerate(_paths(builtin))}
+        texts.sort(key=lambda text: order.get(text.partition(" field ")[2], len(order)))
     if texts and options.field_validation == "Strict":
         return f"strict decoding error: {', '.join(texts)}"
     if options.field_validation == "Warn":
         options.warnings.extend(texts)
     return None
+
+
+def _paths(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of all fields below the value, in their order."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            below = f"{path}.{name}" if path else name
+            yield below
+            yield from _paths(item, below)
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from _paths(item, f"{path}[{at}]")
 
 
 def _metadata_of(sent: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -28,6 +28,23 @@ _HEAD: Final[Node] = {
     "kind": {"type": "string", "description": "Kind is the type of the object."},
 }
 
+# The schemas have no descriptions; these are shown by `kubectl explain KIND.metadata`.
+_META_DESCRIPTIONS: Final = {
+    "annotations": "Annotations are free text for tools, by key.",
+    "creationTimestamp": "CreationTimestamp is a timestamp of the server, when it created the object.",
+    "deletionTimestamp": "DeletionTimestamp is set when deletion begins: the object may be gone from then on.",
+    "finalizers": "Finalizers must all be removed before the object is gone.",
+    "generateName": "GenerateName is the beginning of a name that the server completes.",
+    "generation": "Generation counts the changes of the specification.",
+    "labels": "Labels are short texts to select objects by, by key.",
+    "managedFields": "ManagedFields tell who manages which fields.",
+    "name": "Name is unique among the objects of the kind in the namespace.",
+    "namespace": "Namespace is the space within which the name is unique.",
+    "ownerReferences": "OwnerReferences name the objects with which this one is deleted.",
+    "resourceVersion": "ResourceVersion changes with each write.",
+    "uid": "UID is unique among all objects there ever are.",
+}
+
 
 class _Data(msgspec.Struct):
     kinds: dict[str, str]
@@ -76,6 +93,8 @@ def reference(node: Node) -> str | None:
 def definition(name: str) -> Node:
     """Return the built-in definition of that name. Raises KeyError if there is none."""
     found: dict[str, Any] = msgspec.json.decode(_data().definitions[name])
+    for field, text in _META_DESCRIPTIONS.items() if name == OBJECT_META else ():
+        found["properties"][field]["description"] = text
     return found
 
 
@@ -97,6 +116,6 @@ def _data() -> _Data:
 
 
 def _with_metadata(schema: Node) -> Node:
-    metadata = {"allOf": [{"$ref": f"{REFERENCE}{OBJECT_META}"}], "description": "Metadata that all objects have."}
+    metadata = {"allOf": [{"$ref": f"{REFERENCE}{OBJECT_META}"}], "description": "Standard object's metadata."}
     properties = {**_HEAD, **(schema.get("properties") or {}), "metadata": metadata}
     return {**schema, "properties": properties}
