@@ -178,6 +178,17 @@ def apply_merge(target: Any, patch: Any) -> Any:
     return merged
 
 
+def merging(patch: Mapping[str, Any]) -> PatchFn:
+    """Return a function of patches that applies a merge patch."""
+
+    def merge(body: dict[str, Any]) -> None:
+        merged = apply_merge(body, patch)
+        body.clear()
+        body.update(merged)
+
+    return merge
+
+
 def find_unmet(
     wanted: Mapping[str, Any], written: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> list[tuple[str, ...]]:

@@ -419,6 +419,26 @@ async def test_what_is_held_gives_way_to_what_is_wanted_later(
     await operator.assert_converged()
 
 
+async def test_a_value_that_is_set_later_wins_over_functions_that_are_held(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.create("databases")
+    @trioperator.on.update("databases")
+    async def insist(patch: trioperator.Patch, spec: trioperator.Spec, **_: Any) -> None:
+        set_phase(patch, f"Ready {spec['size']}", by_function=spec["size"] % 2 == 1)
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    async with fighting(cluster, "stomper", degrade_each_change):
+        for size in range(2, 11):
+            await cluster.patch("databases", "orders", {"spec": {"size": size}})
+            await trio.sleep(1)
+        assert operator.logs.select(level="WARNING")
+    await trio.sleep(240)
+    assert (await cluster.get("databases", "orders"))["status"]["phase"] == "Ready 10"
+
+
 async def test_an_object_with_conditions_says_that_it_is_contended(
     cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
 ) -> None:

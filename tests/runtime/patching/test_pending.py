@@ -10,7 +10,7 @@ import pytest
 
 from tests.runtime.objects import body, make, raw
 from trioperator._logs import get_logger
-from trioperator._model.patch import PatchFn
+from trioperator._model.patch import Patch, PatchFn, preview
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.pending import PendingPatches, SentPatch
 
@@ -91,6 +91,20 @@ def test_a_function_alone_is_a_contribution(pending: PendingPatches, state: Obje
     assert patch
     assert patch == {}
     assert list(patch.fns) == [fn]
+
+
+def test_a_value_wins_over_functions_of_earlier_calls_of_the_same_handler(
+    pending: PendingPatches, state: ObjectState
+) -> None:
+    def change(body: dict[str, Any]) -> None:
+        body.setdefault("status", {}).update({"a": "earlier", "b": "earlier"})
+
+    pending.contribute(state, {}, [change], by="one", logger=LOGGER)
+    pending.contribute(state, {"status": {"c": "later"}}, [], by="one", logger=LOGGER)
+    assert dict(pending.get(state) or {}) == {"status": {"c": "later"}}  # nothing undoes it
+    pending.contribute(state, {"status": {"a": "later"}}, [], by="one", logger=LOGGER)
+    after = preview({}, pending.get(state) or Patch())
+    assert after["status"] == {"a": "later", "b": "earlier", "c": "later"}
 
 
 def test_an_empty_contribution_is_none(pending: PendingPatches, state: ObjectState) -> None:

@@ -10,7 +10,7 @@ import trio
 
 from trioperator._handling.calls.storable import describe_unserializable
 from trioperator._logs import Logger
-from trioperator._model.patch import Patch, PatchFn, merge_patches
+from trioperator._model.patch import Patch, PatchFn, find_unmet, merge_patches, merging, preview
 from trioperator._runtime.object_state import ObjectState
 
 #: The contributor whose changes are dropped where they are forbidden, so that nothing else waits for the right to them.
@@ -115,7 +115,8 @@ class PendingPatches:
     ) -> bool:
         """Add what a handler wants stored to the pending patch of its object, and return whether that is anything.
 
-        What is not JSON-serializable is reported and dropped.
+        Functions are applied after values. Where those of an earlier call, which have not been stored since, would undo
+        what the handler sets now, it is set by a function, too. What is not JSON-serializable is reported and dropped.
         """
         try:
             # A copy, so that nothing which the handler still refers to can change what is stored.
@@ -129,7 +130,12 @@ class PendingPatches:
         if not plain and not fns:
             return False
         before = self._patches.get(state) or PendingPatch()
-        self._patches[state] = before.extended([Contribution(by, plain, tuple(fns))], onto=state.body)
+        added = Contribution(by, plain, tuple(fns))
+        if plain and any(each.by == by and each.fns for each in before.contributions):
+            body = state.body or {}
+            if find_unmet(plain, preview(body, before.extended([Contribution(by, plain)], onto=body))):
+                added = Contribution(by, {}, (merging(plain), *fns))
+        self._patches[state] = before.extended([added], onto=state.body)
         for observer in self._observers.get(state, ()):
             observer.contributed(plain, opaque=bool(fns))
         return True
