@@ -1,8 +1,8 @@
 """One connection at the level of bytes: a non-blocking socket, with TLS or without.
 
 TLS runs on memory buffers next to the socket, so that one request costs one TLS record, one ``send()`` and one pass of
-Trio's scheduler: a fifth less CPU per request than :class:`trio.SSLStream`. A connection is used by one task at a time;
-without TLS, one task may receive while another one sends. Timeouts are the caller's cancel scopes.
+Trio's scheduler: a fifth less CPU per request than :class:`trio.SSLStream`. One task may receive while another sends,
+but no two tasks may do the same. Timeouts are the caller's cancel scopes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ class TlsConnection:
     socket and of ``ssl`` are raised as they are.
     """
 
-    __slots__ = ("_broken", "_ended", "_incoming", "_outgoing", "_sock", "_tls", "truncated")
+    __slots__ = ("_broken", "_ended", "_incoming", "_is_sending", "_outgoing", "_sock", "_tls", "truncated")
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext | None, server_name: str | None = None) -> None:
         self._sock = sock
         self.truncated = False
         self._ended = False
+        self._is_sending = False  # a rest, which nothing may come in between
         self._broken: OSError | None = None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -83,7 +84,7 @@ class TlsConnection:
         if rest:
             await self.send_rest(rest)
 
-    def send_nowait(self, data: bytes) -> memoryview:
+    def send_nowait(self, data: bytes | memoryview) -> memoryview:
         """Send what the socket's send buffer has room for; return the rest, for :meth:`send_rest`."""
         tls = self._tls
         if tls is not None:
@@ -100,10 +101,14 @@ class TlsConnection:
     async def send_rest(self, rest: memoryview) -> None:
         """Send all that :meth:`send_nowait` has left over."""
         sent = 0
-        while sent < len(rest):
-            await trio.lowlevel.wait_writable(self._sock)
-            with contextlib.suppress(BlockingIOError):
-                sent += self._sock.send(rest[sent:])
+        self._is_sending = True
+        try:
+            while sent < len(rest):
+                await trio.lowlevel.wait_writable(self._sock)
+                with contextlib.suppress(BlockingIOError):
+                    sent += self._sock.send(rest[sent:])
+        finally:
+            self._is_sending = False
 
     async def receive(self) -> bytes:
         """Receive at least one byte, and all that has arrived; ``b""`` at end of file."""
@@ -113,7 +118,7 @@ class TlsConnection:
             data = self._decrypt(self._tls)
             if data or self._ended:
                 return data
-            if self._outgoing.pending:
+            if self._outgoing.pending and not self._is_sending:  # otherwise, it is sent with what is sent next
                 await self._flush()
             if not await self._fill():
                 self.truncated = self._ended = True

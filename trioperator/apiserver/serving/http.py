@@ -24,11 +24,12 @@ from ..model.messages import Handler, Request, Response, Stream
 from ..model.user import ANONYMOUS, User
 from .certificates import user_of_certificate
 from .requests import RequestReader
+from .tls_stream import TlsStream
 
 _READ_SIZE: Final = 65_536
 _SEND_SIZE: Final = 262_144  # bytes
 # The client has disconnected, or behaves as if it had.
-_DISCONNECTED: Final = (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ssl.SSLError)
+_DISCONNECTED: Final = (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError)
 # All in seconds:
 _HANDSHAKE_TIMEOUT: Final = 30.0
 _IDLE_TIMEOUT: Final = 600.0  # of a connection without a request
@@ -72,14 +73,14 @@ async def _closing_idle_calls(handler: Handler) -> AsyncIterator[None]:
 async def _serve_connection(
     handler: Handler, context: ssl.SSLContext | None, user: User, local_only: bool, raw: trio.SocketStream
 ) -> None:
-    stream: trio.abc.Stream = raw
+    stream: trio.SocketStream | TlsStream = raw
     try:
         with contextlib.suppress(*_DISCONNECTED):
             if context is not None:
-                stream = secured = trio.SSLStream(raw, context, server_side=True, https_compatible=True)
+                stream = TlsStream(raw, context)
                 with trio.fail_after(_HANDSHAKE_TIMEOUT):
-                    await secured.do_handshake()
-                user = user_of_certificate(secured.getpeercert()) or user
+                    await stream.connection.handshake()
+                user = user_of_certificate(stream.connection.peer) or user
             await serve_stream(handler, stream, user=user, local_only=local_only)
     finally:
         await trio.aclose_forcefully(stream)
@@ -157,6 +158,10 @@ class _Connection:
             await self._send_chunk(view[start : start + _SEND_SIZE])
 
     async def _send_chunk(self, chunk: bytes | memoryview) -> None:
+        if isinstance(self._stream, TlsStream):
+            chunk = self._stream.send_nowait(chunk)
+            if not chunk:
+                return
         # One scope per connection, whose deadline moves, is several times cheaper than one per chunk.
         self._stall_scope.deadline = trio.current_time() + _STALL_TIMEOUT
         await self._stream.send_all(chunk)
