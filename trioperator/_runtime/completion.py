@@ -6,6 +6,7 @@ current configuration. If it is not, the difference is on purpose: the object is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,7 +85,7 @@ class Completion:
         """Store the pending patch and records, and return the response, and whether the records are held."""
         revision = state.revision
         try:
-            instead = self._progress.mark_seen(state)
+            instead = functools.partial(self._progress.mark_seen, state)
             return await self._patcher.store(state, records, logger, instead=instead), False
         except HeldError:
             return None if state.revision == revision else state.body, True

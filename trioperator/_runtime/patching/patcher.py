@@ -43,14 +43,14 @@ class Patcher:
         logger: Logger,
         finalize: Finalize | None = None,
         *,
-        instead: Patch | None = None,
+        instead: Callable[[], Patch] | None = None,
     ) -> Mapping[str, Any] | None:
         """Store the pending patch of an object, our own *records*, and a change of its finalizers; any may be empty.
 
         Returns what the server has stored, which is the newest state now; None if there was nothing to store. Functions
         that change nothing in a newer state than the known one store that: it is returned, too.
 
-        What others undo repeatedly is held, and stays pending. Then no records are stored, but what is given *instead*:
+        What others undo repeatedly is held, and stays pending. Then no records are stored, but what *instead* returns:
         nothing counts as handled whose result is not stored.
 
         After an error, what could not be stored is pending again. Raises StaleError where a conditional change met a
@@ -69,7 +69,7 @@ class Patcher:
         stored = None
         if held:
             self._pending.put_back(state, held, ())
-        sent = (instead or Patch()) if held else records
+        sent = records if not held else Patch() if instead is None else instead()
         if pending or sent or finalize is not None or waiting:
             stored = await self._send(state, (pending, waiting), sent, finalize, known=known, logger=logger)
         if held and records:

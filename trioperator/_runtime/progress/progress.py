@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -109,7 +110,7 @@ class Progress:
         try:
             seen = self.last_handled(state).first_seen
             self._records.store(state, progress.states, seen=seen, body=Body(state.body), patch=records)
-            await self._patcher.store(state, records, logger, instead=self.mark_seen(state))
+            await self._patcher.store(state, records, logger, instead=functools.partial(self.mark_seen, state))
         except BaseException:
             progress.plan_save(save_at)
             raise
