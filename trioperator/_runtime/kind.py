@@ -57,6 +57,9 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
         """
         memo = other.memo if self.memo is None else self.memo
         ended = self.ended | other.ended if self.ended and other.ended else self.ended or other.ended
-        rest = self.initial and other.initial, ended, self.deletion_handled or other.deletion_handled
-        same = (one for one in (self, other) if one.memo is memo and msgspec.structs.astuple(one)[1:] == rest)
-        return next(same, None) or Memory(memo, *rest)
+        initial, deletion_handled = self.initial and other.initial, self.deletion_handled or other.deletion_handled
+        for one in (self, other):  # without a generator: each object that is handled comes here
+            is_same = one.memo is memo and one.initial == initial and one.ended == ended
+            if is_same and one.deletion_handled == deletion_handled:
+                return one
+        return Memory(memo, initial, ended, deletion_handled)
