@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pathlib
+import time
 
 import pytest
 
 from tests.testing.exploring.forgetful import FORGETFUL
 from tests.testing.exploring.operators import GOOD, write_crd
+from trioperator import OperatorRegistry
 from trioperator.errors import ConfigError
 from trioperator.testing import check_states
+from trioperator.testing.exploring.app import App
+from trioperator.testing.exploring.checks import make_players
 from trioperator.testing.exploring.subjects import State
 
 STATES: list[State] = [{"spec": {"greeting": "a"}}, {"spec": {}}]
@@ -31,6 +35,22 @@ def test_what_is_found_is_raised(tmp_path: pathlib.Path) -> None:
     with pytest.raises(AssertionError, match=r"path: An object that is changed.*\n  ConfigMap .* should not be there"):
         check_states(STATES, folder / "app.py", crds=[folder / "crd.yaml"])
     check_states(STATES, folder / "app.py", crds=[folder / "crd.yaml"], oracles=["release"])
+
+
+def test_files_that_do_not_return_from_their_import_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trioperator.testing.exploring.checks._PATIENCE_OF_IMPORTS", 0.05)
+    places: list[str] = []
+
+    class Endless(App):
+        def load(self) -> OperatorRegistry:
+            while not places:
+                time.sleep(0.001)
+            return OperatorRegistry()
+
+    with pytest.raises(ConfigError, match="no decorator"):
+        make_players(Endless(), on_blocked=places.append)
+    assert "test_checks.py:" in places[0]
+    assert places[0].endswith(", while it is imported")
 
 
 def test_bad_input_is_an_error_that_says_what_to_do(tmp_path: pathlib.Path) -> None:

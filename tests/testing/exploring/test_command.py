@@ -28,7 +28,7 @@ Run: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 Explore: TypeAlias = Callable[..., Result]
 
 
-#: How often the same is explored; 50 of 50 reports must be the same.
+#: How often the same is explored; 50 of 50 reports must be the same, which needs `pytest -o faulthandler_timeout=0`.
 RUNS: Final = int(os.environ.get("TRIOPERATOR_SEEDS", "2"))
 #: An operator with threads, passwords and generated names, of which several things are found.
 UNSTEADY: Final = (
@@ -86,6 +86,15 @@ def test_a_good_operator_exits_with_0(explore: Explore) -> None:
     assert result.stderr == ""
 
 
+def test_what_handlers_print_is_not_shown(start: Run) -> None:
+    handler = 'import sys\n    print("out")\n    print("err", file=sys.stderr)\n'
+    source = f'@trioperator.on.create("webapps")\ndef create_fn():\n    {handler}'
+    result = start(f"{GOOD}\n{source}", "--sequences", "1")
+    assert result.returncode == 0, result.stderr
+    assert "out" not in result.stdout.split()
+    assert "err" not in result.stderr.split()
+
+
 def test_findings_exit_with_1_and_the_command_plays_them_again(explore: Explore) -> None:
     source = FORGETFUL.replace("    meta", '    print("called")\n    meta')
     result = explore(source, "--sequences", "4", "--format", "json", "--write-tests", "found")
@@ -134,6 +143,17 @@ def test_what_is_ignored_is_no_finding(explore: Explore) -> None:
         (GOOD, ("--play", "{"), "--play must be a list of states as JSON"),
         (GOOD, ("--from", "missing.yaml"), "Cannot read the manifests in missing.yaml"),
         ("import missing_module\n", (), "Cannot load the file app.py: ModuleNotFoundError"),
+        ("import sys\nsys.exit('go away')\n", (), "ends the process while it is imported: SystemExit('go away')"),
+        (
+            f'{GOOD}@trioperator.on.create("webapps")\ndef create_fn():\n    raise SystemExit(3)\n',
+            (),
+            "A handler ends the process: SystemExit(3)",
+        ),
+        (
+            f"{GOOD}@trioperator.on.startup()\ndef start_fn():\n    raise ValueError('no database')\n",
+            (),
+            "The operator fails: The startup handlers have failed: start_fn:",
+        ),
         ("", (), "no decorator has registered a function"),
         (GOOD.replace('"webapps"', '"pods"'), (), "the operator handles pods"),
     ],

@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from tests.testing.exploring.operators import GOOD, make_crd, make_player
-from trioperator.errors import ActivityError, ConfigError
+from trioperator.errors import ConfigError
 from trioperator.testing.exploring.outside import OutsideCallError
 from trioperator.testing.exploring.plays import _kept_logs
 
@@ -110,5 +110,5 @@ def test_a_handler_that_never_returns_ends_a_play(tmp_path: pathlib.Path, monkey
 
 def test_an_operator_that_does_not_start_ends_a_play(tmp_path: pathlib.Path) -> None:
     source = GOOD + '\n@trioperator.on.startup()\ndef startup_fn():\n    raise trioperator.PermanentError("no")\n'
-    with pytest.raises(ActivityError, match="no"):
+    with pytest.raises(ConfigError, match=r"The operator fails: .*no"):
         make_player(tmp_path, source).play([ONE])

@@ -13,6 +13,7 @@ from trioperator.errors import ConfigError
 from trioperator.testing.exploring.app import App, FilesApp
 from trioperator.testing.exploring.explorer import Budget, Explorer, SubjectReport
 from trioperator.testing.exploring.oracles import ORACLES
+from trioperator.testing.exploring.outside import Deadline
 from trioperator.testing.exploring.perturbations import FAULTS
 from trioperator.testing.exploring.plays import Player
 from trioperator.testing.exploring.subjects import State, World, find_subjects
@@ -20,6 +21,8 @@ from trioperator.testing.exploring.worlds import StatusRule
 
 # Seconds for the perturbations of one sequence.
 _PATIENCE: Final = 600.0
+# Real seconds after which files do not return from their import.
+_PATIENCE_OF_IMPORTS: Final = 60.0
 
 
 def make_players(
@@ -41,7 +44,13 @@ def make_players(
         statuses=[StatusRule.parse(text) for text in statuses],
     )
     others = [each for each in definitions if each["kind"] != "CustomResourceDefinition"]
-    registry = app.load()
+
+    def end_blocked(place: str | None) -> None:
+        if on_blocked is not None:
+            on_blocked(f"at {place or 'an unknown place'}, while it is imported")
+
+    with Deadline(_PATIENCE_OF_IMPORTS, on_blocked=end_blocked).guard_import():
+        registry = app.load()
     if not tuple(registry):
         raise ConfigError("There is nothing to explore: no decorator has registered a function.")
 

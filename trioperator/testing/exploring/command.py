@@ -198,7 +198,7 @@ class _Search:
     def _end_blocked(self, place: str) -> None:
         """Report that the event loop is blocked for good, which only the end of the process ends."""
         self._progress.clear()
-        message = f"A handler does not return, and blocks the event loop at {place}: nothing else can run."
+        message = f"The operator does not return, and blocks the event loop {place}: nothing else can run."
         os.write(2, f"{message}\n".encode())
         os._exit(2)
 
@@ -217,7 +217,7 @@ class _Progress:
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
-        self._is_shown = sys.stderr.isatty()
+        self._is_shown = sys.__stderr__ is not None and sys.__stderr__.isatty()
 
     def show(self, report: SubjectReport) -> None:
         """Show the line for a kind."""
@@ -228,14 +228,19 @@ class _Progress:
                 f"{report.resource}: {report.states} states, {report.transitions} transitions, {alarms} findings,"
                 f" {left:.0f} s left"
             )
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
+            self._write(f"\r\x1b[K{text}")
 
     def clear(self) -> None:
         """Remove the line."""
         if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        """Write to the terminal, past what keeps handlers from that."""
+        if sys.__stderr__ is not None:
+            with contextlib.suppress(OSError):
+                sys.__stderr__.write(text)
+                sys.__stderr__.flush()
 
 
 @contextlib.contextmanager
@@ -244,7 +249,7 @@ def _silenced() -> Iterator[None]:
     root = logging.getLogger()
     handlers, root.handlers[:] = root.handlers[:], [logging.NullHandler()]
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             yield
     finally:
         root.handlers[:] = handlers

@@ -295,6 +295,8 @@ class Explorer:
         for finding in found:
             if budget.left > 0:
                 self._add(finding, budget)
+            elif finding.family[0] != "path":  # what is found in one play need not be confirmed
+                self._append(finding)
         report.transitions = self._cache.player.transitions
 
     def _add(self, finding: Finding, budget: Budget) -> None:

@@ -107,15 +107,31 @@ def describe_path(path: str, line: int | None) -> str | None:
 class Deadline:
     """A limit on the real time of a play: a thread cancels it, and reports a loop that is blocked.
 
-    *on_blocked* is called in that thread, with the place where the event loop is: it may end the process.
+    *on_blocked* is called in that thread, with the place where the event loop is, if that is known: it may end the
+    process.
     """
 
-    def __init__(self, seconds: float, *, on_blocked: Callable[[str], object] | None = None) -> None:
+    def __init__(self, seconds: float, *, on_blocked: Callable[[str | None], object]) -> None:
         self._seconds = seconds
         self._on_blocked = on_blocked
         self._ended = threading.Event()
         self._owner = threading.get_ident()
         self.place: str | None = None  # where it hangs; None unless it was cancelled
+
+    @contextlib.contextmanager
+    def guard_import(self) -> Iterator[None]:
+        """Report a file that does not return from its import."""
+        thread = threading.Thread(target=self._watch_import, name="deadline of an import", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            thread.join()
+
+    def _watch_import(self) -> None:
+        if not self._ended.wait(self._seconds):
+            self._on_blocked(self._find_place())
 
     @contextlib.contextmanager
     def guard(self, scope: trio.CancelScope) -> Iterator[None]:
@@ -135,8 +151,8 @@ class Deadline:
         self.place = self._find_place() or ""
         with contextlib.suppress(trio.RunFinishedError):
             token.run_sync_soon(scope.cancel)
-        if not self._ended.wait(_GRACE) and self._on_blocked is not None:
-            self._on_blocked(self._find_place() or "an unknown place")
+        if not self._ended.wait(_GRACE):
+            self._on_blocked(self._find_place())
 
     def _find_place(self) -> str | None:
         """Return where the event loop is, or else the first other thread that runs code of the project."""

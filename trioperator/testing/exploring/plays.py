@@ -62,7 +62,7 @@ class Player:
         """
         performance = _Performance(self, states, seed=seed, to_the_end=to_the_end, perturbation=perturbation)
         self.transitions += len(states)
-        deadline = Deadline(_PATIENCE, on_blocked=self._on_blocked)
+        deadline = Deadline(_PATIENCE, on_blocked=functools.partial(self._end_blocked, performance.result))
         start = _START + datetime.timedelta(days=seed, seconds=seed * 7.5)
         order = perturbation.at if perturbation.fault == "order" else seed
         with (
@@ -76,8 +76,8 @@ class Player:
             try:
                 clock = trio.testing.MockClock(autojump_threshold=0)
                 trio.run(performance.run, self.app, self.world, deadline, outside, clock=clock)
-            except BaseExceptionGroup as group:
-                raise _find_cause(group) from None
+            except (BaseExceptionGroup, TrioperatorError, SystemExit) as error:
+                raise _find_cause(error) from None
         if refused:
             raise OutsideCallError(
                 f"{refused[0]}. Plays do not reach the outside: fake what is called, with"
@@ -86,6 +86,12 @@ class Player:
         if deadline.place is not None:
             raise ConfigError(_describe_hang(performance.result, deadline.place))
         return performance.result
+
+    def _end_blocked(self, play: Play, place: str | None) -> None:
+        """Report where the event loop is blocked, or else which handlers are called meanwhile."""
+        if self._on_blocked is not None:
+            running = ", ".join(call.handler for call in play.calls if call.ended is None)
+            self._on_blocked(f"at {place}" if place else f"while it calls {running or 'no handler'}")
 
 
 @contextlib.contextmanager
@@ -110,14 +116,23 @@ def _describe_hang(play: Play, place: str) -> str:
     return f"{text} Handlers were called in it: {most or 'none'}."
 
 
-def _find_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _find_cause(error: BaseException) -> BaseException:
     """Return what ends the exploration: an interrupt, an error of the user's, or all as it is."""
-    leaves = list(_iterate_leaves(group))
-    for wanted in (KeyboardInterrupt, TrioperatorError):
+    leaves = list(_iterate_leaves(error))
+    for wanted in (KeyboardInterrupt, ConfigError, TrioperatorError, SystemExit):
         for leaf in leaves:
             if isinstance(leaf, wanted):
-                return leaf
-    return leaves[0] if len(leaves) == 1 else group
+                return _as_config_error(leaf)
+    return leaves[0] if len(leaves) == 1 else error
+
+
+def _as_config_error(error: BaseException) -> BaseException:
+    """Return an error of the user's that ends all plays, as the operator cannot be explored."""
+    if isinstance(error, SystemExit):
+        return ConfigError(f"A handler ends the process: SystemExit({error.code!r}).")
+    if isinstance(error, TrioperatorError) and not isinstance(error, ConfigError):
+        return ConfigError(f"The operator fails: {error}")
+    return error
 
 
 def _iterate_leaves(error: BaseException) -> Iterator[BaseException]:
