@@ -47,7 +47,7 @@ def ensure(target: MutableMapping[str, Any], path: FieldPath, value: Any) -> Non
         raise ValueError("The root itself cannot be set: name a field.")
     for key in path[:-1]:
         inner = target.get(key)
-        if not isinstance(inner, MutableMapping):
+        if type(inner) is not dict and not isinstance(inner, MutableMapping):
             inner = target[key] = {}
         target = inner
     target[path[-1]] = value

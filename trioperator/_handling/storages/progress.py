@@ -96,9 +96,10 @@ def patch_annotations(patch: dict[str, Any]) -> dict[str, Any]:
     """Return the annotations of a patch to be changed, creating them if needed."""
     target: Any = patch
     for key in ("metadata", "annotations"):
-        if not isinstance(target.get(key), MutableMapping):
-            target[key] = {}
-        target = target[key]
+        inner = target.get(key)
+        if type(inner) is not dict and not isinstance(inner, MutableMapping):  # the first check is much faster
+            inner = target[key] = {}
+        target = inner
     annotations: dict[str, Any] = target
     return annotations
 
