@@ -7,7 +7,6 @@ are one call, and nothing need be stored of what has been done.
 from __future__ import annotations
 
 import functools
-import random
 from collections.abc import Collection, Mapping
 from typing import Any, Final, TypeVar
 
@@ -43,8 +42,6 @@ from trioperator._runtime.pausing import check_pause, is_coming
 from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
 from trioperator.errors import ConfigError, PausedError
 
-# Resyncs are earlier by a random part of this fraction, so that objects that began together spread.
-_SPREAD: Final = 0.1
 # Seconds after which what is forbidden is tried again at the latest: rights that are granted are no event.
 _MAX_DENIAL: Final = 30.0
 _FORBIDDEN: Final = "Forbidden"
@@ -222,7 +219,7 @@ class LevelReconciler:
             current_cause.reset(token)
             own.expire()
         self._report(state, cause, handler, outcome=outcome, schedule=schedule)
-        self._settle(handler, outcome, schedule)
+        schedule.end(handler, outcome, now=trio.current_time())
 
     def _prepare(
         self,
@@ -341,22 +338,6 @@ class LevelReconciler:
             self._requeue(state, "error over")
         schedule.error = outcome.error
         forget_frames(outcome.error)
-
-    def _settle(self, handler: ReconcileHandler, outcome: Outcome, schedule: HandlerSchedule) -> None:
-        """Note when the handler is due again, by the outcome of its call."""
-        now = trio.current_time()
-        if outcome.interrupted:
-            schedule.due = now + schedule.get_backoff(handler)
-        elif outcome.succeeded:
-            after = outcome.result.after if isinstance(outcome.result, Desired) else None
-            resync = None if handler.resync is None else handler.resync * (1 - _SPREAD * random.random())
-            times = [now + seconds for seconds in (after, resync) if seconds is not None]
-            times += [] if schedule.recheck is None else [schedule.recheck]
-            schedule.succeed(min(times, default=None))
-        else:
-            schedule.fail(None if outcome.final else now + outcome.delay)
-            if outcome.final and handler.resync is not None:
-                schedule.due = now + handler.resync
 
     # What related objects trigger.
 

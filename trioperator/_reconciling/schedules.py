@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import random
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -14,6 +15,8 @@ import msgspec
 
 from trioperator._concurrency.backoff import Backoff
 from trioperator._handling.arguments.reconciling import ReconcileHandler
+from trioperator._handling.handlers.children import Desired
+from trioperator._handling.handlers.outcome import Outcome
 from trioperator._model.resource import Resource
 from trioperator._reconciling.loop_guard import LoopGuard
 
@@ -28,6 +31,8 @@ _REPAIRS: Final = Backoff(initial=66.0, maximum=66.0, jitter=1 / 11)
 # One that comes back after it was deleted is deleted a few times more: an old replica may still be about to stop.
 _DELETIONS: Final = Backoff(initial=10.0, maximum=3600.0, factor=4.0)
 _MAX_DELETIONS: Final = 4
+# Resyncs are earlier by a random part of this fraction, so that objects that began together spread.
+_SPREAD: Final = 0.1
 
 
 #: Group, plural, namespace and name of a child.
@@ -199,6 +204,21 @@ class HandlerSchedule:
         self.due = self.recheck = None
         if self.started is None:
             self.started = now
+
+    def end(self, handler: ReconcileHandler, outcome: Outcome, *, now: float) -> None:
+        """Note when the handler is due again, by the outcome of its call."""
+        if outcome.interrupted:
+            self.due = now + self.get_backoff(handler)
+        elif outcome.succeeded:
+            after = outcome.result.after if isinstance(outcome.result, Desired) else None
+            resync = None if handler.resync is None else handler.resync * (1 - _SPREAD * random.random())
+            times = [now + seconds for seconds in (after, resync) if seconds is not None]
+            times += [] if self.recheck is None else [self.recheck]
+            self.succeed(min(times, default=None))
+        else:
+            self.fail(None if outcome.final else now + outcome.delay)
+            if outcome.final and handler.resync is not None:
+                self.due = now + handler.resync
 
     def succeed(self, due: float | None) -> None:
         """Note that a call has succeeded, and when the next one is due if nothing changes."""

@@ -30,6 +30,7 @@ from trioperator._runtime.watching.scope import ObservedItems
 from trioperator._runtime.watching.streams import Streams
 from trioperator._runtime.watching.targets import Key, Target, name_of
 from trioperator._runtime.watching.view import RelatedKind, Stage, View
+from trioperator._runtime.watching.watch import Watch
 from trioperator.errors import ApiError, ConfigError
 
 # Seconds that one kind may take with its first list before the others go on without it.
@@ -56,72 +57,6 @@ class Shards(Protocol):
     def ranges(self) -> ShardRanges: ...
 
 
-class _Watch:
-    """One watch: a reflector, and the view of the objects that it brings; with a selector, a checker between them.
-
-    With two selectors there are two reflectors, and *streams* that join them.
-    """
-
-    __slots__ = ("checker", "gone", "reflectors", "scope", "streams", "target", "view")
-
-    def __init__(
-        self,
-        view: View,
-        target: Target[RelatedKind],
-        checker: DeletionChecker | None,
-        streams: Streams | None,
-    ) -> None:
-        self.view = view
-        self.reflectors: tuple[Reflector, ...] = ()
-        self.target = target
-        self.checker = checker
-        self.streams = streams
-        self.scope = trio.CancelScope()
-        self.gone = False  # the kind or the namespace, and all objects with it
-
-    @property
-    def reflector(self) -> Reflector:
-        """The reflector of its only stream, or of the first one of two."""
-        return self.reflectors[0]
-
-    @property
-    def parameters(self) -> tuple[Mapping[str, str], ...]:
-        """The parameters of the requests of each reflector."""
-        target = self.target
-        if self.checker is None:
-            return (target.configured.parameters,)
-        return (target.parameters,) if self.streams is None else tuple(map(target.select, target.parts))
-
-    def join(self) -> None:
-        """Bring all objects by one stream from the next list on."""
-        assert self.streams is not None
-        assert self.checker is not None
-        self.streams.join()
-        self.streams, self.reflectors = None, self.reflectors[:1]
-        self.checker.require((self.target.inferred,))
-
-    async def serve(self, client: ApiClient, restart: Callable[[_Watch], None]) -> None:
-        """List and watch until cancelled. The *client* counts the objects."""
-        async with trio.open_nursery() as nursery:
-            if self.checker is not None:
-                nursery.start_soon(self.checker.serve, self.reflector.path, name="check deletions")
-            if self.streams is not None:
-                nursery.start_soon(self._serve_streams, self.streams, client, restart, name="follow two streams")
-            await self.reflector.serve()
-
-    async def _serve_streams(self, streams: Streams, client: ApiClient, restart: Callable[[_Watch], None]) -> None:
-        """Follow the second stream until one for all objects is to take the place of both."""
-        first, second = self.reflectors
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(streams.compare, client, first.path, name=f"count {first.path}")
-            nursery.start_soon(second.serve, name=f"second stream of {first.path}")
-            await streams.redundant.wait()
-            nursery.cancel_scope.cancel(reason="one stream is enough")
-        _logger.debug("The objects at %s are received by one stream, which is less than two.", first.path)
-        self.join()
-        restart(self)
-
-
 class WatchSet:
     """The watches of an operator: of objects, and of what decides on them (CRDs and namespaces).
 
@@ -144,7 +79,7 @@ class WatchSet:
         self._shards = shards
         self._announce = announce
         self.gate = IndexGate()
-        self._watches: dict[Key, _Watch] = {}
+        self._watches: dict[Key, Watch] = {}
         self._retired: dict[Key, ObjectCache] = {}  # by their keys in whatever version
         self._seen: dict[Key, str] = {}  # the newest resource versions of watches that have ended, likewise
         self._observers: dict[str, Reflector] = {}
@@ -247,10 +182,10 @@ class WatchSet:
             self._stop(key, gone=not exists(key))
         self._retired = {key: cache for key, cache in self._retired.items() if exists(key)}
         self._seen = {key: version for key, version in self._seen.items() if exists(key)}
-        started: list[_Watch] = []
+        started: list[Watch] = []
         for key, target in targets.items():
             if key in self._watches:
-                self._update(self._watches[key], target)
+                self._watches[key].update(target, self._restart)
             else:
                 watch = self._watches[key] = self._make_watch(key, target, served)
                 started.append(watch)
@@ -270,36 +205,19 @@ class WatchSet:
     def _stop(self, key: Key, *, gone: bool) -> None:
         _logger.debug("Watching %s ends.", key)
         watch = self._watches.pop(key)
-        watch.gone = gone
         self._seen[key.in_any_version] = watch.reflector.newest
-        watch.scope.cancel(reason="out of scope")
+        watch.stop(gone=gone)
         if watch.view.cache is not None:
             self._retired[key.in_any_version] = watch.view.cache
 
-    def _update(self, watch: _Watch, target: Target[RelatedKind]) -> None:
-        """Let a watch be for what a target says now: a CRD that has changed may have other subresources."""
-        if watch.view.cache is not None and target.kind is not None:
-            watch.view.cache.update_kind(target.kind)
-        if not target.is_divisible:
-            watch.reflector.give_up_division()
-        before, watch.target = watch.parameters, target
-        if watch.streams is not None and not target.parts:
-            watch.view.adjust(target.related)
-            watch.streams.redundant.set()
-            return
-        if watch.checker is not None:
-            watch.checker.require((target.inferred,) if watch.streams is None else target.parts)
-        if watch.view.adjust(target.related) or watch.parameters != before:
-            self._restart(watch)
-
-    def _restart(self, watch: _Watch) -> None:
+    def _restart(self, watch: Watch) -> None:
         """List everything again, by what is selected now."""
         if watch.streams is not None:
             watch.streams.expect_lists()
         for reflector, client in zip(watch.reflectors, self._select_clients(watch), strict=True):
             reflector.restart(client)
 
-    async def _serve_watch(self, watch: _Watch) -> None:
+    async def _serve_watch(self, watch: Watch) -> None:
         with watch.scope:
             await watch.serve(self._client.selecting(watch.target.configured.parameters, forms=METADATA), self._restart)
         watch.view.close(gone=watch.gone)
@@ -337,17 +255,17 @@ class WatchSet:
 
     # -- making
 
-    def _make_watch(self, key: Key, target: Target[RelatedKind], served: Collection[Resource]) -> _Watch:
+    def _make_watch(self, key: Key, target: Target[RelatedKind], served: Collection[Resource]) -> Watch:
         cache = None if target.kind is None else self._make_object_cache(key, target.kind, served)
         view = View(key.namespace, self._stage, cache=cache)
         view.adjust(target.related)
         division = self._make_division(target, cache)
         checker = self._make_checker(key, view, target, division)
         streams = None if checker is None or not target.parts else Streams(checker)
-        watch = _Watch(view, target, checker, streams)
+        watch = Watch(view, target, checker, streams)
         observers = (checker or view,) if streams is None else (streams.first, streams.second)
         path = key.resource.get_path(namespace=key.namespace)
-        watch.reflectors = tuple(
+        watch.follow(
             Reflector(
                 client if checker is None else client.noting_headers(checker.note_headers),
                 path,
@@ -382,7 +300,7 @@ class WatchSet:
             division=division,
         )
 
-    def _select_clients(self, watch: _Watch) -> Iterator[ApiClient]:
+    def _select_clients(self, watch: Watch) -> Iterator[ApiClient]:
         """Yield the clients for the lists and watches of each stream."""
         yield from (self._select_client(watch.target, parameters) for parameters in watch.parameters)
 
