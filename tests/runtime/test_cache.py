@@ -11,7 +11,7 @@ from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.objects import parse_object
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.kind import Memory
-from trioperator._runtime.leaving import Leaving
+from trioperator._runtime.leaving import LEFT, Leaving
 from trioperator._runtime.workqueue import Lane
 
 
@@ -123,6 +123,21 @@ def test_an_object_that_is_listed_again_unchanged_is_not_queued() -> None:
         assert len(queue.added) == 1
         cache.observe(None, raw(6))
         assert len(queue.added) == 2
+
+
+def test_an_object_that_is_listed_in_an_older_version_shows_a_restore_unless_it_was_read_meanwhile() -> None:
+    restores: list[str] = []
+    cache, _ = make()
+    cache.versions.report_restores(lambda: restores.append("restored"))
+    cache.observe(None, raw(5))
+    cache.observe(LEFT, raw(9))
+    cache.observe(None, raw(7))  # the list was on its way
+    assert not restores
+    cache.observe("MODIFIED", raw(11))
+    cache.observe(None, raw(11))
+    assert not restores
+    cache.observe(None, raw(10))
+    assert restores == ["restored"]
 
 
 def test_a_deleted_object_is_queued_and_leaves_the_cache() -> None:

@@ -90,12 +90,12 @@ class ObjectCache:
                 self.predecessors.tell(uid, WatchEvent(type, 0))
                 return uid
             state = self._add(uid, obj, initial=type in _INITIAL)
-        has_left = type == LEFT
-        if has_left or self.leaving:
+        was_leaving, has_left = state in self.leaving, type == LEFT
+        if has_left or was_leaving:
             self.leaving.note(state, has_left=has_left)
         version = self.versions.number(state, type, obj.resource_version)
         if type is None and version < state.seen_version:
-            self._go_back(state)
+            self._go_back(state, was_leaving=was_leaving)
         previous, is_unchanged = state.last_object, type is None and version <= state.seen_version
         if not is_unchanged or version == state.seen_version:
             state.see(version, obj if self._keeps else None)
@@ -110,10 +110,14 @@ class ObjectCache:
         self._push(state, event, Lane.INITIAL if type is None else Lane.FRESH)
         return uid
 
-    def _go_back(self, state: ObjectState) -> None:
-        """Take an object as it is listed, which is older than it was: etcd was restored, and other watches go on."""
+    def _go_back(self, state: ObjectState, *, was_leaving: bool) -> None:
+        """Take an object as it is listed, which is older than it was: etcd was restored, and other watches go on.
+
+        But one that has left was read, perhaps while the list was on its way.
+        """
         state.rewind()
-        self.versions.on_restored()
+        if not was_leaving:
+            self.versions.on_restored()
 
     def admit(self, type: str | None, obj: RawObject) -> ObjectState:
         """Return the state of an object that has come, and is going to be observed when it is indexed."""
