@@ -159,6 +159,23 @@ async def test_an_expired_page_is_an_expired_error(frees: Cluster) -> None:
         await reader.list(kind, "", {"continue": token})
 
 
+async def test_a_list_that_takes_too_long_goes_on_inconsistently(
+    autojump_clock: trio.testing.MockClock, frees: Cluster
+) -> None:
+    for name in "abc":
+        await frees.create({**FREE, "metadata": {"name": name}})
+    async with frees.client() as client:
+        path = f"/apis/{FREE['apiVersion']}/frees"
+        first = (await client.get(path, params={"limit": "1"})).json()
+        await trio.sleep(299)
+        second = (await client.get(path, params={"limit": "1", "continue": first["metadata"]["continue"]})).json()
+        await trio.sleep(2)
+        late = await client.get(path, params={"limit": "1", "continue": second["metadata"]["continue"]})
+        assert (late.status_code, late.json()["reason"]) == (410, "Expired")
+        rest = (await client.get(path, params={"continue": late.json()["metadata"]["continue"]})).json()
+        assert [item["metadata"]["name"] for item in rest["items"]] == ["c"]
+
+
 async def test_an_internal_error_is_returned_as_a_status(
     frees: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

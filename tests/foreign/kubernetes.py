@@ -9,6 +9,8 @@ import re
 import shutil
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from tests.controlplane import ControlPlane
@@ -26,8 +28,15 @@ _KUBECTL: Final = ("cmd/kubectl", "cmd/kubectl-convert")
 _E2E: Final = "test/e2e"
 _DRIVER: Final = pathlib.Path(__file__).with_name("acceptance.sh")
 _TIMEOUT: Final = 3600  # seconds, of a suite
-# Those that wait for Pods that run, or for an aggregated API server in one.
-_NEED_NODES: Final = r"Aggregator|AdmissionWebhook|CustomResourceConversionWebhook|ResourceQuota.*(pod|lifecycle)"
+# Those that wait for Pods that run, webhooks and an aggregated API server among them.
+_NEED_NODES: Final = re.compile(
+    r"Aggregator |AdmissionWebhook|CustomResourceConversionWebhook|CustomResourceFieldSelectors"
+    r"|OrderedNamespaceDeletion|all pods are removed"
+)
+_LISTED: Final = re.compile(r"\.go:\d+: (\[sig-api-machinery\] .*?) \[Conformance\]")
+_AT_ONCE: Final = 3  # tests, which mostly wait
+_PATIENCE: Final = 150  # seconds, of a test
+_COMPACTION: Final = 900  # seconds, of the test that waits until the history of a list is gone
 # Each test waits for the certificate of the cluster in its namespace, which neither of the servers publishes here.
 _PUBLISH: Final = """
 "$0" --kubeconfig "$1" get namespaces -o name --watch | while read -r name; do
@@ -89,26 +98,39 @@ class Kubernetes:
         _run(["bash", str(_DRIVER), str(sources)], log, {"TMPDIR": certificates, "KUBECONFIG": str(plane.kubeconfig)})
         return parse_acceptance(log.read_text(errors="replace"))
 
-    def _conform(self, plane: ControlPlane, folder: pathlib.Path) -> Results | None:
+    def _conform(self, plane: ControlPlane, folder: pathlib.Path) -> Results:
         ready = {"type": "Ready", "status": "True"}  # it starts only if some node is
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}, "status": {"conditions": [ready]}}
         plane.kubectl("create", "-f", "-", input=json.dumps(node))
-        program, report = self._home / "e2e.test", folder / "report.json"
+        program = self._home / "e2e.test"
         if not program.exists():
             self._go("test", "-c", "-vet=off", "-ldflags=-s -w", "-o", str(program), f"{_MODULE}/{_E2E}")
-        command = [
-            *(str(program), "--provider=skeleton", f"--kubeconfig={plane.kubeconfig}", "--ginkgo.no-color"),
-            *(r"--ginkgo.focus=\[sig-api-machinery\].*\[Conformance\]", f"--ginkgo.skip={_NEED_NODES}"),
-            f"--ginkgo.json-report={report}",
-        ]
+        listed = subprocess.run([str(program), "--list-tests"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        names = [name for name in dict.fromkeys(_LISTED.findall(listed)) if not _NEED_NODES.search(name)]
         publisher = subprocess.Popen(
             ["bash", "-c", _PUBLISH, str(plane.assets / "kubectl"), str(plane.kubeconfig)], start_new_session=True
         )
+        results: dict[str, bool] = {}
         try:
-            _run(command, folder / "suite.log", {})
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                for found in pool.map(partial(_test, program, plane.kubeconfig, folder), names):
+                    results |= found
         finally:
             os.killpg(publisher.pid, signal.SIGKILL)
-        return parse_ginkgo(json.loads(report.read_text())) if report.exists() else None
+        return results
+
+
+def _test(program: pathlib.Path, kubeconfig: pathlib.Path, folder: pathlib.Path, name: str) -> Results:
+    """Run one conformance test in a process of its own, so that it cannot keep the others from being run."""
+    report = folder / f"{re.sub(r'[^A-Za-z]+', '-', name)}.json"
+    patience = _COMPACTION if "compacted" in name else _PATIENCE
+    command = [
+        *(str(program), "--provider=skeleton", f"--kubeconfig={kubeconfig}", "--ginkgo.no-color"),
+        *(rf"--ginkgo.focus={re.escape(name)}.*\[Conformance\]", f"--ginkgo.timeout={patience}s"),
+        f"--ginkgo.json-report={report}",
+    ]
+    _run(command, report.with_suffix(".log"), {})
+    return parse_ginkgo(json.loads(report.read_text())) if report.exists() else {name: False}
 
 
 def _run(command: list[str], log: pathlib.Path, variables: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import bisect
 import dataclasses
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -119,10 +120,10 @@ class Reader:
         if query.get("resourceVersion") == "0" and not token:
             limit = 0  # any version will do: the real server returns the whole list from its cache
         if token:
-            objects, revision, start = self._resume_list(table, token, query)
+            objects, revision, start, since = self._resume_list(table, token, query)
         else:
             objects, revision = self._start_list(table, query, limited=limit > 0)
-            start = ""
+            start, since = "", self._state.now().timestamp()
         # Only the newest state has its keys sorted.
         keys = table.keys(selection.prefix)
         if objects is not table.objects:
@@ -134,7 +135,7 @@ class Reader:
         )
         meta: dict[str, Any] = {"resourceVersion": str(revision)}
         if 0 < limit == len(items) and examined < len(remaining):
-            meta["continue"] = _encode_token(revision, remaining[examined - 1])
+            meta["continue"] = _encode_token(revision, remaining[examined - 1], at=since)
             if selection.matches_everything:
                 meta["remainingItemCount"] = len(remaining) - examined
         if selection.shards is not None and kind.custom is None:  # Kubernetes 1.36 does not say so for custom kinds
@@ -162,16 +163,19 @@ class Reader:
             return state, revision
         return table.objects, current
 
-    def _resume_list(self, table: Table, token: str, query: Mapping[str, str]) -> tuple[dict[str, Stored], int, str]:
-        revision, start = _decode_token(token)
+    def _resume_list(
+        self, table: Table, token: str, query: Mapping[str, str]
+    ) -> tuple[dict[str, Stored], int, str, float]:
+        revision, start, since = _decode_token(token)
         if query.get("resourceVersion", "") not in {"", "0"}:
             raise bad_request("specifying resource version is not allowed when using continue")
         if revision == -1:
-            return table.objects, self._state.store.revision, start
+            return table.objects, self._state.store.revision, start, since
         state = table.state_at(revision)
-        if isinstance(state, Expired):
+        is_old = self._state.now().timestamp() - since > self._state.store.history_age  # as if history was compacted
+        if is_old or isinstance(state, Expired):
             raise _stale_token(start)
-        return state, revision, start
+        return state, revision, start, since
 
     def watch(self, kind: Kind, namespace: str, query: Mapping[str, str], view: View) -> Watch:
         """Start the watch that the query describes."""
@@ -308,27 +312,30 @@ def _raise_invalid(causes: Sequence[StatusCause]) -> None:
         raise invalid("ListOptions", "meta.k8s.io", "", causes)
 
 
-def _encode_token(revision: int, last: str) -> str:
-    content = {"v": "meta.k8s.io/v1", "rv": revision, "start": f"/{last}\0"}
+def _encode_token(revision: int, last: str, *, at: float = math.inf) -> str:
+    content: dict[str, Any] = {"v": "meta.k8s.io/v1", "rv": revision, "start": f"/{last}\0"}
+    if math.isfinite(at):
+        content["at"] = at
     return base64.urlsafe_b64encode(msgspec.json.encode(content)).decode().rstrip("=")
 
 
 class _Token(msgspec.Struct, frozen=True):
-    """Content of a continue token: a resource version, and the key after which the list continues."""
+    """Content of a continue token: a resource version, the key after which the list continues, and when it began."""
 
     rv: int
     start: str
+    at: float = math.inf
 
 
 _decode_content: Final = msgspec.json.Decoder(_Token).decode
 
 
-def _decode_token(token: str) -> tuple[int, str]:
+def _decode_token(token: str) -> tuple[int, str, float]:
     try:
         content = _decode_content(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     except (ValueError, RecursionError, binascii.Error) as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
-    return content.rv, content.start.removeprefix("/").removesuffix("\0")
+    return content.rv, content.start.removeprefix("/").removesuffix("\0"), content.at
 
 
 def _stale_token(start: str) -> ApiError:
