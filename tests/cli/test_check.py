@@ -81,6 +81,12 @@ def test_an_operator_without_mistakes_is_listed_by_kind(check: Check) -> None:
     ]
 
 
+def test_what_is_received_of_a_kind_is_shown(check: Check) -> None:
+    source = GOOD.replace('("widgets")', '("widgets", labels={"tier": "gold"})')
+    assert "widgets  (received: tier=gold)" in check(good=source).output.splitlines()
+    assert json.loads(check("--format", "json", good=source).output)["selectors"] == {"widgets": "tier=gold"}
+
+
 def test_all_mistakes_are_reported_at_once_in_their_lines(check: Check, tmp_path: pathlib.Path) -> None:
     (tmp_path / "crds.yaml").write_text(yaml.safe_dump(CRD))
     result = check("--manifests", "crds.yaml", good=GOOD, bad=BAD)

@@ -59,6 +59,11 @@ def test_handlers_are_shown_by_kind_with_the_scope() -> None:
     ]
 
 
+def test_what_is_received_of_a_kind_is_shown() -> None:
+    trioperator.on.event("gadgets", id="see", labels={"tier": "gold"})(lambda **_: None)
+    assert ["gadgets", "event: see; received: tier=gold"] in show(RunOptions())
+
+
 def test_options_are_shown_that_matter() -> None:
     options = RunOptions(
         namespaces=["a", "b-*"],

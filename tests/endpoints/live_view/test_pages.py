@@ -11,7 +11,7 @@ import trio.lowlevel
 
 import trioperator
 from tests.endpoints.live_view.conftest import Showing
-from tests.runtime.conftest import Bench, settle, widget
+from tests.runtime.conftest import PLAIN_CRD, Bench, settle, widget
 from trioperator._endpoints.live_view.pages import ROWS, Links, Paging
 
 on = trioperator.on
@@ -157,3 +157,13 @@ async def test_a_standby_says_why(bench: Bench, showing: Showing) -> None:
         shown.parts.pauses.resume("x")
         shown.parts.ready = False
         assert "The operator is starting" in (await client.ask()).text
+
+
+async def test_watches_are_shown_with_what_they_select(bench: Bench, showing: Showing) -> None:
+    await bench.cluster.apply(PLAIN_CRD)
+    on.event("widgets", labels={"tier": "gold"}, registry=bench.registry)(lambda **_: None)
+    on.event("gadgets", registry=bench.registry)(lambda **_: None)
+    async with showing() as client:
+        shown = (await client.ask("/kinds?q=example.com")).text
+    rows = re.findall(r">(widgets|gadgets)\.example\.com<.*?<td>(<code>tier=gold</code>|all objects)", shown, re.S)
+    assert rows == [("gadgets", "all objects"), ("widgets", "<code>tier=gold</code>")]
