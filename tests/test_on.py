@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-import trioperator
 from trioperator import crds, on
 from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
 from trioperator._handling.handlers.filters import ABSENT, PRESENT
@@ -720,16 +719,3 @@ def test_all_handlers_may_declare_all_indices(registry: OperatorRegistry) -> Non
     def others(sizes: Any) -> None: ...
 
     registry.check()
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "meant"),
-    [
-        (on, "creat", r" \(did you mean create\?\)"),
-        (trioperator, "timr", r" \(did you mean timer\?\)"),
-        (on, "_creat", ""),
-    ],
-)
-def test_a_misspelled_name_is_reported_with_the_one_that_was_meant(module: Any, name: str, meant: str) -> None:
-    with pytest.raises(AttributeError, match=f"has no attribute '{name}'{meant}$"):
-        getattr(module, name)

@@ -197,7 +197,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
                 return value
         from trioperator._model.kopf_names import explain_missing
 
-        raise AttributeError(explain_missing(__name__, name, __dir__()))
+        raise AttributeError(explain_missing(__name__, name))
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

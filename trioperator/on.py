@@ -696,5 +696,4 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     def __getattr__(name: str) -> object:
         from trioperator._model.kopf_names import explain_missing
 
-        known = [each for each in globals() if not each.startswith("_")]
-        raise AttributeError(explain_missing(__name__, name, known))
+        raise AttributeError(explain_missing(__name__, name))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
-
-from trioperator._model.similar_names import find_similar
 
 #: Settings of Kopf's that have no meaning here, by sections: their defaults, and what there is for their purpose.
 SETTINGS_WITHOUT_EFFECT: Final[Mapping[str, tuple[Mapping[str, Any], str]]] = {
@@ -32,12 +30,11 @@ _MISSING: Final = {
 }
 
 
-def explain_missing(module: str, name: str, known: Collection[str] = ()) -> str:
-    """Return the message of the AttributeError for a name that a module does not have; *known* are those it has."""
+def explain_missing(module: str, name: str) -> str:
+    """Return the message of the AttributeError for a name that a module does not have."""
     if name in _MISSING:
         return f"Kopf's {name} {_MISSING[name]}"
-    near = None if name.startswith("_") else find_similar(name, known)
-    return f"module {module!r} has no attribute {name!r}" + (f" (did you mean {near}?)" if near else "")
+    return f"module {module!r} has no attribute {name!r}"
 
 
 # The names of private modules that are public in ``kopf``.
