@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from trioperator._model import lazy_object
+from trioperator._model.diff import diff
 from trioperator._model.jsontypes import copy_json
 from trioperator._model.lazy_object import LazyObject, conserve, decode_json, rest_huge
 
@@ -237,3 +238,29 @@ def test_an_object_that_is_not_huge_does_not_rest() -> None:
     found = Source().make()
     rest_huge(found)
     assert found.is_decoded
+
+
+@pytest.mark.usefixtures("huge")
+def test_two_huge_objects_are_decoded_once_each_to_be_compared() -> None:
+    old, new = Source({**BODY, "spec": {"items": [{}] * 9, "n": 1}}), Source({**BODY, "spec": {"items": [], "n": 2}})
+    objects = old.make(), new.make()
+    rest_huge(*objects)
+    assert len(diff(*objects)) == 2
+    assert (old.decoded, new.decoded) == (1, 1)
+
+
+@pytest.mark.usefixtures("huge")
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_memory_of_huge_objects_is_returned_where_it_is_the_c_librarys(
+    is_plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returned = list[int]()
+    monkeypatch.setattr(lazy_object, "IS_PLAIN", is_plain)
+    monkeypatch.setattr(lazy_object, "return_memory", lambda: returned.append(source.decoded))
+    source = Source({"items": [1] * 10_000})
+    found = source.make()
+    assert len(found["items"]) == 10_000
+    while source.calls:
+        source.calls.pop(0)()
+    assert not found.is_decoded
+    assert len(returned) == is_plain

@@ -5,7 +5,8 @@ its text. An operator with handlers of changes, a daemon and a timer gets ten su
 memory of its process before they come, when all of them are handled and nothing but the daemons and the timers is
 left, and its peak. The API server is a process of its own.
 
-What is kept is JSON. The rest of the difference is free memory, in pages of which something else takes a little.
+What is kept is JSON. The rest of the difference is free memory, in pages of which something else takes a little. With
+``--malloc``, the operator runs with ``PYTHONMALLOC=malloc``, and returns that to the system.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ SHAPES: Final[dict[str, Any]] = {
 
 
 @contextlib.contextmanager
-def operating(server: ApiServer, folder: pathlib.Path) -> Iterator[Program]:
-    """Run the operator."""
+def operating(server: ApiServer, folder: pathlib.Path, **variables: str) -> Iterator[Program]:
+    """Run the operator, with more environment *variables*."""
     file, log = folder / "app.py", folder / "operator.log"
     file.write_text(_OPERATOR)
     with log.open("wb") as output:
@@ -82,7 +83,7 @@ def operating(server: ApiServer, folder: pathlib.Path) -> Iterator[Program]:
             [sys.executable, "-m", "trioperator", "run", "-A", "--standalone", str(file)],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "KUBECONFIG": str(server.operator_kubeconfig)},
+            env={**os.environ, **variables, "KUBECONFIG": str(server.operator_kubeconfig)},
         )
     try:
         yield Program(process, log)
@@ -100,11 +101,11 @@ def wait_idle(pid: int) -> None:
         time.sleep(period)
 
 
-def measure(server: ApiServer, folder: pathlib.Path, shape: str) -> None:
+def measure(server: ApiServer, folder: pathlib.Path, shape: str, **variables: str) -> None:
     """Let ten objects of a shape come, and print what that takes."""
     prepare(server.kubeconfig)
     connection = Connection(load_target(server.kubeconfig))
-    with operating(server, folder) as program:
+    with operating(server, folder, **variables) as program:
         program.wait_for("The operator is ready.")
         pid = program.process.pid
         before, began = resident_mib(pid), cpu_seconds(pid)
@@ -123,8 +124,10 @@ def main(arguments: list[str]) -> int:
     """Measure."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak hostile", description=__doc__)
     parser.add_argument("--server", choices=["real", "embedded"], default="embedded", help="(default: %(default)s)")
+    parser.add_argument("--malloc", action="store_true", help="let the operator return memory: see docs/security.md")
     parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=f"of {', '.join(SHAPES)} (default: all)")
     options = parser.parse_args(arguments)
+    variables = {"PYTHONMALLOC": "malloc"} if options.malloc else {}
     for shape in options.shapes or SHAPES:
         with tempfile.TemporaryDirectory(prefix="hostile-") as folder, contextlib.ExitStack() as stack:
             path = pathlib.Path(folder)
@@ -134,7 +137,7 @@ def main(arguments: list[str]) -> int:
                 server = stack.enter_context(open_real(assets, folder=path / "server"))
             else:
                 sys.exit("set KUBEBUILDER_ASSETS")
-            measure(server, path, shape)
+            measure(server, path, shape, **variables)
     return 0
 
 

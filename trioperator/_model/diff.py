@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, overload
 
 from trioperator._model.fields import FieldPath, resolve
+from trioperator._model.lazy_object import decode_once
 
 
 class DiffOperation(enum.StrEnum):
@@ -88,6 +89,7 @@ MAX_ITEMS: Final = 10_000
 
 def diff(old: Any, new: Any) -> Diff:
     """Return the differences between two values; mappings are compared key by key."""
+    old, new = decode_once(old), decode_once(new)
     if old is new or old == new:
         return _NONE
     items: list[DiffItem] = []

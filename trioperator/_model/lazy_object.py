@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from trioperator._model.freed_memory import IS_PLAIN, return_memory
 from trioperator._model.jsontypes import copy_json
 
 #: Bytes of JSON from which on an object is a large one. Most objects are smaller: they stay decoded, as to decode one
@@ -155,8 +156,10 @@ class LazyObject(Mapping[str, Any]):
         return True
 
     def rest(self) -> None:
-        """Keep the JSON only."""
-        self._decoded = None
+        """Keep the JSON only. The memory of a huge object is returned to the system when others have let it go, too."""
+        was_decoded, self._decoded = self.is_decoded, None
+        if IS_PLAIN and was_decoded and self.is_huge:
+            self.call_soon(return_memory)
 
     def __getitem__(self, key: str) -> Any:
         return self._having(key)[key]
@@ -237,6 +240,14 @@ def conserve(body: Mapping[str, Any], like: Mapping[str, Any], *, raw: bytes | N
         return body
     raw = msgspec.json.encode(body) if raw is None else raw
     return LazyObject.of(raw, lambda: msgspec.json.decode(raw), soon=like._soon, decoded=body)
+
+
+def decode_once(value: Any) -> Any:
+    """Return a value as it is; of a lazy object, what is decoded: for whoever looks at two huge ones in turns.
+
+    Asked for each key, each of them would be decoded again, as the other one has taken its place.
+    """
+    return value._get() if type(value) is LazyObject else value
 
 
 def rest_huge(*objects: object) -> None:

@@ -29,6 +29,7 @@ import trio
 
 from trioperator._model.contention import Verdict
 from trioperator._model.field_managers import Attribution, find_changed_fields, find_last_manager, format_field
+from trioperator._model.lazy_object import decode_once
 from trioperator._model.resource import Resource
 
 # Objects with a page, and bytes of the records on a page.
@@ -303,6 +304,7 @@ class Ledger:
             manager = find_last_manager(after)
             run.changes += [] if manager is None else [("", manager[:_MAX_TEXT])]
             return
+        before, after = decode_once(before), decode_once(after)
         attribution = Attribution(before, after if managed is None else managed)
         changed = find_changed_fields(before, after)
         for path in changed:

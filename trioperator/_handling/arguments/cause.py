@@ -194,8 +194,8 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
         """Return the cause with ``old``, ``new`` and ``diff`` reduced to a field; ``body`` stays the same."""
         if not field:
             return self
-        old, new = resolve(self.old or {}, field), resolve(self.new or {}, field)
         change = reduce_diff(self.diff, field)
+        old, new = resolve(self.old or {}, field), resolve(self.new or {}, field)
         narrowed = msgspec.structs.replace(self, old=old, new=new, _diff=change, _copies=None, _kwargs=None)
         narrowed.body = self.body
         return narrowed

@@ -22,10 +22,10 @@ from trioperator._kube.error_response import is_version_too_large
 from trioperator._kube.objects import BrokenObject, Page, RawObject
 from trioperator._kube.watch import RawWatchEvent, Watch, ends_initial_events, longest_watch, open_watch
 from trioperator._logs import get_logger
+from trioperator._model.freed_memory import return_memory
 from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.failures import BrokenObjects, Failures, WatchStatus
-from trioperator._runtime.watching.freed_memory import return_memory
 from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.position import Position
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, NotFoundError, TrioperatorError

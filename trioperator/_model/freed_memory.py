@@ -1,9 +1,14 @@
-"""Memory that was freed: of a large list, it is returned to the system when all of the list is taken."""
+"""Memory that was freed: of large lists and objects, it is returned to the system when nobody uses them any more."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+from typing import Final
+
+#: Whether all memory of Python is the C library's. Else most of what is freed is Python's own, which nobody can return.
+IS_PLAIN: Final = os.environ.get("PYTHONMALLOC") == "malloc"
 
 
 def return_memory() -> None:

@@ -1,4 +1,4 @@
-"""Tests for :mod:`trioperator._runtime.watching.freed_memory`: what lists have taken is returned to the system."""
+"""Tests for :mod:`trioperator._model.freed_memory`: what lists and objects have taken is returned to the system."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from tests.runtime.conftest import CRD, settle, widget
 from tests.runtime.watching.test_division import Stage, shards
-from trioperator._runtime.watching.freed_memory import return_memory
+from trioperator._model.freed_memory import return_memory
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault
 
