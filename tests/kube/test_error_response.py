@@ -154,3 +154,31 @@ def test_missing_rights_are_reported_with_the_command_that_prints_them() -> None
         ". `trioperator rbac` prints the roles that the operator needs"
     )
     assert "rbac" not in describe_failure(parse_status(b"{}", status=404))
+
+
+SECRET = "/api/v1/namespaces/default/secrets/db"
+CAUSES = {"name": "db", "causes": [{"field": "data.key", "message": "s3cret"}, {"message": "s3cret"}, 1]}
+
+
+@pytest.mark.parametrize("target", [SECRET, f"{SECRET}?dryRun=All", "/api/v1/secrets", "/api/v1/namespaces/n/secrets"])
+@pytest.mark.parametrize(
+    ("status", "text"), [(400, "s3cret"), (422, "s3cret"), (500, "s3cret"), (403, "it denied request: s3cret")]
+)
+def test_what_the_server_says_of_a_secret_is_concealed(target: str, status: int, text: str) -> None:
+    error = parse_error_response(status, [], body(message=text, reason="Invalid", details=CAUSES), target=target)
+    assert "s3cret" not in repr((error, error.args, vars(error)))
+    assert "what is wrong in data.key is not shown" in str(error)
+    assert (error.status, error.reason, error.details["name"]) == (status, "Invalid", "db")
+    assert type(error) is type(parse_error_response(status, [], b""))
+
+
+@pytest.mark.parametrize("status", [403, 404, 409, 410, 429, 503])
+def test_what_quotes_no_secret_is_shown(status: int) -> None:
+    assert parse_error_response(status, [], body(message="x", reason="R"), target=SECRET).message == "x"
+
+
+@pytest.mark.parametrize(
+    "target", ["/api/v1/namespaces/secrets", "/apis/example.com/v1/secrets", "/api/v1/configmaps", "/x/api/v1/secrets"]
+)
+def test_what_the_server_says_of_others_is_shown(target: str) -> None:
+    assert parse_error_response(422, [], body(message="is bad"), target=target).message == "is bad"

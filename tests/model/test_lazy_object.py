@@ -254,10 +254,9 @@ def test_two_huge_objects_are_decoded_once_each_to_be_compared() -> None:
 def test_memory_of_huge_objects_is_returned_where_it_is_the_c_librarys(
     is_plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    returned = list[int]()
+    source, returned = Source({"items": [1] * 10_000}), list[int]()
     monkeypatch.setattr(lazy_object, "IS_PLAIN", is_plain)
     monkeypatch.setattr(lazy_object, "return_memory", lambda: returned.append(source.decoded))
-    source = Source({"items": [1] * 10_000})
     found = source.make()
     assert len(found["items"]) == 10_000
     while source.calls:

@@ -357,7 +357,7 @@ class ApiClient:
                 raise _size_error(method, target, limit) from exc
             if self._note_request is not None:
                 self._note_request(method, target, response.status)
-            self._raise_for_status(response, data)
+            self._raise_for_status(response, data, target)
             return data
         raise _timeout_error(method, target.partition("?")[0], seconds)
 
@@ -379,16 +379,16 @@ class ApiClient:
                     self._note_headers(response.headers)
                 self._credentials.note_accepted()
                 return response
-            self._raise_for_status(response, await response.read(_MAX_ERROR_BODY))
+            self._raise_for_status(response, await response.read(_MAX_ERROR_BODY), target)
         raise _timeout_error("GET", path, seconds)
 
-    def _raise_for_status(self, response: Response, data: bytes) -> None:
+    def _raise_for_status(self, response: Response, data: bytes, target: str) -> None:
         """Raise ApiError for an error response; record whether the credentials were accepted."""
         status = response.status
         if status < 500 and status not in (401, 429):
             self._credentials.note_accepted()
         if not 200 <= status < 300:
-            error = parse_error_response(status, response.headers, data)
+            error = parse_error_response(status, response.headers, data, target=target)
             error.repeated = response.repeated
             raise error
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -30,21 +32,51 @@ class _Status(msgspec.Struct):
     details: Any = None
 
 
+# Requests for Secrets: one, or those of a namespace or of the cluster.
+_SECRETS: Final = re.compile(r"/api/v1/(namespaces/[^/?]*/)?secrets([/?]|$)")
+# Status codes of errors that quote nothing of what was sent, but in the words of an admission webhook or policy.
+_DISCREET: Final = frozenset({401, 403, 404, 405, 406, 409, 410, 413, 415, 429, 503, 504})
+_DENIED: Final = re.compile(r"denied (the )?request")
+
 _TOO_LARGE: Final = "Too large resource version"
 
 _decode_status: Final = msgspec.json.Decoder(_Status).decode
 
 
-def parse_error_response(status: int, headers: Headers, body: bytes) -> ApiError:
+def parse_error_response(status: int, headers: Headers, body: bytes, *, target: str = "") -> ApiError:
     """Return the exception for a response whose status is not 2xx.
 
-    Only a body of ``kind: Status`` is quoted, not the error pages of proxies and load balancers.
+    Only a body of ``kind: Status`` is quoted, not the error pages of proxies and load balancers. *target* is what was
+    requested: see :func:`conceal`.
     """
-    return parse_status(body, status=status, retry_after=parse_retry_after(find_header(headers, b"retry-after")))
+    retry_after = parse_retry_after(find_header(headers, b"retry-after"))
+    return parse_status(body, status=status, retry_after=retry_after, target=target)
 
 
-def parse_status(body: bytes, *, status: int, retry_after: float | None = None) -> ApiError:
+def parse_status(body: bytes, *, status: int, retry_after: float | None = None, target: str = "") -> ApiError:
     """Return the exception for a ``Status`` object. With *status* 0 (an ERROR event) its own ``code`` counts."""
+    error = _parse_status(body, status=status, retry_after=retry_after)
+    return conceal(error) if _SECRETS.match(target) else error
+
+
+def conceal(error: ApiError) -> ApiError:
+    """Return an error about a Secret as everybody may see it: without the server's text, which may quote the Secret."""
+    if error.status in _DISCREET and not _DENIED.search(error.message):
+        return error
+    causes = error.details.get("causes")
+    causes = [each for each in causes if isinstance(each, Mapping)] if isinstance(causes, list) else []
+    fields = [each["field"] for each in causes if isinstance(each.get("field"), str)]
+    where = f" in {', '.join(fields)}" if fields else ""
+    return ApiError.of(
+        f"what is wrong{where} is not shown, as the server may quote the Secret",
+        status=error.status,
+        reason=error.reason,
+        details={**error.details, "causes": [{"field": field} for field in fields]} if error.details else {},
+        retry_after=error.retry_after,
+    )
+
+
+def _parse_status(body: bytes, *, status: int, retry_after: float | None) -> ApiError:
     parsed = _decode(body)
     if not status:
         status = parsed.code if isinstance(parsed.code, int) and parsed.code >= 400 else 500

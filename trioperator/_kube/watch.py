@@ -189,7 +189,7 @@ class Watch:
             except msgspec.ValidationError as exc:
                 return self._skip(parsed.type, raw, exc)
         if parsed.type == "ERROR":
-            raise parse_status(raw, status=0)
+            raise parse_status(raw, status=0, target=self._path)
         _logger.warning("Watching %s: skipping an event of the unknown type %.50s.", self._path, parsed.type)
         return None
 

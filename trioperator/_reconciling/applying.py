@@ -16,7 +16,7 @@ from trioperator._model.contention import UNKNOWN, Verdict
 from trioperator._model.field_managers import Attribution, format_field
 from trioperator._model.patch import find_unmet
 from trioperator._reconciling.claims import claim_of
-from trioperator._reconciling.failures import ChildrenError, LoopError, UnservedNamespaceError, conceal
+from trioperator._reconciling.failures import ChildrenError, LoopError, UnservedNamespaceError
 from trioperator._reconciling.manifests import Manifest, is_as_desired, is_ready
 from trioperator._reconciling.preparing import Preparer
 from trioperator._reconciling.pruning import Check, Pruner, do_nothing
@@ -94,7 +94,7 @@ class Applier:
                 if isinstance(error, UnservedNamespaceError) and manifest.key.namespace in expected:
                     schedule.recheck = trio.current_time() + _NAMESPACE_DELAY  # it is a child, about to be served
                 else:
-                    problems.append((f"{manifest.key} cannot be applied", conceal(error, manifest.key.resource)))
+                    problems.append((f"{manifest.key} cannot be applied", error))
         missing = [manifest for child, manifest in manifests.items() if child not in present]
         self._settle(missing, schedule, handled)
         schedule.children.unready = tuple(manifests[child].key for child in manifests if child in present - ready)

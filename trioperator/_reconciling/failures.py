@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from trioperator._handling.handlers.outcome import describe_with_type
 from trioperator._model.contention import Verdict
-from trioperator._model.resource import Resource
 from trioperator.errors import (
     ApiError,
     ConfigError,
@@ -18,8 +17,6 @@ from trioperator.errors import (
 
 # Problems with children that a message names.
 _MAX_NAMED: Final = 3
-# Errors whose messages quote what was sent.
-_QUOTING: Final = (400, 422, 500)
 _WORD: Final = re.compile(r"[A-Z][A-Za-z]*")
 
 
@@ -52,18 +49,6 @@ class ChildrenError(TrioperatorError):
     def due(self) -> float:
         """When all that is wrong may be over, on Trio's clock; long ago if that is not known."""
         return min(error.due if isinstance(error, LoopError) else float("-inf") for error in self.errors)
-
-
-def conceal(error: TrioperatorError, resource: Resource) -> TrioperatorError:
-    """Return an error about a child as all may see it who see the object: of a Secret, without the server's text."""
-    is_secret = (resource.group, resource.plural) == ("", "secrets")
-    if not (is_secret and isinstance(error, ApiError) and error.status in _QUOTING):
-        return error
-    causes = error.details.get("causes")
-    fields = [str(each.get("field")) for each in causes or () if isinstance(each, Mapping) and each.get("field")]
-    where = f" in {', '.join(fields)}" if fields else ""
-    text = f"what is wrong{where} is not shown, as the server may quote the Secret"
-    return ApiError.of(text, status=error.status, reason=error.reason, retry_after=error.retry_after)
 
 
 def find_contended(errors: Iterable[BaseException | None]) -> list[Verdict]:

@@ -37,9 +37,9 @@ class CountingClient(ApiClient):
         self._host, self._requests = "", dict[str, RequestStatistics]()
         self._status = self._received = 0  # of the response that was read last
 
-    def _raise_for_status(self, response: Response, data: bytes) -> None:
+    def _raise_for_status(self, response: Response, data: bytes, target: str) -> None:
         self._status, self._received = response.status, len(data)
-        ApiClient._raise_for_status(self, response, data)
+        ApiClient._raise_for_status(self, response, data, target)
 
     def report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
         code = str(error.status) if isinstance(error, ApiError) else _NO_RESPONSE
