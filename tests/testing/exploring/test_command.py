@@ -86,6 +86,20 @@ def test_a_good_operator_exits_with_0(explore: Explore) -> None:
     assert result.stderr == ""
 
 
+def test_operators_for_kopf_are_explored_with_their_asyncio_handlers(
+    environment: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "app.py").write_text(
+        "import asyncio\nimport kopf\n\n@kopf.on.create('webapps')\nasync def create_fn(spec, patch, **_):\n"
+        "    await asyncio.sleep(30)\n    patch.status['greeting'] = spec.get('greeting', '')\n"
+    )
+    write_crd(tmp_path)
+    words = [sys.executable, "-m", "trioperator.kopf", "explore", "app.py", "--crds", "crd.yaml", "--sequences", "2"]
+    result = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 1, result.stderr
+    assert "WebApp default/example: status.greeting is" in result.stdout
+
+
 def test_what_handlers_print_is_not_shown(start: Run) -> None:
     handler = 'import sys\n    print("out")\n    print("err", file=sys.stderr)\n'
     source = f'@trioperator.on.create("webapps")\ndef create_fn():\n    {handler}'
@@ -141,6 +155,7 @@ def test_what_is_ignored_is_no_finding(explore: Explore) -> None:
         (GOOD, ("--steps", "0"), "0 is not in the range"),
         (GOOD, ("--kind", "pods"), "handles no such kind as pods"),
         (GOOD, ("--play", "{"), "--play must be a list of states as JSON"),
+        (GOOD, ("--write-tests", "app.py/found"), "--write-tests: Not a directory: app.py/found"),
         (GOOD, ("--from", "missing.yaml"), "Cannot read the manifests in missing.yaml"),
         ("import missing_module\n", (), "Cannot load the file app.py: ModuleNotFoundError"),
         ("import sys\nsys.exit('go away')\n", (), "ends the process while it is imported: SystemExit('go away')"),

@@ -129,6 +129,15 @@ def test_tests_of_one_kind_and_oracle_have_names_of_their_own(report: Report) ->
     ]
 
 
+def test_tests_of_others_are_not_overwritten(report: Report) -> None:
+    own, other = pathlib.Path("tests/test_webapp_path.py"), pathlib.Path("tests/test_webapp_path_2.py")
+    own.parent.mkdir()
+    own.write_text("def test_of_mine(): ...\n")
+    for _ in range(2):
+        assert write_tests(report, "tests") == [str(other)]
+    assert own.read_text() == "def test_of_mine(): ...\n"
+
+
 def test_the_command_and_the_test_leave_out_the_causes_of_other_findings(report: Report) -> None:
     (finding, _) = report.subjects[0].findings
     finding.ignored, finding.also = ["WebApp status.phase"], ["edit: Somebody labels it."]

@@ -101,9 +101,19 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
     cannot be explored.
     """
     options.check_sources()
+    _check_directory(options.write_tests)
     report = _explore(options)
     _publish(report, options.format, options.write_tests)
     raise typer.Exit(1 if any(report.iterate_alarms()) else 0)
+
+
+def _check_directory(path: str | None) -> None:
+    """End the command if tests cannot be written into a directory: before the search, not after it."""
+    if path is not None:
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise typer.BadParameter(f"{error.strerror or error}: {path}", param_hint="--write-tests") from None
 
 
 def _explore(options: ExploreOptions) -> Report:

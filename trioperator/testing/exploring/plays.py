@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import functools
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -167,6 +168,8 @@ class _Performance:
         with trio.CancelScope() as scope, deadline.guard(scope):
             cluster = Cluster(clock=wall_now, seed=result.seed)
             async with contextlib.AsyncExitStack() as stack:
+                if bridge := sys.modules.get("trioperator.kopf.bridge"):  # only operators for Kopf have imported it
+                    await stack.enter_async_context(bridge.open_loop())
                 await _furnish(cluster, world)
                 if world.controllers:
                     await stack.enter_async_context(cluster.open_controllers(*world.controllers))

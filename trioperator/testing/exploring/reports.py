@@ -15,6 +15,7 @@ import msgspec
 from trioperator.testing.exploring.explorer import SubjectReport
 from trioperator.testing.exploring.findings import Finding
 
+_ORIGIN: Final = "Found by `trioperator explore`."
 _PAGE: Final = "docs/exploring.md"
 # What most often causes the findings of each oracle and each fault.
 _HINTS: Final = {
@@ -159,12 +160,17 @@ def write_tests(report: Report, directory: str) -> list[str]:
     for subject, finding in report.iterate_alarms():
         stem = re.sub(r"\W+", "_", f"{subject.kind}_{finding.oracle}".lower())
         path, number = target / f"test_{stem}.py", 1
-        while str(path) in written:
+        while str(path) in written or not _may_overwrite(path):
             number += 1
             path = target / f"test_{stem}_{number}.py"
         path.write_text(_render_test(report.inputs, subject, finding, stem=stem, directory=target), encoding="utf-8")
         written.append(str(path))
     return written
+
+
+def _may_overwrite(path: pathlib.Path) -> bool:
+    """Return whether a path is free, or has a test that was written before, without changes to its docstring."""
+    return not path.exists() or _ORIGIN in path.read_text(encoding="utf-8", errors="replace")
 
 
 def _render_test(
@@ -187,7 +193,7 @@ def _render_test(
     body = "".join(f"    {line}" for line in "".join(arguments).splitlines(keepends=True))
     states = pprint.pformat(finding.states, width=100, sort_dicts=False)
     return (
-        f'"""{_quote(finding.summary)} Found by `trioperator explore`.\n\n{notes}\n"""\n\n'
+        f'"""{_quote(finding.summary)} {_ORIGIN}\n\n{notes}\n"""\n\n'
         f"import pathlib\n\nfrom trioperator.testing import check_states\n\nHERE = pathlib.Path(__file__).parent\n"
         f"STATES = {states}\n\n\ndef test_{stem}() -> None:\n    check_states(\n{body}    )\n"
     )
