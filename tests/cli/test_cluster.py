@@ -180,8 +180,9 @@ async def test_a_data_file_keeps_the_objects_and_the_ca(tmp_path: pathlib.Path, 
     assert after == before
 
 
-async def test_it_has_component_statuses_that_can_only_be_read(kubeconfig: pathlib.Path) -> None:
+async def test_it_has_its_own_service_and_component_statuses_that_can_only_be_read(kubeconfig: pathlib.Path) -> None:
     async with serving(ClusterOptions(kubeconfig=str(kubeconfig))), client_of(kubeconfig) as client:
+        assert (await client.get("/api/v1/namespaces/default/services/kubernetes")).status_code == 200
         found = (await client.get("/api/v1/componentstatuses/scheduler")).json()
         assert found["conditions"] == [{"type": "Healthy", "status": "True"}]
         assert (await client.delete("/api/v1/componentstatuses/scheduler")).status_code == 405

@@ -8,7 +8,7 @@ import datetime
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -47,6 +47,12 @@ BODY_LIMIT = 3 * 1024 * 1024  # bytes, as the real server has it
 
 Object = dict[str, Any]
 Objects = list[Object]
+_OWN_SERVICE: Final[Object] = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+    "spec": {"clusterIP": "10.0.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
+}
 
 
 class Cluster:
@@ -124,10 +130,12 @@ class Cluster:
         """Return the CA certificate of the cluster's server, if it is served over TLS."""
         return next((base64.b64decode(text) for text in self.ca_certificates.values() if text), None)
 
-    def add_components(self) -> None:
-        """Create a ``ComponentStatus`` for each part of a control plane, as clusters that stand alone have them."""
+    async def add_components(self) -> None:
+        """Create what clusters that stand alone have: the Service of the API, and a status of each component."""
         for name in COMPONENTS:
             self._add("ComponentStatus", name, {}, {"conditions": [{"type": "Healthy", "status": "True"}]})
+        if await self.find("services", "kubernetes", "default") is None:
+            await self.create(_OWN_SERVICE)
 
     def _add(self, kind: str, name: str, meta: Object, content: Object) -> None:
         table = self._state.table(self._kind(kind))

@@ -163,7 +163,7 @@ async def _open(options: ClusterOptions) -> AsyncIterator[Cluster]:
             opened = Cluster(**kept)
         else:
             opened = await stack.enter_async_context(open_cluster(options.data, **kept))
-        opened.add_components()
+        await opened.add_components()
         if names := split_names(options.controllers):
             await stack.enter_async_context(opened.open_controllers(*names))
         yield opened

@@ -39,15 +39,6 @@ _NEEDLESS: Final = frozenset(
 _SERVICE: Final = "kubernetes.default.svc.cluster.local"
 
 
-# The Service of the API server itself, which each cluster has, and tests expect.
-_OWN_SERVICE: Final = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
-    "spec": {"clusterIP": "10.0.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
-}
-
-
 class Flags(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The flags of kube-apiserver that have an effect, and the names of those that have none."""
 
@@ -163,9 +154,8 @@ async def serve(flags: Flags, controllers: Sequence[str] = ()) -> None:
     users = read_users(flags.token_auth_file) if flags.token_auth_file else {}
     token = os.environ.get(ADMIN_TOKEN)
     cluster = Cluster(authorization=flags.authorization, tokens=users, **cluster_options(token))
-    cluster.add_components()
+    await cluster.add_components()
     cluster.is_prompt = False  # what collects garbage is a controller
-    await cluster.create(_OWN_SERVICE)
     start = functools.partial(
         serve_cluster,
         cluster,
