@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import httpx
 import pytest
+import trio
 from trio.testing import MockClock
 
 import trioperator
 from tests.reconciling.conftest import children_of, config_map
 from tests.runtime.conftest import CRD, Bench, settle, widget
+from tests.runtime.pausing import WIDGET
 from trioperator import on
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -215,6 +218,36 @@ async def test_conditions_of_other_handlers_are_theirs(bench: Bench, autojump_cl
         await bench.cluster.create(widget())
         await settle(5)
         assert await shown(bench) == {"Applied": "True Applied"}
+
+
+async def test_conditions_that_others_set_at_the_same_time_stay(bench: Bench, autojump_clock: MockClock) -> None:
+    """The list is atomic: whoever writes it as it was before loses what others have set."""
+
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(name: str, spec: Any, **_: Any) -> Any:
+        return [config_map(name, size=str(spec["size"]))]
+
+    async def set_condition(message: str) -> None:
+        body = copy.deepcopy(await bench.cluster.get("widgets", "w"))
+        conditions = [each for each in body["status"]["conditions"] if each["type"] != "Theirs"]
+        body["status"]["conditions"] = [*conditions, {"type": "Theirs", "status": "True", "message": message}]
+        response = await client.put(f"{WIDGET}/status?fieldManager=theirs", json=body)
+        if response.status_code == 409:
+            await set_condition(message)
+
+    async with bench.running(), httpx.AsyncClient(transport=bench.cluster.transport()) as client:
+        await bench.cluster.create(widget())
+        await settle(5)
+        for number in range(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(set_condition, f"{number}")
+                nursery.start_soon(bench.cluster.patch, "widgets", "w", {"spec": {"size": number + 2}})
+        await settle(5)
+        found = {each["type"]: each for each in (await status_of(bench))["conditions"]}
+        assert found["Theirs"]["message"] == "19"
+        assert found["Ready"]["status"] == "True"
+        assert found["Ready"]["observedGeneration"] == 21
+        assert len((await status_of(bench))["conditions"]) == len(found)
 
 
 async def test_the_condition_of_an_option_is_not_written_twice(bench: Bench, autojump_clock: MockClock) -> None:

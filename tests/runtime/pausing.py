@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx
 import trio
 import trio.lowlevel
 
@@ -19,6 +21,7 @@ from trioperator.testing import FaultPlan, FaultyTransport
 
 PAUSED = "trioperator.dev/paused"
 POKED = "trioperator.dev/reconcile-requested-at"
+WIDGET = "http://cluster/apis/example.com/v1/namespaces/default/widgets/w"
 WRITTEN = ("widgets.example.com", "configmaps")
 
 
@@ -144,6 +147,15 @@ class World:
 
     async def annotate(self, annotations: dict[str, str | None]) -> None:
         await self.cluster.patch("widgets", "w", {"metadata": {"annotations": annotations}})
+
+    async def apply_by(self, manager: str, metadata: dict[str, Any]) -> None:
+        """Let somebody else apply metadata of the widget, which removes what they have applied before."""
+        body = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", **metadata}}
+        query = {"fieldManager": manager, "force": "true"}
+        async with httpx.AsyncClient(transport=self.cluster.transport()) as client:
+            headers = {"Content-Type": "application/apply-patch+yaml"}
+            response = await client.patch(WIDGET, params=query, content=json.dumps(body), headers=headers)
+            response.raise_for_status()
 
     async def edit(self, size: int) -> None:
         await self.cluster.patch("widgets", "w", {"spec": {"size": size}})

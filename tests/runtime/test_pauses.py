@@ -108,6 +108,22 @@ async def test_a_kind_without_conditions_gets_an_event_only(
     assert [reason for _, reason, _ in await world.events()] == ["Paused"]
 
 
+@pytest.mark.parametrize("status", [{"size": {"type": "integer"}}, {"conditions": {"type": "string"}}])
+async def test_a_status_whose_schema_has_no_list_of_conditions_gets_none(
+    status: dict[str, Any], world: World, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    crd = crd_with_conditions()
+    (version,) = crd["spec"]["versions"]
+    version["schema"]["openAPIV3Schema"]["properties"]["status"] = {"type": "object", "properties": status}
+    await cluster.apply(crd)
+    async with world.running_operator():
+        await make_settled(world)
+        async with world.quiet():
+            await world.pause()
+            await settle(3600)
+    assert [reason for _, reason, _ in await world.events()] == ["Paused"]
+
+
 # What happens meanwhile.
 
 
@@ -256,6 +272,55 @@ async def test_a_setting_holds_the_deletion(world: World, autojump_clock: MockCl
 
 
 # The end.
+
+
+async def test_a_deletion_that_is_held_goes_on_when_the_pause_expires(
+    world: World, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    settings = world.settings("one")
+    settings.pausing.holds_deletion = True
+    async with world.running_operator(settings=settings):
+        await make_settled(world)
+        await world.pause(f"until={(wall_now() + datetime.timedelta(minutes=10)).isoformat()}")
+        await cluster.delete("widgets", "w")
+        async with world.quiet():
+            await settle(580)
+        await settle(60)
+        assert world.calls.count("delete") == 1
+        assert await cluster.list("widgets", "default") == []
+
+
+async def test_a_pause_holds_the_retries_of_a_deletion_only_if_that_is_set(
+    world: World, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    settings = world.settings("one")
+    settings.pausing.holds_deletion = True
+    async with world.running_operator(settings=settings) as stop:
+        await make_settled(world)
+        world.fail.add("delete")
+        await cluster.delete("widgets", "w")
+        await world.pause()
+        async with world.quiet():
+            await settle(300)
+        stop()
+    async with world.running_operator():
+        await settle(300)
+        assert world.calls.count("delete") > 2
+        world.fail.clear()
+        await settle(61)
+        assert await cluster.list("widgets", "default") == []
+
+
+async def test_a_child_is_not_paused_by_an_annotation_of_its_own(
+    world: World, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    async with world.running_operator():
+        await make_settled(world)
+        await cluster.patch("configmaps", "w-a", {"metadata": {"annotations": {PAUSED: "true"}}})
+        await cluster.patch("configmaps", "w-a", {"data": {"size": "9"}})
+        await settle(5)
+        child = await cluster.get("configmaps", "w-a")
+        assert (child["data"]["size"], child["metadata"]["annotations"][PAUSED]) == ("1", "true")
 
 
 async def test_it_expires_by_itself(world: World, autojump_clock: MockClock) -> None:
@@ -591,6 +656,27 @@ async def test_a_retry_is_left_until_the_pause_is_over(world: World, autojump_cl
         world.fail.clear()
         await world.unpause()
         assert (await world.get())["status"]["size"] == 2  # its timeout of 300 s does not count the pause
+
+
+async def test_whoever_applies_the_annotation_can_also_remove_it_between_two_attempts(
+    world: World, autojump_clock: MockClock
+) -> None:
+    async with world.running_operator():
+        await make_settled(world)
+        world.fail.add("update")
+        await world.edit(2)
+        await world.apply_by("gitops", {"annotations": {PAUSED: "reason=maintenance"}})
+        await settle(1)
+        assert await world.condition() == ("True", "PausedByAnnotation", "maintenance")
+        async with world.quiet():
+            await world.edit(3)
+            await settle(300)
+        world.fail.clear()
+        await world.apply_by("gitops", {})
+        await settle(61)
+        assert (await world.get())["status"]["size"] == 3
+        assert await world.condition() is None
+        assert await world.children() == {"w-a": "3", "w-b": "3"}
 
 
 async def test_a_retry_that_is_not_due_when_the_pause_is_over_waits_on(world: World, autojump_clock: MockClock) -> None:

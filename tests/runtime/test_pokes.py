@@ -36,6 +36,35 @@ async def test_each_value_calls_reconcile_handlers_and_timers_once(world: World,
         assert counts == [[1, 1], [1, 1], [0, 0], [1, 1]]
 
 
+async def test_a_hundred_pokes_in_a_second_write_nothing(world: World, autojump_clock: MockClock) -> None:
+    async with world.running_operator():
+        await make_settled(world)
+        mark, before = len(world.calls), len(world.writes())
+        for number in range(100):
+            await world.annotate({POKED: f"{number}"})
+            await settle(0.01)
+        await settle(5)
+        assert world.calls[mark:].count("reconcile") <= 100
+        assert world.writes()[before:] == []
+        await world.annotate({POKED: "once more"})
+        mark = len(world.calls)
+        await settle(1)
+        assert world.calls[mark:].count("reconcile") == 1
+
+
+async def test_pokes_of_a_paused_object_are_one_afterwards(world: World, autojump_clock: MockClock) -> None:
+    async with world.running_operator():
+        await make_settled(world)
+        await world.pause()
+        async with world.quiet():
+            for number in range(100):
+                await world.annotate({POKED: f"{number}"})
+        mark = len(world.calls)
+        await world.unpause()
+        await settle(5)
+        assert world.calls[mark:].count("reconcile") == 1
+
+
 async def test_a_poke_is_no_change_and_writes_nothing(world: World, autojump_clock: MockClock) -> None:
     async with world.running_operator():
         await make_settled(world)

@@ -40,6 +40,14 @@ class Other:
         response.raise_for_status()
         self.writes += 1
 
+    async def apply(self, body: dict[str, Any]) -> None:
+        response = await self._client.patch(
+            f"http://cluster{OBJECT}?fieldManager={self.manager}&force=true",
+            content=json.dumps(body),
+            headers={"Content-Type": "application/apply-patch+yaml"},
+        )
+        response.raise_for_status()
+
     async def get(self) -> dict[str, Any]:
         found: dict[str, Any] = (await self._client.get(f"http://cluster{OBJECT}")).json()
         return found
@@ -91,6 +99,14 @@ async def scale(other: Other) -> None:
         await trio.sleep(0.5)
 
 
+async def apply_label(other: Other) -> None:
+    """Apply a label five times a second, with force, as tools for GitOps do."""
+    label = {"name": "orders", "labels": {"team": "theirs"}}
+    while True:
+        await other.apply({"apiVersion": "example.com/v1", "kind": "Database", "metadata": label})
+        await trio.sleep(0.2)
+
+
 async def annotate(other: Other) -> None:
     """Write an annotation with the state of a load balancer, as the controller of network endpoint groups does."""
     number = 0
@@ -104,6 +120,7 @@ async def annotate(other: Other) -> None:
 
 FIGHTS: list[Any] = [
     pytest.param(stomp_label, {"metadata": {"labels": {"team": "ours"}}}, "metadata.labels.team", id="label"),
+    pytest.param(apply_label, {"metadata": {"labels": {"team": "ours"}}}, "metadata.labels.team", id="applied label"),
     pytest.param(scale, {"spec": {"replicas": 3}}, "spec.replicas", id="replicas"),
     pytest.param(
         annotate, {"metadata": {"annotations": {"neg-status": ""}}}, "metadata.annotations.neg-status", id="neg"
