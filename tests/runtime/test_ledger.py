@@ -187,6 +187,16 @@ async def test_in_a_storm_changes_have_no_fields_and_later_ones_have_again(autoj
     assert run.changes
 
 
+async def test_a_run_that_began_long_before_others_has_its_fields(autojump_clock: MockClock) -> None:
+    ledger = Ledger()
+    runs = [ledger.begin("1", SUBJECT, [("MODIFIED", 2)])]
+    await trio.sleep(600)
+    runs += [ledger.begin("2", SUBJECT, [("MODIFIED", 3)])]
+    for run in reversed(runs):
+        ledger.note_change(run, obj(1), obj(2))
+    assert all(run.changes for run in runs)
+
+
 class _Fields(dict[str, Any]):
     """Fields of a manager that count how often they are looked at."""
 

@@ -58,7 +58,7 @@ class Incoming:
     def note_event(self, state: ObjectState, event: WatchEvent, *, before: Mapping[str, Any] | None) -> None:
         """Note what a watch event has changed, as far as the state before is known."""
         run = current_run.get(None)
-        if event.type != "MODIFIED" or state.body is None or run is None:
+        if event.type != "MODIFIED" or state.body is None or run is None or not self._ledger.finds_changes(run):
             return
         if before is None and event.previous is not None:
             with contextlib.suppress(msgspec.MsgspecError, ValueError):

@@ -192,6 +192,7 @@ class Ledger:
         self._limit = limit
         self.contended: dict[str, tuple[Subject, tuple[Verdict, ...]]] = {}
         self.managers: set[str] = set()  # under whose names the operator's own clients have written
+        self._query = ""  # of the last write: nearly all have the same
         self._noted: dict[str, Causes] = {}
         self._budget, self._filled_at = float(_MAX_CHANGES), 0.0
 
@@ -270,7 +271,8 @@ class Ledger:
             return
         is_write = method != "GET" and 200 <= status < 300
         path, _, query = target.partition("?")
-        if is_write and query and len(self.managers) < _MAX_MANAGERS:
+        if is_write and query != self._query and len(self.managers) < _MAX_MANAGERS:
+            self._query = query
             self.managers.update(_find_managers(query))
         request = (method, _shorten(path), status)
         if run.ended:
@@ -281,6 +283,13 @@ class Ledger:
             run.busy, run.until = True, 0.0
             run.writes += is_write
             _collect(run, run.requests, request, request[1])
+
+    def finds_changes(self, run: Run) -> bool:
+        """Check whether the fields of another change can be found, as there were not too many changes lately."""
+        if run.began > self._filled_at:  # runs may be noted in another order than they began
+            self._budget = min(_MAX_CHANGES, self._budget + (run.began - self._filled_at) * _MAX_CHANGES)
+            self._filled_at = run.began
+        return self._budget >= 1
 
     def note_change(
         self,
@@ -294,10 +303,7 @@ class Ledger:
 
         *managed* is the whole object where *after* is only a part of it.
         """
-        now = run.began
-        self._budget = min(_MAX_CHANGES, self._budget + (now - self._filled_at) * _MAX_CHANGES)
-        self._filled_at = now
-        if self._budget < 1:
+        if not self.finds_changes(run):
             return
         self._budget -= 1
         if before is None:
