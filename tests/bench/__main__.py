@@ -2,6 +2,7 @@
 
 ``python -m tests.bench embedded`` measures the embedded API server itself: see :mod:`tests.bench.figures`.
 ``python -m tests.bench instructions`` counts instructions, which other load does not change.
+``python -m tests.bench ledger`` counts those that the ledger takes: see :mod:`tests.bench.ledger`.
 ``python -m tests.bench scale`` measures trioperator with many objects, kinds and daemons: see :mod:`tests.bench.scale`.
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 if __package__ in {None, ""}:  # run as a folder: `python tests/bench`
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[2])
 
-from tests.bench import figures, instructions, scale
+from tests.bench import figures, instructions, ledger, scale
 from tests.bench.environments import KOPF, find_kopf, find_peer, find_trioperator
 from tests.bench.objects import PEER, clear_objects, prepare, remove_all_traces
 from tests.bench.processes import Framework, RunFailed
@@ -126,6 +127,8 @@ def main() -> int:
         return figures.main(sys.argv[2:])
     if sys.argv[1:2] == ["instructions"]:
         return instructions.main(sys.argv[2:])
+    if sys.argv[1:2] == ["ledger"]:
+        return ledger.main(sys.argv[2:])
     if sys.argv[1:2] == ["scale"]:
         return scale.main(sys.argv[2:])
     options = parse_options()

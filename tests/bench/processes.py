@@ -32,11 +32,12 @@ class Framework:
     python: pathlib.Path
     environment: dict[str, str]
     program: pathlib.Path | None = None
+    prefix: tuple[str, ...] = ()
 
     @property
     def command(self) -> list[str]:
         """The beginning of its command line."""
-        return [str(self.python), "-m", self.name]
+        return [*self.prefix, str(self.python), "-m", self.name]
 
     def run(self, *, handlers: str, style: str, journal: pathlib.Path) -> tuple[list[str], dict[str, str]]:
         """Return the command that runs its operator, and the environment variables."""

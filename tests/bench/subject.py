@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 else:
     kopf = importlib.import_module(os.environ["BENCH_FRAMEWORK"])
 
+if counted := os.environ.get("BENCH_COUNTED"):
+    importlib.import_module("tests.bench.counted").prepare(counted)
+
 RESOURCE = os.environ["BENCH_RESOURCE"].split("/")
 STYLE = os.environ["BENCH_STYLE"]
 HANDLERS = os.environ["BENCH_HANDLERS"]
