@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from trioperator.cli.acting import Act, run_with_client
+from trioperator.cli.acting import Act, echo, run_with_client
 from trioperator.cli.failures import FAILURE, USAGE_ERROR
 from trioperator.client import Client
 from trioperator.errors import ConfigError
@@ -51,3 +51,9 @@ def test_input_that_is_wrong_is_a_usage_error_before_anything_is_done() -> None:
     with pytest.raises(typer.Exit) as ended:
         run_with_client(prepare)
     assert ended.value.exit_code == USAGE_ERROR
+
+
+def test_what_others_have_written_does_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    echo("default/a: not released: \x1b]0;x\x07\n\u202eb\x9b2J\r")
+    echo("no\x1bsuch object", err=True)
+    assert capsys.readouterr() == ("default/a: not released: ?]0;x?\n?b?2J\n", "no?such object\n")

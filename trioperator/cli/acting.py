@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 Act: TypeAlias = "Callable[[Client], Awaitable[bool]]"
 
 
+def to_printable(text: str) -> str:
+    """Return a text without control characters, which the terminal would obey."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print lines that may quote others: objects, webhooks, servers."""
+    typer.echo("\n".join(map(to_printable, text.splitlines())), err=err)
+
+
 def run_with_client(prepare: Callable[[], Act]) -> None:
     """Do what is prepared with a client of the cluster. Failures are logged, and lead to an exit code."""
     import trio

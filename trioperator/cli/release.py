@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from trioperator._logs import get_logger
-from trioperator.cli.acting import Act, run_with_client
+from trioperator.cli.acting import Act, echo, run_with_client
 from trioperator.cli.options import SourceOptions, option, taking
 from trioperator.cli.rbac import parse_pair
 
@@ -106,7 +106,7 @@ def release(context: typer.Context, options: ReleaseOptions) -> None:
 async def _release(kind: str, place: Place, traces: Traces, client: Client, *, dry_run: bool) -> bool:
     from trioperator._tooling.releasing import release_objects
 
-    summary = await release_objects(client, kind, traces, place, report=typer.echo, dry_run=dry_run)
+    summary = await release_objects(client, kind, traces, place, report=echo, dry_run=dry_run)
     return _conclude(summary, dry_run=dry_run)
 
 
@@ -172,7 +172,7 @@ async def _uninstall(installation: Installation, client: Client, *, dry_run: boo
     done = []
     for number, step in enumerate(steps, start=1):
         typer.echo(f"\n{number}. {step.title}:")
-        done.append(await step.run(typer.echo, dry_run))
+        done.append(await step.run(echo, dry_run))
     if not all(done):
         logger.error("Not everything is removed, see above. Repeat this when the causes are mended.")
     return all(done)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
+from trioperator.cli.acting import echo, to_printable
 from trioperator.cli.keys import reading_keys
 from trioperator.cli.options import option, taking
 
@@ -94,7 +95,7 @@ def _act(client: httpx.Client, action: str, name: str) -> None:
     """Do something with an object. Exits with 1 if the operator refuses."""
     uid = _find_uid(_get(client), name)
     response = client.post(action, params={"uid": uid})
-    typer.echo(response.text.strip(), err=not response.is_success)
+    echo(response.text.strip(), err=not response.is_success)
     if not response.is_success:
         raise typer.Exit(1)
 
@@ -227,11 +228,6 @@ def _render_table(
     if len(rows) > _MAX_ROWS:
         table.add_row(Text(f"and {len(rows) - _MAX_ROWS} more", style="dim"))
     return Group(Text(title, style="bold"), table)  # the title of a table would be wrapped to its width
-
-
-def to_printable(text: str) -> str:
-    """Return a text without control characters, which the terminal would obey."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _render_tree(node: Mapping[str, Any], parent: Tree | None = None) -> Tree:

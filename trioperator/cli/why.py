@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from trioperator.cli.acting import echo
 from trioperator.cli.options import option, taking
-from trioperator.cli.top import DEFAULT_URL, open_view, to_printable
+from trioperator.cli.top import DEFAULT_URL, open_view
 
 if TYPE_CHECKING:
     import httpx
@@ -36,14 +37,14 @@ def why(context: typer.Context, options: WhyOptions) -> None:
     with open_view(options.url, options.token) as view:
         response = view.get("why", params={"kind": kind, "namespace": place or options.namespace, "name": name})
         if response.status_code == 404:
-            typer.echo(response.text.strip(), err=True)
+            echo(response.text.strip(), err=True)
             raise typer.Exit(1)
         if options.json:
             typer.echo(response.text.strip())
         else:
-            typer.echo(_find_text(response))
+            echo(_find_text(response))
 
 
 def _find_text(response: httpx.Response) -> str:
     found: dict[str, Any] = response.json()
-    return "\n".join(to_printable(line) for line in found["text"])
+    return "\n".join(found["text"])
