@@ -172,8 +172,12 @@ async def test_a_list_that_takes_too_long_goes_on_inconsistently(
         await trio.sleep(2)
         late = await client.get(path, params={"limit": "1", "continue": second["metadata"]["continue"]})
         assert (late.status_code, late.json()["reason"]) == (410, "Expired")
-        rest = (await client.get(path, params={"continue": late.json()["metadata"]["continue"]})).json()
-        assert [item["metadata"]["name"] for item in rest["items"]] == ["c"]
+        token = late.json()["metadata"]["continue"]
+        await frees.create({**FREE, "metadata": {"name": "d"}})
+        third = (await client.get(path, params={"limit": "1", "continue": token})).json()
+        assert [item["metadata"]["name"] for item in third["items"]] == ["c"]
+        await trio.sleep(301)  # since it went on
+        assert (await client.get(path, params={"continue": third["metadata"]["continue"]})).status_code == 410
 
 
 async def test_an_internal_error_is_returned_as_a_status(

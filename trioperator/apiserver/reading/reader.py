@@ -170,7 +170,7 @@ class Reader:
         if query.get("resourceVersion", "") not in {"", "0"}:
             raise bad_request("specifying resource version is not allowed when using continue")
         if revision == -1:
-            return table.objects, self._state.store.revision, start, since
+            return table.objects, self._state.store.revision, start, self._state.now().timestamp()
         state = table.state_at(revision)
         is_old = self._state.now().timestamp() - since > self._state.store.history_age  # as if history was compacted
         if is_old or isinstance(state, Expired):
