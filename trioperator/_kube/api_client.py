@@ -10,21 +10,21 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import trio
 
 from trioperator._concurrency.threads import run_in_thread
-from trioperator._http.transport import BodyTooLargeError, Headers, Response, TransportError, find_header
+from trioperator._http.transport import BodyTooLargeError, Headers, Response, TransportError
 from trioperator._kube.bookmarks import Bookmarks
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.credential_store import CredentialStore, Login, login_in_thread
 from trioperator._kube.credentials import Credentials
 from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator._kube.error_response import parse_error_response
+from trioperator._kube.messages import Request, build_headers, decode_object, decompress, size_error, timeout_error
 from trioperator._kube.objects import Page, parse_deep_page, parse_page
 from trioperator._kube.outage import Outage
 from trioperator._kube.retry import adjust_delay, is_repeatable, is_retryable, iterate_backoffs, may_be_processed
@@ -47,26 +47,10 @@ Forms: TypeAlias = tuple[str | None, str | None]  # what lists and watches accep
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 _JSON: Final = "application/json"
-_ACCEPT_JSON: Final = (b"Accept", b"application/json")
 # Bytes of an error response to a streaming request, at most.
 _MAX_ERROR_BODY: Final = 1024 * 1024
-# The first bytes of whatever gzip has compressed.
-_GZIP: Final = b"\x1f\x8b"
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder().decode
-
-
-class Request(msgspec.Struct, frozen=True):
-    """A request, as each attempt sends it. *timeout* is in seconds, *max_size* of its response in bytes."""
-
-    method: str
-    target: str
-    headers: Headers
-    body: bytes | None
-    timeout: float | None
-    max_size: int | None
-    repeatable: bool
 
 
 class ApiClient:
@@ -194,7 +178,7 @@ class ApiClient:
         been accepted.
         """
         target = build_target(path, params)
-        headers = _build_headers(accept, content_type or (_JSON if body is not None else None))
+        headers = build_headers(accept, content_type or (_JSON if body is not None else None))
         headers = (*headers, (b"Accept-Encoding", b"gzip")) if self._is_compressed else headers
         repeatable = is_repeatable(method, content_type, body)
         sent = Request(method, target, headers, body, timeout, max_size, repeatable)
@@ -352,14 +336,14 @@ class ApiClient:
                 self._note_headers(response.headers)
             limit = self._settings.networking.response_limit if request.max_size is None else request.max_size
             try:
-                data = _decompress(response.headers, await response.read(limit), limit)
+                data = decompress(response.headers, await response.read(limit), limit)
             except BodyTooLargeError as exc:
-                raise _size_error(method, target, limit) from exc
+                raise size_error(method, target, limit) from exc
             if self._note_request is not None:
                 self._note_request(method, target, response.status)
             self._raise_for_status(response, data, target)
             return data
-        raise _timeout_error(method, target.partition("?")[0], seconds)
+        raise timeout_error(method, target.partition("?")[0], seconds)
 
     async def _attempt_stream(
         self, credentials: Credentials, *, path: str, target: str, timeout: float | None, connect_timeout: float | None
@@ -370,7 +354,7 @@ class ApiClient:
             response = await credentials.transport.send(
                 "GET",
                 credentials.base + target,
-                headers=(*credentials.headers, *_build_headers(self._forms[1], None)),
+                headers=(*credentials.headers, *build_headers(self._forms[1], None)),
                 streaming=True,
                 connect_timeout=connect_timeout or self._settings.networking.connect_timeout,
             )
@@ -380,7 +364,7 @@ class ApiClient:
                 self._credentials.note_accepted()
                 return response
             self._raise_for_status(response, await response.read(_MAX_ERROR_BODY), target)
-        raise _timeout_error("GET", path, seconds)
+        raise timeout_error("GET", path, seconds)
 
     def _raise_for_status(self, response: Response, data: bytes, target: str) -> None:
         """Raise ApiError for an error response; record whether the credentials were accepted."""
@@ -426,44 +410,3 @@ def open_client(
     *source* is called in a thread: now, and whenever its credentials are rejected or have expired.
     """
     return log_in(login_in_thread(source), settings=settings, transport=transport)
-
-
-def _build_headers(accept: str | None, content_type: str | None) -> Headers:
-    first = (b"Accept", accept.encode("ascii")) if accept else _ACCEPT_JSON
-    return (first, (b"Content-Type", content_type.encode("ascii"))) if content_type else (first,)
-
-
-def _decompress(headers: Headers, data: bytes, limit: int) -> bytes:
-    """Return the body of a response that may be compressed. Raises BodyTooLargeError and TransportError."""
-    if not data.startswith(_GZIP) or find_header(headers, b"content-encoding") != "gzip":
-        return data
-    decoder = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    try:
-        plain = decoder.decompress(data, limit)
-    except zlib.error as exc:
-        raise TransportError(f"The response cannot be decompressed: {exc}", reached=True) from exc
-    if decoder.unconsumed_tail:
-        raise BodyTooLargeError(f"The response is larger than {limit} bytes.")
-    return plain
-
-
-def _timeout_error(method: str, path: str, seconds: float) -> TransportError:
-    return TransportError(f"{method} {path}: no response within {seconds:g} s.", reached=True)
-
-
-def _size_error(method: str, target: str, limit: int) -> BodyTooLargeError:
-    path = target.partition("?")[0]
-    return BodyTooLargeError(
-        f"{method} {path}: the response is larger than {limit} bytes: raise settings.networking.response_limit."
-    )
-
-
-def decode_object(data: bytes, path: str) -> dict[str, Any]:
-    """Return the object in a response. Raises ConnectionLostError if it is none."""
-    try:
-        value = _decode(data)
-    except DECODE_ERRORS as exc:
-        raise ConnectionLostError(f"{path}: the response is not JSON: {exc}") from exc
-    if not isinstance(value, dict):
-        raise ConnectionLostError(f"{path}: the response is not an object but {type(value).__name__}.")
-    return value

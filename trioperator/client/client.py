@@ -13,7 +13,8 @@ import msgspec
 import trio
 
 from trioperator._concurrency.backoff import Backoff
-from trioperator._kube.api_client import MERGE_PATCH, Params, decode_object
+from trioperator._kube.api_client import MERGE_PATCH, Params
+from trioperator._kube.messages import decode_object
 from trioperator._kube.retry import JSON_PATCH, adjust_delay
 from trioperator._model.jsontypes import JsonObject
 from trioperator.client.adoption import CREATE_ONLY, HANDLED, adopt, check_owner
