@@ -38,6 +38,7 @@ def test_the_certificate_and_its_key_can_be_loaded(password: str | None) -> None
     chain, key = build_certificate(password)
     assert (b"ENCRYPTED" in key) is (password is not None)
     context = make_context(chain, key, password)
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2, "whatever the system allows"
     assert context.options & ssl.OP_NO_RENEGOTIATION, "which OpenSSL allows before 3.0"
 
 
