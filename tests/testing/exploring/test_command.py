@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import pathlib
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -238,6 +240,21 @@ def test_ctrl_c_reports_what_was_found(environment: dict[str, str], tmp_path: pa
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100, check=False
     )
     assert "stopped by an interrupt" in result.stdout, result.stdout + result.stderr
+
+
+def test_a_terminal_shows_how_far_the_search_is(environment: dict[str, str], tmp_path: pathlib.Path) -> None:
+    (tmp_path / "app.py").write_text(FORGETFUL)
+    write_crd(tmp_path)
+    words = [sys.executable, "-m", "trioperator", "explore", "app.py", "--crds", "crd.yaml", "--sequences", "2"]
+    terminal, stderr = pty.openpty()
+    try:
+        subprocess.run(words, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=stderr, check=False)
+        shown = os.read(terminal, 65536).decode()
+    finally:
+        os.close(stderr)
+        os.close(terminal)
+    assert re.search(r"webapps\.example\.com: \d+ states, \d+ transitions, [12] findings, \d+ s left", shown), shown
+    assert shown.endswith("\r\x1b[K")
 
 
 def test_hypothesis_is_named_if_it_is_missing(start: Run, tmp_path: pathlib.Path) -> None:
