@@ -152,6 +152,10 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "_core.engines.peering": "the options of peering, or trioperator.settings.PeeringSettings,",
     "_core.reactor": "kopf.operator() or kopf.run()",
     "_core.actions.loggers": "kopf.configure(), and formatters of the module logging,",
+    "_core.actions.execution": "kopf.execute(), the arguments of handlers and KopfRunner",
+    "_core.actions.invocation": "kopf.execute(), the arguments of handlers and KopfRunner",
+    "_core.intents.causes": "kopf.Reason and the arguments of handlers",
+    "_core.intents.handlers": "the decorators of kopf and kopf.on, and an OperatorRegistry, which has the handlers,",
     "clients": "a client library for Kubernetes, or trioperator.open_client(),",
 }
 _DEFAULT: Final = "the public names of kopf, kopf.on, kopf.testing and kopf.cli"
