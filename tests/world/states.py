@@ -29,8 +29,9 @@ _KINDS = (
 )
 _UID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?")
-# Where the frameworks keep their state: the names differ natively, and the contents are tested by others.
-_STORED = re.compile(r"^(kopf\.zalando\.org|trioperator\.dev)/")
+# Where the frameworks keep their state: the names differ natively, and the contents are tested by others. Kopf marks a
+# prefix of an operator's own as soon as it calls a handler, the bridge when it has something to store there.
+_STORED = re.compile(r"^(kopf\.zalando\.org|trioperator\.dev)/|/kopf-managed$")
 # What only one of them has in its records of progress: in the status, and as JSON in annotations of any prefix.
 _RECORDED = re.compile(r'"attempted": "<time>", |,\\"attempted\\":\\"<time>\\"')
 # What Kopf leaves of its progress in the status when nothing is in progress any more.
@@ -70,7 +71,7 @@ def _strip(obj: Mapping[str, Any]) -> dict[str, Any]:
     meta = {key: value for key, value in obj["metadata"].items() if key not in _SERVERS}
     if "deletionTimestamp" in obj["metadata"]:
         meta["is deleted"] = True
-    annotations = {key: value for key, value in meta.pop("annotations", {}).items() if not _STORED.match(key)}
+    annotations = {key: value for key, value in meta.pop("annotations", {}).items() if not _STORED.search(key)}
     if len(annotations) < len(obj["metadata"].get("annotations", {})):
         annotations["is handled"] = True
     finalizers = ["the framework's" if name in _FINALIZERS else name for name in meta.pop("finalizers", [])]
