@@ -1,4 +1,4 @@
-"""Memory that was freed: of large lists and objects, it is returned to the system when nobody uses them any more."""
+"""Freed memory: what large lists and objects took is returned to the system when they are no longer used."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def is_applied(self) -> bool:
-        """Whether all children are as the handler has returned them, be they ready or not."""
+        """Whether all children are as the handler has returned them, whether or not they are ready."""
         return self.outlook == "done" or self.reason == "Applied"
 
 

@@ -211,7 +211,7 @@ class ObjectCache:
             state.rewind()
 
     def forget_versions(self) -> None:
-        """Take whatever comes next for newer, also in other versions of the kind: etcd was restored."""
+        """Treat the next states as newer, in other versions of the kind, too: etcd was restored."""
         for state in self.objects.values():
             state.forget_version()
         self.predecessors.forget_versions()

@@ -223,7 +223,7 @@ class ObjectState:
         self.forget_version()
 
     def forget_version(self) -> None:
-        """Take whatever comes next for newer, as after a start: etcd was restored."""
+        """Treat the next state as newer, as after a start: etcd was restored."""
         self.version = self.known_elsewhere = -1
         self._forget_handling()
 

@@ -70,7 +70,7 @@ class Predecessors:
             before.tell(event)
 
     def forget_versions(self) -> None:
-        """Take whatever comes next for newer than what was known in other versions: etcd was restored."""
+        """Treat the next states as newer than those in other versions: etcd was restored."""
         for state in self._states.values():
             state.forget_version()
         for predecessors in {id(state.cache): state.cache.predecessors for state in self._states.values()}.values():
