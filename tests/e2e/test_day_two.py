@@ -77,10 +77,16 @@ def test_a_namespace_is_gone_30_seconds_after_helm_uninstall(
     helm = [str(HELM), f"--kubeconfig={controlplane.kubeconfig}", f"--namespace={name}"]
     options = ["--create-namespace", "--skip-crds", f"--set=namespaces={{{name}}}"]
     subprocess.run([*helm, "install", name, str(ROOT / "deploy/chart"), *options], check=True, capture_output=True)
+    more = [*options[1:], "--set=podAnnotations.release=two"]
+    subprocess.run([*helm, "upgrade", name, str(ROOT / "deploy/chart"), *more], check=True, capture_output=True)
+    [upgraded] = controlplane.get("deployments", "-n", name)["items"]
+    assert upgraded["spec"]["template"]["metadata"]["annotations"] == {"release": "two"}
+    subprocess.run([*helm, "rollback", name, "1"], check=True, capture_output=True)
     for number in range(20):
         metadata = {"name": f"k{number}", "namespace": name, "finalizers": [FINALIZER]}
         controlplane.apply({"apiVersion": "kopf.dev/v1", "kind": "KopfExample", "metadata": metadata})
     [deployment] = controlplane.get("deployments", "-n", name)["items"]
+    assert "annotations" not in deployment["spec"]["template"]["metadata"]
     account = deployment["metadata"]["name"]
     job = f"{account}-uninstall"
     with subprocess.Popen([*helm, "uninstall", name, "--timeout=120s"], stdout=subprocess.DEVNULL) as uninstalling:
