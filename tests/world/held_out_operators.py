@@ -8,6 +8,39 @@ from typing import Any, Final
 from tests.world.operators import declare, describe_object, operator
 from tests.world.playing import Play
 
+
+@operator("Emmerson-Miranda/k8s-operator-kopf", "kubernetes", "prometheus-client", ports=True)
+async def webapps(play: Play) -> None:
+    """Handlers with retries and messages in the status, which count themselves for Prometheus."""
+    play.masks += [r"\b10\.\d+\.\d+\.\d+"]
+    play.skip("Pod")  # their names are random
+    play.environment |= {"METRICS_PORT": "18000", "PYTHONPATH": str(play.root)}
+    run = ("--namespace", "web", "-m", "my_operator.operator")
+    await play.add_namespaces("web")
+    await play.apply("manifests/crd.yaml")
+
+    def describe(name: str, image: str, replicas: int) -> dict[str, Any]:
+        spec = {"image": image, "replicas": replicas, "port": 80}
+        return describe_object("WebApp", "demo.example.com/v1", name, "web", spec=spec)
+
+    async with play.running(*run):
+        await play.apply(describe("one", "nginx:1", 1), describe("two", "nginx:1", 2), describe("three", "nginx:1", 1))
+        for name in ("one", "two", "three"):
+            await play.until("webapps", name, lambda app: app.get("status", {}).get("message"), namespace="web")
+        await play.record("created")
+        await play.apply(describe("one", "nginx:2", 2), describe("two", "nginx:1", 1))
+        await play.cluster.delete("deployments", "three", "web")
+        await play.record("changed")
+        await play.cluster.delete("webapps", "two", "web")
+        await play.record("deleted")
+    await play.apply(describe("one", "nginx:3", 1), describe("four", "nginx:1", 1))
+    async with play.running(*run):
+        await play.record("started again")
+        for name in ("one", "three", "four"):
+            await play.cluster.delete("webapps", name, "web")
+        await play.record("all deleted")
+
+
 # Helm, as the operator calls it: a ConfigMap with the values.
 _HELM: Final = """#!/usr/bin/env python3
 import json, pathlib, sys
