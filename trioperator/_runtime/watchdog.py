@@ -1,6 +1,6 @@
 """The watchdog: a thread that reports functions that block Trio's event loop, with handler, object and stack.
 
-Handlers pay nothing for it, and neither does an idle operator. An instrument of Trio counts the rounds of the loop,
+Handlers pay next to nothing for it, and an idle operator nothing. An instrument of Trio counts the rounds of the loop,
 each from one wait for I/O to the next. The thread compares the count a few times within the limit: if a round lasts as
 long as that, it looks for the task that is running, and reads the handler from the frames of its stack. While the loop
 waits, so does the thread, until the loop wakes it up.
