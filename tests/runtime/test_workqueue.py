@@ -713,7 +713,7 @@ def machinery(others: list[Any]) -> tuple[ObjectCache, WorkQueue[Any], PendingPa
     """Return the parts of the only operator: of its caches, the one that has objects."""
     caches, queues, [pending], [progress] = find_all(*PARTS, but=others).values()
     (cache,) = [found for found in caches if len(found)]
-    router = cache._queue
+    router = cache.backlog.queue
     assert isinstance(router, ShardRouter)
     shards = [shard.queue for shard in router._open.values()]
     (queue,) = [found for found in queues if found in shards]  # the other one is for indices
