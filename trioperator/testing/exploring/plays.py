@@ -168,7 +168,8 @@ class _Performance:
         with trio.CancelScope() as scope, deadline.guard(scope):
             cluster = Cluster(clock=wall_now, seed=result.seed)
             async with contextlib.AsyncExitStack() as stack:
-                if bridge := sys.modules.get("trioperator.kopf.bridge"):  # only operators for Kopf have imported it
+                bridge = sys.modules.get("trioperator.kopf.bridge")
+                if bridge and "trio_asyncio" in sys.modules:  # which only what runs operators for Kopf loads
                     await stack.enter_async_context(bridge.open_loop())
                 await _furnish(cluster, world)
                 if world.controllers:
