@@ -98,5 +98,7 @@ async def test_what_is_wanted_for_the_event_of_an_own_write_is_stored(
         await settle(1)
         assert (await bench.cluster.get("widgets", "w"))["status"] == {"count": 3}
         await settle(1)
-    status, main = ["PATCH status"], ["PATCH main"] if with_changes else []
-    assert sorted(bench.writes()) == main + 3 * status
+    writes = bench.writes()
+    assert writes.count("PATCH main") == with_changes
+    # Of the echoes with a count of 1, the other handler's record brings a second one: it wants 2 as well, maybe later.
+    assert 3 <= writes.count("PATCH status") <= 3 + with_changes
