@@ -243,7 +243,7 @@ async def called(log: Log, name: str, what: str, *values: str) -> None:
     assert await log.wait_for(pattern), f"{pattern} is not in:\n{log.text}"
 
 
-async def handled(cluster: Cluster, name: str, **spec: Any) -> None:
+async def handled(cluster: Cluster, name: str, *, x: Any = None, labels: Any = None, **spec: Any) -> None:
     """Wait until an object with these fields is recorded as handled, and nothing is tried again."""
     prefix = "kopf.zalando.org/"
 
@@ -251,6 +251,8 @@ async def handled(cluster: Cluster, name: str, **spec: Any) -> None:
         records = {key for key in obj["metadata"].get("annotations", {}) if key.startswith(prefix)}
         last = json.loads(obj["metadata"].get("annotations", {}).get(f"{prefix}last-handled-configuration", "{}"))
         is_current = all(last.get("spec", {}).get(key) == value for key, value in spec.items())
+        is_current = is_current and labels in (None, last.get("metadata", {}).get("labels"))
+        is_current = is_current and x in (None, last.get("status", {}).get("x"))
         return bool(last) and is_current and records == {f"{prefix}last-handled-configuration"}
 
     await cluster.wait_for("shapes", name, check)
@@ -270,11 +272,11 @@ async def fields(cluster: Cluster, log: Log) -> None:
         stored = (await cluster.get("shapes", "field"))["spec"]
         await handled(cluster, "field", **stored)
     await change(cluster, "field", status={"x": 5})
-    await called(log, "field", "field status.x")
-    await handled(cluster, "field")
+    await called(log, "field", "update status.x")
+    await handled(cluster, "field", x=5)
     await change(cluster, "field", metadata={"labels": {"l": "1"}, "annotations": {"mine": "1"}})
     await called(log, "field", "update metadata.annotations.mine")
-    await handled(cluster, "field")
+    await handled(cluster, "field", labels={"l": "1"})
     await cluster.delete("shapes", "field")
     await cluster.wait_deleted("shapes", "field")
 
