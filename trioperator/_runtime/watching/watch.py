@@ -58,7 +58,7 @@ class Watch:
         self.reflectors = tuple(reflectors)
 
     def update(self, target: Target[RelatedKind], restart: Callable[[Watch], None]) -> None:
-        """Be for what a target says now: a CRD that has changed may have other subresources."""
+        """Take over what a target says now: a CRD that has changed may have other subresources."""
         if self.view.cache is not None and target.kind is not None:
             self.view.cache.update_kind(target.kind)
         if not target.is_divisible:
