@@ -118,10 +118,18 @@ class Deadline:
         self._owner = threading.get_ident()
         self.place: str | None = None  # where it hangs; None unless it was cancelled
 
-    @contextlib.contextmanager
-    def guard_import(self) -> Iterator[None]:
+    def guard_import(self) -> contextlib.AbstractContextManager[None]:
         """Report a file that does not return from its import."""
-        thread = threading.Thread(target=self._watch_import, name="deadline of an import", daemon=True)
+        return self._watching(self._watch_import, name="deadline of an import")
+
+    def guard(self, scope: trio.CancelScope) -> contextlib.AbstractContextManager[None]:
+        """Cancel the scope when the time is over."""
+        token = trio.lowlevel.current_trio_token()
+        return self._watching(lambda: self._watch(token, scope), name="deadline of a play")
+
+    @contextlib.contextmanager
+    def _watching(self, watch: Callable[[], None], *, name: str) -> Iterator[None]:
+        thread = threading.Thread(target=watch, name=name, daemon=True)
         thread.start()
         try:
             yield
@@ -132,18 +140,6 @@ class Deadline:
     def _watch_import(self) -> None:
         if not self._ended.wait(self._seconds):
             self._on_blocked(self._find_place())
-
-    @contextlib.contextmanager
-    def guard(self, scope: trio.CancelScope) -> Iterator[None]:
-        """Cancel the scope when the time is over."""
-        token = trio.lowlevel.current_trio_token()
-        thread = threading.Thread(target=self._watch, args=(token, scope), name="deadline of a play", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._ended.set()
-            thread.join()
 
     def _watch(self, token: trio.lowlevel.TrioToken, scope: trio.CancelScope) -> None:
         if self._ended.wait(self._seconds):
