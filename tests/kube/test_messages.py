@@ -20,8 +20,11 @@ from trioperator.settings import OperatorSettings
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (gzip.compress(b'{"items":[],"metadata":{"resourceVersion":"7"}}'), "7"),
-        (gzip.compress(b'{"items":[],"metadata":{"resourceVersion":"' + b"7" * 5000 + b'"}}'), BodyTooLargeError),
+        (gzip.compress(b'{"items":[],"metadata":{"resourceVersion":"7"}}', mtime=0), "7"),
+        (
+            gzip.compress(b'{"items":[],"metadata":{"resourceVersion":"' + b"7" * 5000 + b'"}}', mtime=0),
+            BodyTooLargeError,
+        ),
         (b"this is not compressed", ConnectionLostError),
     ],
 )
