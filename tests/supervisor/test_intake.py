@@ -140,6 +140,24 @@ async def test_a_pause_is_logged_when_no_more_objects_come_in(
     assert open_watches == [0]
 
 
+async def test_a_pause_that_ends_while_everything_is_listed_is_not_logged(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on.create("widgets", registry=bench.registry)
+    async def create(**_: Any) -> None: ...
+
+    caplog.set_level(logging.INFO)
+    bench.settings.peering.standalone = bench.settings.leadership.enabled = True
+    plan = FaultPlan()
+    plan.add(Fault.delay(before=1), resource="leases")
+    plan.add(Fault.delay(before=4), resource="widgets")
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(1)
+    messages = [record.getMessage() for record in caplog.records]
+    assert "This operator is the leader" in caplog.text
+    assert not [message for message in messages if "operations" in message]
+
+
 def preferred() -> trioperator.OperatorSettings:
     """Return the settings of an operator that others pause for."""
     settings = trioperator.OperatorSettings()

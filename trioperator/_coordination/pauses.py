@@ -92,9 +92,9 @@ class Pauses:
             raise PausedError(f"the operator is paused {reasons}")
 
     def report(self) -> None:
-        """Log that the operator is paused, unless that was logged with the same reasons."""
+        """Log that the operator is paused, if it still is, unless that was logged with the same reasons."""
         reasons = " and ".join(self.reasons)
-        if reasons != self._reported:
+        if reasons and reasons != self._reported:
             _logger.info("Pausing operations %s.", reasons)
             self._reported = reasons
 

@@ -48,7 +48,7 @@ class Intake:
         except Exception as error:  # noqa: BLE001 -- it is raised when everything has stopped
             only = unwrap_group(error)
             stop.fail(only if isinstance(only, Exception) else error)
-        if pauses.reasons and not stop.requested.is_set():
+        if not stop.requested.is_set():
             pauses.report()  # only now, as no more objects come in
 
     async def watch(self, nursery: trio.Nursery, workers: Workers) -> None:
