@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -77,6 +78,53 @@ async def test_messages_of_users_own_loggers_name_the_object_that_is_handled(
     assert refs["startup"] is None
     assert refs["outside"] is None
     assert refs["The operator is ready."] is None
+
+
+async def test_messages_in_a_handler_and_about_it_name_the_handler(
+    bench: Bench, autojump_clock: MockClock, stream: Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    configure(log_format=LogFormat.JSON)
+    caplog.set_level("INFO")
+    declare(bench.registry)
+
+    @trioperator.on.update("widgets", registry=bench.registry)
+    async def update(logger: trioperator.ObjectLogger, retry: int, **_: Any) -> None:
+        logger.info("updated", size=2)
+        mine.info("bound otherwise", extra={"handler": "mine"})
+        if not retry:
+            raise trioperator.TemporaryError("later", delay=1)
+
+    @trioperator.on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(**_: Any) -> Any:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(10)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(10)
+        mine.info("outside")
+    entries = [{**entry, "handler": (entry.get("handler") or "").rpartition(".")[2]} for entry in read_json(stream)]
+    handlers = {re.sub(r"'[^']*\.", "'", entry["message"], count=1): entry["handler"] for entry in entries}
+    expected = {
+        "startup": "startup",
+        "event": "event",
+        "index": "index",
+        "task": "create",
+        "thread of a sub-handler": "create/sub",
+        "daemon": "daemon",
+        "timer": "timer",
+        "updated": "update",
+        "bound otherwise": "mine",
+        "Handler 'update' failed temporarily: later (will try again in 1 seconds)": "update",
+        "Handler 'update' succeeded.": "update",
+        "ConfigMap default/c is applied.": "reconcile",
+        "Updating is processed: 1 succeeded; 0 failed.": "",
+        "outside": "",
+    }
+    assert {message: handlers.get(message, "missing") for message in expected} == expected
+    updated = next(record for record in caplog.records if record.message.startswith("updated"))
+    assert vars(updated)["k8s_handler"].endswith(".update")
 
 
 async def test_messages_of_users_own_loggers_have_the_prefix_of_the_object(

@@ -18,6 +18,23 @@ from trioperator._logs import LogFormat, configure, get_logger, object_logger
 from trioperator.errors import ConfigError
 
 
+class Terminal(io.StringIO):
+    """Stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def log_all_levels() -> None:
+    logger = get_logger("x")
+    logger.info("info")
+    logger.warning("warning")
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        logger.exception("failed")
+
+
 class TestTextFormats:
     @pytest.mark.parametrize(("prefix", "text"), [(True, "[ns/w] seen"), (None, "[ns/w] seen"), (False, "seen")])
     def test_plain(self, stream: Stream, prefix: bool | None, text: str) -> None:
@@ -33,7 +50,25 @@ class TestTextFormats:
         one, two = stream.getvalue().splitlines()
         time = r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\]"
         assert re.fullmatch(time + r" trioperator\.objects  \[INFO    \] Handler 'fn' succeeded\.", one)
-        assert re.fullmatch(time + r" trioperator\.activiti \[WARNING \] m", two)
+        assert re.fullmatch(time + r" activities\.startup   \[WARNING \] m", two)
+
+    def test_full_shows_the_last_parts_of_long_names_and_other_handlers_get_the_whole_name(
+        self, stream: Stream, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        configure()
+        get_logger("runtime.watching.reflector").warning("m")
+        logging.getLogger("one_name_that_is_longer_than_that").warning("m")
+        assert "] watching.reflector   [" in stream.getvalue()
+        assert "] one_name_that_is_lon [" in stream.getvalue()
+        assert [record.name for record in caplog.records] == [
+            "trioperator.runtime.watching.reflector",
+            "one_name_that_is_longer_than_that",
+        ]
+
+    def test_custom_formats_show_whole_names(self, stream: Stream) -> None:
+        configure(log_format="%(name)s")
+        get_logger("runtime.watching.reflector").warning("m")
+        assert stream.getvalue() == "trioperator.runtime.watching.reflector\n"
 
     def test_the_time_is_that_of_the_standard_library(self, stream: Stream) -> None:
         configure(log_format="%(asctime)s")
@@ -91,6 +126,47 @@ class TestTextFormats:
         assert [line for line in lines[1:] if not line.startswith("  ")] == []
         assert r"  forged\x1b[2J\rforged\u2028forged\x0cforged" in lines
         assert "\x1b" not in stream.getvalue()
+
+    def test_errors_are_red_and_warnings_yellow_where_colors_are_wanted(
+        self, stream: Stream, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        configure(log_format=LogFormat.PLAIN)
+        log_all_levels()
+        configure(log_format=LogFormat.JSON)
+        log_all_levels()
+        lines = stream.getvalue().splitlines()
+        assert lines[:3] == ["info", "\x1b[33mwarning\x1b[0m", "\x1b[31mfailed\x1b[0m"]
+        assert lines[3].startswith("  Traceback")
+        assert "\x1b" not in "".join(lines[3:])
+
+    @pytest.mark.parametrize(
+        ("environment", "has_colors"),
+        [({}, True), ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    )
+    def test_terminals_get_colors_unless_the_environment_says_otherwise(
+        self, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], has_colors: bool
+    ) -> None:
+        for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stderr", terminal)
+        configure(log_format=LogFormat.PLAIN)
+        get_logger("x").error("failed")
+        assert terminal.getvalue() == ("\x1b[31mfailed\x1b[0m\n" if has_colors else "failed\n")
+
+    def test_what_is_no_terminal_or_no_stream_gets_no_colors(
+        self, stream: Stream, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("FORCE_COLOR", raising=False)
+        configure(log_format=LogFormat.PLAIN)
+        get_logger("x").error("failed")
+        assert stream.getvalue() == "failed\n"
+        monkeypatch.setattr(sys, "stderr", None)
+        configure()
 
     def test_custom_formats_are_accepted_and_invalid_ones_rejected(self, stream: Stream) -> None:
         configure(log_format="%(levelname)s: %(message)s", log_prefix=True)

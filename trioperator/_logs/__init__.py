@@ -4,8 +4,8 @@ Loggers are structlog's, assembled here: the global structlog configuration is n
 standard library's logging under names that begin with ``trioperator.``, so any logging set-up works with them;
 :func:`configure` is what the command line calls. Formats and names of options are Kopf's ("Logging").
 
-Records have extra attributes: ``k8s_ref`` is the reference of the object; ``event_message`` and ``event_fields`` are
-the message and its key-value pairs separately, if there are any.
+Records have extra attributes: ``k8s_ref`` is the reference of the object, ``k8s_handler`` the id of the handler that
+runs; ``event_message`` and ``event_fields`` are the message and its key-value pairs separately, if there are any.
 """
 
 from __future__ import annotations

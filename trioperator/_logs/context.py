@@ -1,4 +1,4 @@
-"""The object that is being handled in the current task or thread, for loggers that are not bound to one."""
+"""The object and the handler of the current task or thread, for loggers that are not bound to them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import contextvars
 import logging
 from typing import Any, Final
 
+from trioperator._logs.records import to_text
+
 #: The cause of the handler that runs: anything with a logger. See :mod:`trioperator._handling.arguments.context`.
 current_cause: Final[contextvars.ContextVar[Any]] = contextvars.ContextVar("trioperator-cause")
+
+#: The id of the handler that runs, for log records.
+current_handler: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("trioperator-handler", default=None)
 
 _OWN: Final = "trioperator"
 
 
 def add_current_object(record: logging.LogRecord) -> None:
-    """Add the reference of the object that is being handled to a record of a user's own logger."""
+    """Add the handler that runs, and the reference of its object, to a record of a user's own logger."""
+    if to_text(record.name).partition(".")[0] == _OWN:
+        return
+    handler = current_handler.get()
+    if handler is not None and not hasattr(record, "k8s_handler"):
+        record.k8s_handler = handler
     cause = current_cause.get(None)
-    if cause is None or hasattr(record, "k8s_ref") or record.name.partition(".")[0] == _OWN:
+    if cause is None or hasattr(record, "k8s_ref"):
         return
     ref = cause.logger.object_ref
     if ref is not None:

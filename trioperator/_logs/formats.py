@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import enum
+import functools
 import logging
+import os
 import re
 import sys
 import textwrap
@@ -63,15 +65,47 @@ def _indent(text: str) -> str:
     return textwrap.indent(_escape_controls(text, _CONTROLS_IN_LINES), "  ", predicate=lambda line: True)
 
 
+# The width of the logger's name in LogFormat.FULL.
+_COLUMN: Final = 20
+
+
+@functools.lru_cache(maxsize=256)
+def _fit_name(name: str) -> str:
+    """Return the last parts of a logger's name that fit into its column: the first ones say less."""
+    while len(name) > _COLUMN and "." in name:
+        name = name.partition(".")[2]
+    return name
+
+
+_RED, _YELLOW, _NO_COLOR = "\x1b[31m", "\x1b[33m", "\x1b[0m"
+
+
+def _has_colors(stream: TextIO) -> bool:
+    """Check whether to write in colours: to terminals, unless NO_COLOR is set, and with FORCE_COLOR to all streams."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    if os.name == "nt" or os.environ.get("TERM") == "dumb":  # not all consoles of Windows know escape sequences
+        return False
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):  # there is no stream, or it is closed
+        return False
+
+
 class _TextFormatter(logging.Formatter):
     """Formatter for format strings of the standard library, with an optional prefix that names the object.
 
-    A record is one line, as control characters are escaped. Tracebacks and stacks are indented below it.
+    A record is one line, as control characters are escaped. Tracebacks and stacks are indented below it. With *fits*,
+    the logger's name is shortened to its column. With *colors*, errors are red and warnings yellow.
     """
 
-    def __init__(self, fmt: str, *, prefix: bool) -> None:
+    def __init__(self, fmt: str, *, prefix: bool, fits: bool = False, colors: bool = False) -> None:
         super().__init__(fmt)
         self._prefix = prefix
+        self._fits = fits
+        self._colors = colors
         self._uses_time = self.usesTime()
         self._second = -1
         self._clock = ""
@@ -81,7 +115,7 @@ class _TextFormatter(logging.Formatter):
         record.message = _escape_controls(_get_prefix(record) + message if self._prefix else message)
         if self._uses_time:
             record.asctime = self.formatTime(record)
-        text = self.formatMessage(record)
+        text = self._color(self.formatMessage(record), record.levelno)
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         if record.exc_text:
@@ -89,6 +123,20 @@ class _TextFormatter(logging.Formatter):
         if record.stack_info:
             text = f"{text}\n{_indent(self.formatStack(record.stack_info))}"
         return text
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        if not self._fits:
+            return super().formatMessage(record)
+        name, record.name = record.name, _fit_name(record.name)
+        try:
+            return super().formatMessage(record)
+        finally:
+            record.name = name  # other handlers get the same record
+
+    def _color(self, text: str, level: int) -> str:
+        if not self._colors or level < logging.WARNING:
+            return text
+        return f"{_YELLOW if level < logging.ERROR else _RED}{text}{_NO_COLOR}"
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
         second = int(record.created)
@@ -117,6 +165,9 @@ class _JsonFormatter(logging.Formatter):
         entry["severity"] = _get_severity(record.levelno)
         entry["timestamp"] = created.isoformat(timespec="microseconds")
         entry["logger"] = record.name
+        handler = getattr(record, "k8s_handler", None)
+        if handler is not None:
+            entry.setdefault("handler", handler)  # not in place of the object, nor of a field of the user's
         for key, value in _get_fields(record).items():
             entry[f"{key}_" if key in self._taken else key] = value
         if record.exc_info and not record.exc_text:
@@ -247,10 +298,14 @@ def configure(
 
         trioperator.configure(verbose=True, log_format=trioperator.LogFormat.JSON)
 
-    Libraries that log requests and bodies, such as httpx, log from WARNING on in any case. See docs/command.md.
+    On a terminal, errors are red and warnings yellow, except in JSON; the environment variables NO_COLOR and
+    FORCE_COLOR are respected. Libraries that log requests and bodies, such as httpx, log from WARNING on in any case.
+    See docs/command.md.
     """
     handler = _Handler(sys.stderr)
-    handler.setFormatter(_make_formatter(log_format, prefix=log_prefix, refkey=log_refkey))
+    handler.setFormatter(
+        _make_formatter(log_format, prefix=log_prefix, refkey=log_refkey, colors=_has_colors(sys.stderr))
+    )
     root = logging.getLogger()
     for old in root.handlers[:]:
         if isinstance(old, _Handler):
@@ -263,11 +318,13 @@ def configure(
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def _make_formatter(log_format: LogFormat | str, *, prefix: bool | None, refkey: str | None) -> logging.Formatter:
+def _make_formatter(
+    log_format: LogFormat | str, *, prefix: bool | None, refkey: str | None, colors: bool
+) -> logging.Formatter:
     if log_format is LogFormat.JSON:
         return _JsonFormatter(prefix=bool(prefix), refkey=refkey or "object")
     fmt = log_format.value if isinstance(log_format, LogFormat) else log_format
     try:
-        return _TextFormatter(fmt, prefix=prefix is None or prefix)
+        return _TextFormatter(fmt, prefix=prefix is None or prefix, fits=log_format is LogFormat.FULL, colors=colors)
     except (ValueError, TypeError) as error:
         raise ConfigError(f"The log format {log_format!r} is invalid: {error}.") from None

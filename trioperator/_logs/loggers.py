@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypedDict
 
 from trioperator._logs._structlog import BoundLoggerBase, DropEvent, merge_contextvars
+from trioperator._logs.context import current_handler
 from trioperator._logs.processors import has_processors, process
 from trioperator._logs.records import RECORD_KEYS, interpolate, represent
 
@@ -118,21 +119,24 @@ class Logger(BoundLoggerBase):
     __hash__ = object.__hash__
 
     def _emit(self, level: int, event: object, args: tuple[object, ...], fields: dict[str, Any]) -> None:
+        handler = current_handler.get()
         if not fields and event is not None and self._is_plain():
             # Logger.log() would look the level up again and search the stack: a fifth of the time of a record.
             caller = sys._getframe(_OWN_FRAMES)
             code, line = caller.f_code, caller.f_lineno
-            logger = self._logger
+            logger, extra = self._logger, self._context
+            if handler is not None:
+                extra = {**extra, "k8s_handler": handler}
             logger.handle(
-                logger.makeRecord(
-                    logger.name, level, code.co_filename, line, event, args, None, code.co_name, self._context
-                )
+                logger.makeRecord(logger.name, level, code.co_filename, line, event, args, None, code.co_name, extra)
             )
             return
         if not _STRUCTLOG_KEYS.isdisjoint(fields):
             fields = {f"{key}_" if key in _STRUCTLOG_KEYS else key: value for key, value in fields.items()}
         if args:
             fields["positional_args"] = args
+        if handler is not None:
+            fields["k8s_handler"] = handler
         fields["event"] = event
         try:
             (message, *rest), options = self._process_event(logging.getLevelName(level).lower(), None, fields)
@@ -157,8 +161,9 @@ class Logger(BoundLoggerBase):
 _OWN_FRAMES: Final = 2
 # Names that structlog's processors reserve: not available as keys.
 _STRUCTLOG_KEYS: Final = frozenset({"event", "positional_args"})
-# Keys that bind a logger to an object: attributes of its records. Those with k8s_skip are not posted as events.
-_OBJECT_KEYS: Final = ("k8s_ref", "k8s_skip")
+# Keys that become attributes of records: the object that a logger is bound to, and the handler that runs. Those with
+# k8s_skip are not posted as events.
+_OBJECT_KEYS: Final = ("k8s_ref", "k8s_skip", "k8s_handler")
 _OBJECT_KEY_SET: Final = frozenset(_OBJECT_KEYS)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 # Reserved attributes of log records, which extra fields must not overwrite.
 RECORD_KEYS: Final = frozenset(vars(logging.makeLogRecord({}))) | frozenset(
-    {"asctime", "event_fields", "event_message", "k8s_ref", "k8s_skip", "message", "taskName"}
+    {"asctime", "event_fields", "event_message", "k8s_handler", "k8s_ref", "k8s_skip", "message", "taskName"}
 )
 
 

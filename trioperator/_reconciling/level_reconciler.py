@@ -22,6 +22,7 @@ from trioperator._handling.declaring.registry import select_matching
 from trioperator._handling.guard import forget_frames
 from trioperator._handling.handlers.children import Desired
 from trioperator._handling.handlers.outcome import Outcome, check_limits, describe
+from trioperator._logs.context import current_handler
 from trioperator._model.body import Body
 from trioperator._model.finalizer import is_deleting
 from trioperator._model.patch import Patch
@@ -196,7 +197,7 @@ class LevelReconciler:
         """Call a handler, and make the children what it returns."""
         store = functools.partial(self._store, state, cause)
         own = HandlerPatch(self._executor.pending, state, cause, handler, store=store, repeats=True)
-        token = current_cause.set(cause)
+        tokens = current_cause.set(cause), current_handler.set(handler.id)
         try:
             kwargs, attempt = self._prepare(state, cause, handler, own=own, schedule=schedule)
             mark = IoMark()
@@ -216,7 +217,8 @@ class LevelReconciler:
         except Exception as error:  # noqa: BLE001 -- whatever it is, the handler is due again
             outcome = self._fail(handler, error, schedule, cause, end=state.find_end())
         finally:
-            current_cause.reset(token)
+            current_cause.reset(tokens[0])
+            current_handler.reset(tokens[1])
             own.expire()
         self._report(state, cause, handler, outcome=outcome, schedule=schedule)
         schedule.end(handler, outcome, now=trio.current_time())

@@ -41,6 +41,7 @@ from trioperator._handling.calls.thread_limiter import ThreadLimiter, ThreadSlot
 from trioperator._handling.handlers.handler import Handler
 from trioperator._handling.handlers.outcome import Outcome, check_limits, describe_with_type, name_outcome
 from trioperator._logs import describe_ref
+from trioperator._logs.context import current_handler
 from trioperator._model.patch import Patch
 from trioperator._model.resource import Resource
 from trioperator.errors import HandlerTimeoutError, PausedError, PermanentError
@@ -174,7 +175,7 @@ class Invoker:
         """
         if self._observer is not None:
             attempt = self._observer.begin(handler, attempt, logger)
-        outcome, began = None, trio.current_time()
+        outcome, began, token = None, trio.current_time(), current_handler.set(handler.id)
         try:
             now = steady_at(began)
             runtime = (now - attempt.started).total_seconds()
@@ -200,6 +201,7 @@ class Invoker:
             outcome = Outcome(final=True, result=result)
             return outcome
         finally:
+            current_handler.reset(token)
             self._end(handler, attempt, logger, outcome, began=began)
 
     def _end(
