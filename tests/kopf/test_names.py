@@ -69,6 +69,7 @@ def test_a_star_import_gets_the_names_of_kopf() -> None:
     assert {"on", "Spec", "execute", "TemporaryError", "AiohttpSession", "PatchFn", "lifecycles"} <= set(kopf.__all__)
     assert all(hasattr(kopf, name) for name in kopf.__all__)
     assert "__version__" not in kopf.__all__
+    assert {*kopf.__all__, "__version__"} <= set(dir(kopf)), "names that are found when they are used are listed, too"
 
 
 def test_unknown_names_are_unknown() -> None:

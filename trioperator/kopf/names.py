@@ -118,6 +118,7 @@ def make_modules() -> Mapping[str, types.ModuleType]:
     _fill(top, {**_own_names(), "on": modules["kopf.on"], **{n: getattr(modules["kopf.on"], n) for n in _TOP_LEVEL}})
     top.__all__ = sorted({*trioperator.__all__, *vars(top)} - _HIDDEN - set(dir(types.ModuleType("x"))))  # type: ignore[attr-defined]
     top.__getattr__ = _find  # type: ignore[method-assign]
+    top.__dir__ = lambda: sorted({*vars(top), *top.__all__})  # type: ignore[method-assign]
     return modules
 
 
