@@ -26,6 +26,10 @@ MODES: Final = ("kopf", "bridge", "native")
 _MODULES: Final = {"kopf": "kopf", "bridge": "trioperator.kopf", "native": "trioperator"}
 # Seconds until a step must have done what it does, without changes until it counts as done, and until a stop is one.
 _PATIENCE, _QUIET, _STOP = 60.0, 3.0, 40.0
+# Seconds until an operator must have started, and a step must have done what it does where the machine is busy.
+_LONGEST: Final = 300.0
+# The part of the quiet time for which a process that is done may run or wait for a CPU, as by its timers.
+_IDLE: Final = 0.3
 # Seconds until a handler that has failed is called again, and what it needs then; what is stored until then.
 _RETRY: Final = 75.0
 _RETRIES: Final = re.compile(r'delayed\\*": ?\\*"\d')
@@ -171,7 +175,7 @@ class Play:
     async def _wait_ready(self, process: trio.Process) -> None:
         """Wait until the operator watches something, and has handled what there was, or has ended."""
         watches = self.cluster.requests.count(verb="watch")
-        with trio.move_on_after(_PATIENCE):
+        with trio.move_on_after(_LONGEST):
             while self.cluster.requests.count(verb="watch") == watches and process.poll() is None:  # noqa: ASYNC110
                 await trio.sleep(0.1)  # neither the log of requests nor the end of processes are events
         await self.settle()
@@ -187,13 +191,30 @@ class Play:
         cost.stopped_in, cost.exit_code = trio.current_time() - began, process.returncode
 
     async def settle(self, quiet: float = _QUIET) -> None:
-        """Wait until nothing has been written for *quiet* seconds; if *patient*, also for what is put off."""
-        with trio.move_on_after(_RETRY if self.patient else _PATIENCE):
+        """Wait until nothing has been written for *quiet* seconds, by an operator that has nothing to do.
+
+        If *patient*, also for what is put off.
+        """
+        start = trio.current_time()
+        with trio.move_on_after(_PATIENCE) as scope:
             while True:
-                revision = self.cluster.revision
+                revision, busy = self.cluster.revision, self._measure_busy()
                 await trio.sleep(quiet)
-                if self.cluster.revision == revision and not (self.patient and self._is_put_off()):
-                    return
+                if self._measure_busy() - busy >= quiet * _IDLE:
+                    scope.deadline = min(scope.deadline + quiet, start + _LONGEST)
+                elif self.cluster.revision == revision:
+                    if not (self.patient and self._is_put_off()):
+                        return
+                    scope.deadline = min(scope.deadline, trio.current_time() + _RETRY)
+
+    def _measure_busy(self) -> float:
+        """Return for how many seconds the operator's threads have run, or waited for a CPU."""
+        total = 0
+        if self.process is not None:
+            for path in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
+                with contextlib.suppress(OSError):  # the thread has ended
+                    total += sum(map(int, path.read_text().split()[:2]))
+        return total / 1e9
 
     def _is_put_off(self) -> bool:
         objects = self.cluster.objects()
@@ -201,7 +222,7 @@ class Play:
 
     async def until(self, kind: str, name: str, check: Callable[[Any], Any], *, namespace: str | None = None) -> None:
         """Wait for an object of which *check* is true; what never comes shows in the state."""
-        with trio.move_on_after(_PATIENCE):
+        with trio.move_on_after(_LONGEST):
             await self.cluster.wait_for(kind, name, lambda obj: bool(check(obj)), namespace)
 
     async def record(self, step: str, *, quiet: float = _QUIET) -> None:
