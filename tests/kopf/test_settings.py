@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -27,7 +28,7 @@ def test_what_others_see_is_named_as_by_kopf() -> None:
 def test_all_else_is_as_it_is_by_default() -> None:
     ours, native = OperatorSettings(), NativeSettings()
     for name in ("networking", "leadership", "scanning"):
-        assert getattr(ours, name) == getattr(native, name)
+        assert dataclasses.asdict(getattr(ours, name)) == dataclasses.asdict(getattr(native, name))
 
 
 def test_a_copy_is_of_the_same_classes() -> None:
@@ -104,14 +105,53 @@ def test_as_many_objects_are_handled_at_once_as_in_kopf() -> None:
         OperatorSettings().queueing.worker_limit = 0
 
 
-def test_wrong_settings_are_still_errors() -> None:
+@pytest.mark.parametrize("section", ["process", "scanning", "networking", "admission", "persistence", "execution"])
+def test_names_that_kopf_does_not_have_either_are_accepted_with_a_warning(
+    section: str, caplog: pytest.LogCaptureFixture
+) -> None:
     settings: Any = OperatorSettings()
-    with pytest.raises(AttributeError, match=r"There is no setting settings\.process\.nothing"):
-        settings.process.nothing = 1
-    with pytest.raises(AttributeError, match=r"There is no setting settings\.queueing\.nothing"):
-        _ = settings.queueing.nothing
-    with pytest.raises(ConfigError, match=r"settings\.posting\.loggers is 'x'"):
-        settings.posting.loggers = "x"
+    with pytest.raises(AttributeError, match=rf"There is no setting settings\.{section}\.nothing"):
+        _ = getattr(settings, section).nothing
+    with caplog.at_level(logging.WARNING):
+        getattr(settings, section).nothing = 7
+        settings.own = "x"
+    assert f"settings.{section}.nothing = 7 has no effect here: Kopf has no such setting either." in caplog.text
+    copy: Any = settings.copy()
+    assert (getattr(copy, section).nothing, copy.own) == (7, "x"), "whoever has set it finds it, in handlers, too"
+
+
+def test_what_has_no_effect_is_found_in_a_copy() -> None:
+    settings: Any = OperatorSettings()
+    settings.process.ultimate_exiting_timeout = 7
+    assert settings.copy().process.ultimate_exiting_timeout == 7
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "read"),
+    [
+        ("posting", "enabled", 0, False),
+        ("posting", "loggers", "x", True),
+        ("scanning", "disabled", None, False),
+        ("watching", "server_timeout", "60", 60),
+        ("networking", "request_timeout", "0.5", 0.5),
+        ("peering", "priority", "100", 100),
+        ("watching", "client_timeout", 0, None),
+    ],
+)
+def test_values_are_read_as_kopf_reads_them_with_a_warning(
+    section: str, name: str, value: Any, read: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings: Any = getattr(OperatorSettings(), section)
+    with caplog.at_level(logging.WARNING):
+        setattr(settings, name, value)
+    assert getattr(settings, name) is read or getattr(settings, name) == read
+    assert f"settings.{section}.{name} = {value!r} is taken for {read!r}." in caplog.text
+
+
+@pytest.mark.parametrize("value", ["x", "-1", False, -1])
+def test_values_that_mean_nothing_are_still_errors(value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"settings.watching.client_timeout is {value!r}"):
+        OperatorSettings().watching.client_timeout = value
 
 
 def test_the_chunk_size_is_that_of_pages() -> None:

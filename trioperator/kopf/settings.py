@@ -23,6 +23,8 @@ from trioperator.settings.rules import (
     PROGRESS_STORAGE,
     QUALIFIED_NAME,
     SECONDS,
+    TIMEOUT,
+    Rule,
     Section,
     setting,
 )
@@ -35,10 +37,11 @@ _NO_BATCHING: Final = (
 
 
 class _Tolerant(Section):
-    """Section that accepts settings of Kopf's that have no meaning here, with a warning, and returns them as set.
+    """Section that accepts what Kopf accepts: its settings that have no meaning here, names that it does not have
+    either, and values that it reads in its own way. Each is a warning, and the value is found as it was set.
 
-    ``_without_effect`` are their defaults by their names, ``_instead`` is what there is for their purpose. Its classes
-    have no slots, but a ``__dict__`` for these.
+    ``_without_effect`` are defaults of Kopf's settings by their names, ``_instead`` is what there is for their purpose.
+    The classes have no slots, but a ``__dict__`` for these.
     """
 
     __slots__ = ()
@@ -46,11 +49,24 @@ class _Tolerant(Section):
     _instead: ClassVar[str] = ""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._without_effect and not isinstance(getattr(type(self), name, None), property):
-            _logger.warning("%s.%s = %r has no effect here: %s", self._path, name, value, self._instead)
+        field = self.__dataclass_fields__.get(name)
+        if field is not None:
+            super().__setattr__(name, self._read(name, field.metadata["rule"], value))
+        elif isinstance(getattr(type(self), name, None), property):
+            super().__setattr__(name, value)
+        else:
+            reason = self._instead if name in self._without_effect else "Kopf has no such setting either."
+            _logger.warning("%s.%s = %r has no effect here: %s", self._path, name, value, reason)
             object.__setattr__(self, name, value)
-            return
-        super().__setattr__(name, value)
+
+    def _read(self, name: str, rule: Rule, value: Any) -> Any:
+        """Return a value as Kopf takes it, with a warning if it is not one of ours."""
+        if rule.accepts(value):
+            return value
+        found = _read_as_kopf(rule, value)
+        if found is not value:
+            _logger.warning("%s.%s = %r is taken for %r.", self._path, name, value, found)
+        return found
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
@@ -58,6 +74,24 @@ class _Tolerant(Section):
             if name in self._without_effect:
                 return self._without_effect[name]
             return super().__getattr__(name)
+
+
+def _read_as_kopf(rule: Rule, value: Any) -> Any:
+    """Return what Kopf takes a value for: what is true or false, numbers in strings, no timeout for a zero."""
+    if rule is BOOLEAN:
+        return bool(value)
+    if isinstance(value, str):
+        numbers = (_parse(kind, value) for kind in (int, float))
+        return next((number for number in numbers if number is not None and rule.accepts(number)), value)
+    is_zero = value == 0 and not isinstance(value, bool)
+    return None if is_zero and rule.expected == TIMEOUT.or_none().expected else value
+
+
+def _parse(kind: type[int | float], text: str) -> int | float | None:
+    try:
+        return kind(text)
+    except ValueError:
+        return None
 
 
 class _ProcessSettings(_Tolerant, settings.ProcessSettings):
@@ -86,8 +120,16 @@ class _QueueingSettings(_Tolerant, settings.QueueingSettings):
     batch_window: float = setting(0.1, SECONDS)
 
 
+class _ScanningSettings(_Tolerant, settings.ScanningSettings):
+    pass
+
+
+class _NetworkingSettings(_Tolerant, settings.NetworkingSettings):
+    pass
+
+
 @dataclasses.dataclass(kw_only=True)
-class _ExecutionSettings(settings.ExecutionSettings):
+class _ExecutionSettings(_Tolerant, settings.ExecutionSettings):
     max_workers: Any = setting(None, COUNT.or_none())
 
     executor: Any = dataclasses.field(default=None, metadata={"rule": EXECUTOR.or_none()})
@@ -108,20 +150,20 @@ class _BackgroundSettings(_Tolerant, settings.BackgroundSettings):
     spread: float = setting(0.0, SECONDS)
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
-class _AdmissionSettings(settings.AdmissionSettings):
+@dataclasses.dataclass(kw_only=True)
+class _AdmissionSettings(_Tolerant, settings.AdmissionSettings):
     allow_unknown: bool = setting(True, BOOLEAN)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "server" and value is not None:
             from trioperator.kopf.servers import adapt_server  # most operators have no webhooks
 
-            settings.AdmissionSettings.__setattr__(self, name, value)  # raises ConfigError for a wrong one
+            super().__setattr__(name, value)  # raises ConfigError for a wrong one
             value = adapt_server(value)
-        settings.AdmissionSettings.__setattr__(self, name, value)
+        super().__setattr__(name, value)
 
 
-class _WatchingSettings(settings.WatchingSettings):
+class _WatchingSettings(_Tolerant, settings.WatchingSettings):
     @property
     def chunk_size(self) -> int | None:
         """Kopf's name of ``page_size``."""
@@ -142,8 +184,8 @@ class _PostingSettings(_Tolerant, settings.PostingSettings):
     event_name_prefix: str = setting("kopf-event-", NAME_PREFIX)
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
-class _PersistenceSettings(settings.PersistenceSettings):
+@dataclasses.dataclass(kw_only=True)
+class _PersistenceSettings(_Tolerant, settings.PersistenceSettings):
     finalizer: str = setting(FINALIZER, FINALIZER_RULE)
     progress_storage: Any = dataclasses.field(
         default_factory=SmartProgressStorage, metadata={"rule": PROGRESS_STORAGE.or_none()}
@@ -153,20 +195,36 @@ class _PersistenceSettings(settings.PersistenceSettings):
     )
 
 
+def _carry_over(source: Section, target: Section) -> None:
+    """Copy what has no effect, but may be read."""
+    for name, value in getattr(source, "__dict__", {}).items():
+        if name not in source.__dataclass_fields__:
+            object.__setattr__(target, name, value)
+
+
 def _section(name: str, kind: type[Section]) -> Any:
     rule = settings.OperatorSettings.__dataclass_fields__[name].metadata["rule"]
     return dataclasses.field(default_factory=kind, metadata={"rule": rule})
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
-class OperatorSettings(settings.OperatorSettings):
+@dataclasses.dataclass(kw_only=True)
+class OperatorSettings(_Tolerant, settings.OperatorSettings):
     """Settings of an operator that was written for Kopf.
 
     The finalizer, the annotations, the names in Kubernetes Events and ``posting.loggers`` are as in Kopf. Settings of
-    Kopf's that have no meaning here are accepted with a warning.
+    Kopf's that have no meaning here are accepted with a warning, and so are names that Kopf does not have either.
     """
 
     inherit_patches: ClassVar[bool] = True
+
+    def copy(self) -> OperatorSettings:
+        """Return settings of their own with the same values, also of names that have no effect."""
+        copied = super().copy()
+        assert isinstance(copied, OperatorSettings)
+        _carry_over(self, copied)
+        for field in dataclasses.fields(self):
+            _carry_over(getattr(self, field.name), getattr(copied, field.name))
+        return copied
 
     @property
     def batching(self) -> settings.QueueingSettings:
@@ -184,6 +242,8 @@ class OperatorSettings(settings.OperatorSettings):
     peering: settings.PeeringSettings = _section("peering", _PeeringSettings)
     watching: settings.WatchingSettings = _section("watching", _WatchingSettings)
     queueing: settings.QueueingSettings = _section("queueing", _QueueingSettings)
+    scanning: settings.ScanningSettings = _section("scanning", _ScanningSettings)
+    networking: settings.NetworkingSettings = _section("networking", _NetworkingSettings)
     execution: settings.ExecutionSettings = _section("execution", _ExecutionSettings)
     admission: settings.AdmissionSettings = _section("admission", _AdmissionSettings)
     persistence: settings.PersistenceSettings = _section("persistence", _PersistenceSettings)

@@ -172,7 +172,14 @@ def _find_settings(source: Source) -> Findings:
         elif name == "settings.watching.chunk_size":
             yield Finding(node, "settings", Effect.NATIVE, f"{name} is settings.watching.page_size.")
         elif problem := check_setting(node):
-            yield Finding(node, "settings", Effect.FAILS, problem)
+            yield _describe_unknown(node, problem)
+
+
+def _describe_unknown(node: ast.Attribute, problem: str) -> Finding:
+    """Return what comes of a setting that Kopf does not have either: it accepts whatever is assigned."""
+    if isinstance(node.ctx, ast.Store):
+        return Finding(node, "settings", Effect.NATIVE, f"{problem} It has no effect in Kopf either: remove it.")
+    return Finding(node, "settings", Effect.FAILS, problem)
 
 
 def _find_logging(source: Source) -> Findings:
