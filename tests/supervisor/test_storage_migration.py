@@ -13,7 +13,7 @@ from trioperator import OperatorRegistry, OperatorSettings, crds, on
 from trioperator._supervisor.storage_migration import PROGRESS, migrate_stored
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
-from trioperator.errors import ConfigError, NotFoundError, ServerError
+from trioperator.errors import ConfigError, ForbiddenError, NotFoundError, ServerError
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 NAME = "boxes.example.com"
@@ -104,6 +104,33 @@ async def test_an_object_that_is_not_valid_any_more_is_reported_and_old_versions
     assert not await migrate_stored(client, NAME, rate=1000, report=lines.append)
     assert "default/box-000 cannot be written" in lines[1]
     assert await stored_versions(boxes) == ["v1", "v2"]
+
+
+async def test_a_migration_that_goes_on_has_not_forgotten_what_could_not_be_written(
+    boxes: Cluster, client: Client, autojump_clock: MockClock, plan: FaultPlan
+) -> None:
+    denial = 'admission webhook "sizes.example.com" denied the request: too large'
+    plan.add(Fault.status(422, reason="Invalid"), resource="boxes", verb="update", name="box-007")
+    plan.add(Fault.status(403, message=denial, reason="Forbidden"), resource="boxes", verb="update", name="box-008")
+    crash = plan.add(Fault.status(500), resource="boxes", verb="update", skip=120)
+    lines: list[str] = []
+    with pytest.raises(ServerError):
+        await migrate_stored(client, NAME, rate=1000, report=lines.append)
+    plan.remove(crash)
+    assert not await migrate_stored(client, NAME, rate=1000, report=lines.append)
+    assert lines[-1] == f"{NAME}: 2 objects could not be written, so other versions are stored still."
+    assert await stored_versions(boxes) == ["v1", "v2"]
+    plan.clear()
+    assert await migrate_stored(client, NAME, rate=1000, report=lines.append)
+    assert lines[-1] == f"{NAME}: 250 objects written; v2 is the only stored version now."
+
+
+async def test_missing_rights_end_a_migration(
+    boxes: Cluster, client: Client, autojump_clock: MockClock, plan: FaultPlan
+) -> None:
+    plan.add(Fault.status(403, reason="Forbidden"), resource="boxes", verb="update")
+    with pytest.raises(ForbiddenError):
+        await migrate_stored(client, NAME, rate=1000, report=print)
 
 
 async def test_another_storage_version_meanwhile_is_an_error(

@@ -61,7 +61,7 @@ def parse_status(body: bytes, *, status: int, retry_after: float | None = None, 
 
 def conceal(error: ApiError) -> ApiError:
     """Return an error about a Secret as everybody may see it: without the server's text, which may quote the Secret."""
-    if error.status in _DISCREET and not _DENIED.search(error.message):
+    if error.status in _DISCREET and not is_denial(error):
         return error
     causes = error.details.get("causes")
     causes = [each for each in causes if isinstance(each, Mapping)] if isinstance(causes, list) else []
@@ -74,6 +74,11 @@ def conceal(error: ApiError) -> ApiError:
         details={**error.details, "causes": [{"field": field} for field in fields]} if error.details else {},
         retry_after=error.retry_after,
     )
+
+
+def is_denial(error: ApiError) -> bool:
+    """Return whether an admission webhook or policy has denied the request, whatever its status."""
+    return _DENIED.search(error.message) is not None
 
 
 def _parse_status(body: bytes, *, status: int, retry_after: float | None) -> ApiError:

@@ -16,9 +16,10 @@ import msgspec
 import trio
 
 from trioperator._concurrency.clock import wall_now
-from trioperator._kube.error_response import describe_failure
+from trioperator._kube.error_response import describe_failure, is_denial
 from trioperator._logs import get_logger
 from trioperator.errors import (
+    ApiError,
     ConfigError,
     ConflictError,
     ExpiredError,
@@ -51,10 +52,11 @@ _logger = get_logger("trioperator.supervisor")
 
 
 class _Progress(msgspec.Struct, frozen=True):
-    """The storage *version* of a migration, and the key of the last object that is done, if any."""
+    """The storage *version* of a migration, the key of the last object that is done, if any, and how many *failed*."""
 
     version: str
     after: str | None = None
+    failed: int = 0
 
 
 async def migrate_stored(client: Client, name: str, *, rate: float, report: Report) -> bool:
@@ -169,7 +171,7 @@ def _find_outcome(migration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Migration:
-    """One run through the objects of a CRD: how many were *written*, and how many *failed*."""
+    """One run through the objects of a CRD: how many were *written*, and how many failed since the beginning."""
 
     def __init__(self, client: Client, crd: JsonObject, progress: _Progress, *, report: Report) -> None:
         self._client = client
@@ -177,8 +179,18 @@ class _Migration:
         self._kind = f"{crd['spec']['names']['plural']}.{progress.version}.{crd['spec']['group']}"
         self._progress = progress
         self._report = report
-        self.written = 0
-        self.failed = 0
+        self._tried = 0
+        self._failed_before = progress.failed
+
+    @property
+    def written(self) -> int:
+        """Objects that this run has written."""
+        return self._tried - (self.failed - self._failed_before)
+
+    @property
+    def failed(self) -> int:
+        """Objects that could not be written: by this run, and by those before that it goes on from."""
+        return self._progress.failed
 
     async def run(self, rate: float) -> None:
         """Write all objects that are not done. If the server forgets the list meanwhile, list again, and go on."""
@@ -188,23 +200,26 @@ class _Migration:
                 async for obj in self._client.iterate(self._kind, all_namespaces=True):
                     key = "/".join(filter(None, (obj["metadata"].get("namespace"), obj["metadata"]["name"])))
                     if self._progress.after is None or key > self._progress.after:
-                        await trio.sleep_until(began + (self.written + self.failed) / rate)
+                        await trio.sleep_until(began + self._tried / rate)
                         await self._write(obj, key)
             except ExpiredError:
                 continue
             return
 
     async def _write(self, obj: JsonObject, key: str) -> None:
+        failed = self.failed
         try:
             await self._client.replace(obj)
         except (ConflictError, NotFoundError):
             pass  # written by somebody else, and so in the storage version; or deleted
-        except InvalidError as error:
-            self.failed += 1
+        except ApiError as error:
+            if not (isinstance(error, InvalidError) or is_denial(error)):
+                raise
+            failed += 1
             self._report(f"{self._name}: {key} cannot be written: {error}")
-        self._progress = msgspec.structs.replace(self._progress, after=key)
-        self.written += 1
-        if self.written % _STEP == 0:
+        self._progress = msgspec.structs.replace(self._progress, after=key, failed=failed)
+        self._tried += 1
+        if self._tried % _STEP == 0:
             await _store_progress(self._client, self._name, self._progress)
             self._report(f"{self._name}: {self.written} objects written.")
 
