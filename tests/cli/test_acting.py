@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pathlib
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import typer
 
-from trioperator.cli.acting import Act, echo, run_with_client
+from trioperator.cli.acting import Act, echo, escape_json, run_with_client
 from trioperator.cli.failures import FAILURE, USAGE_ERROR
 from trioperator.client import Client
 from trioperator.errors import ConfigError
@@ -57,3 +58,10 @@ def test_what_others_have_written_does_not_control_the_terminal(capsys: pytest.C
     echo("default/a: not released: \x1b]0;x\x07\n\u202eb\x9b2J\r")
     echo("no\x1bsuch object", err=True)
     assert capsys.readouterr() == ("default/a: not released: ?]0;x?\n?b?2J\n", "no?such object\n")
+
+
+def test_json_that_quotes_others_stays_the_same_json_and_does_not_control_the_terminal() -> None:
+    document = '{\n  "field": "a\x9b2J\u202eb\U000e0001\u00e9"\n}'
+    escaped = escape_json(document)
+    assert escaped == '{\n  "field": "a\\u009b2J\\u202eb\\udb40\\udc01\u00e9"\n}'
+    assert json.loads(escaped) == json.loads(document)

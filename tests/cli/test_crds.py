@@ -82,6 +82,14 @@ def test_compatible_changes_pass_and_others_are_one_line_each(invoke: Invoke) ->
         ]
 
 
+def test_names_of_fields_in_definitions_do_not_control_the_terminal(invoke: Invoke) -> None:
+    old = invoke("app.py").stdout.replace(" size:", ' "\\e[2J\\u009b2J":')
+    result = invoke("app.py", "--check", "-", input=old)
+    assert result.exit_code == 1
+    assert "v1.spec.?[2J?2J" in result.stdout
+    assert "\x1b" not in result.stdout and "\x9b" not in result.stdout
+
+
 @pytest.mark.parametrize(
     ("old", "problem"),
     [

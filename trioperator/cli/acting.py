@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,6 +20,11 @@ Act: TypeAlias = "Callable[[Client], Awaitable[bool]]"
 def to_printable(text: str) -> str:
     """Return a text without control characters, which the terminal would obey."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def escape_json(text: str) -> str:
+    """Return the same JSON with escapes for control characters that JSON allows in strings, such as U+009B."""
+    return "".join(char if char.isprintable() or char in "\n\r\t" else json.dumps(char)[1:-1] for char in text)
 
 
 def echo(text: str, *, err: bool = False) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from trioperator._logs import configure
+from trioperator.cli.acting import echo
 from trioperator.cli.options import option, taking
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def crds(context: typer.Context, options: CrdsOptions) -> None:
     if options.check is None:
         typer.echo(dump_definitions(definitions), nl=False)
     for change in changes:
-        typer.echo(change)
+        echo(change)
     if changes:
         raise typer.Exit(1)
 
@@ -97,7 +98,7 @@ def _migrate(names: Sequence[str], rate: float) -> bool:
 
     async def run() -> bool:
         async with open_client() as client:
-            return all([await migrate_stored(client, name, rate=rate, report=typer.echo) for name in names])
+            return all([await migrate_stored(client, name, rate=rate, report=echo) for name in names])
 
     return trio.run(run)
 

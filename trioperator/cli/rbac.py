@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from trioperator._logs import configure, get_logger
+from trioperator.cli.acting import to_printable
 from trioperator.cli.options import SourceOptions, check_scope, option, taking
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def _print_roles(options: RbacOptions) -> None:
         logger.warning("%s", problem)
     roles = make_roles(permissions, name=options.name, account=options.account)
     for problem in (*problems, *permissions.problems):
-        typer.echo(f"# {problem}")  # who reads the roles has not seen the log
+        typer.echo(f"# {to_printable(problem)}")  # who reads the roles has not seen the log
     typer.echo(yaml.safe_dump_all(roles, sort_keys=False, default_flow_style=None, width=120), nl=False)
 
 

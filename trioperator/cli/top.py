@@ -69,7 +69,7 @@ def open_view(url: str, token: str | None) -> Iterator[httpx.Client]:
         try:
             yield client
         except (httpx.HTTPError, ValueError) as error:
-            typer.echo(f"Cannot get the live view from {url}: {error}", err=True)
+            echo(f"Cannot get the live view from {url}: {error}", err=True)
             if isinstance(error, httpx.ConnectError):
                 typer.echo(f"Start the operator with --live-view {base} to serve it there.", err=True)
             raise typer.Exit(1) from None

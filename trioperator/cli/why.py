@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from trioperator.cli.acting import echo
+from trioperator.cli.acting import echo, escape_json
 from trioperator.cli.options import option, taking
 from trioperator.cli.top import DEFAULT_URL, open_view
 
@@ -40,7 +40,7 @@ def why(context: typer.Context, options: WhyOptions) -> None:
             echo(response.text.strip(), err=True)
             raise typer.Exit(1)
         if options.json:
-            typer.echo(response.text.strip())
+            typer.echo(escape_json(response.text.strip()))
         else:
             echo(_find_text(response))
 
