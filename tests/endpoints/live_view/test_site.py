@@ -94,6 +94,8 @@ async def test_programs_get_statuses_instead_of_the_login(showing: Showing) -> N
             for path, accept in (("/snapshot", "*/*"), ("/", STREAM), ("/kinds", "application/json"), ("/x", "*/*")):
                 answer = await client.ask(path, accept=accept)
                 assert (answer.status, answer.header("www-authenticate")) == (401, "Bearer")
+            for page in (*PAGES, "why", "snapshot"):
+                assert (await client.ask(f"/{page}", accept="*/*")).status == 401
             for action in ("/requeue?uid=x", "/cancel?uid=x", "/logout"):
                 assert (await client.ask(action, "POST", accept="*/*")).status == 401
 
