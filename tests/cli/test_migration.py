@@ -72,6 +72,8 @@ def test_a_directory_stands_for_its_files_and_what_fails_is_exit_code_1(check: C
     [
         (["nothing.py"], "Cannot read the file nothing.py"),
         (["broken.py"], "Cannot read the file broken.py: invalid syntax"),
+        (["deep500.py"], "Cannot read the file deep500.py: it is nested too deeply"),
+        (["deep20000.py"], "Cannot read the file deep20000.py: it is nested too deeply"),
         (["-m", "package.nothing"], "There is no module package.nothing"),
         (["-m", "json"], "There is no module json"),
     ],
@@ -80,6 +82,8 @@ def test_sources_that_cannot_be_read_are_exit_code_2(
     check: Check, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], args: list[str], words: str
 ) -> None:
     (tmp_path / "broken.py").write_text("def")
+    for terms in (500, 20_000):
+        (tmp_path / f"deep{terms}.py").write_text(f"number = {' + '.join(['1'] * terms)}")
     done = check(*args)
     assert done.exit_code == 2
     assert words in done.stderr + capfd.readouterr().err

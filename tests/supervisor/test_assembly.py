@@ -11,8 +11,8 @@ import trioperator
 from tests.webhooks.admission import make_review, operating, sleeping_server
 from trioperator._handling.calls.invoke import Invoker
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
-from trioperator._kube.api_client import open_client
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
+from trioperator._kube.api_client import open_client
 from trioperator._runtime.watching.scope import Scope
 from trioperator._supervisor.assembly import build_read_caches, build_reconciling
 from trioperator._supervisor.plan import Plan

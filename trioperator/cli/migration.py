@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from trioperator.cli.acting import to_printable
 from trioperator.cli.project import is_library
 from trioperator.errors import ConfigError
 
@@ -112,7 +113,8 @@ def print_differences(differences: Sequence[Difference]) -> None:
     """Print the differences as lines, and how many there are of each effect."""
     for each in differences:
         what = typer.style(f"[{each.check}: {each.effect}]", fg=_COLOURS[each.effect])
-        typer.echo(f"{typer.style(f'{each.file}:{each.line}', bold=True)}: {each.message} {what}")
+        place = typer.style(to_printable(f"{each.file}:{each.line}"), bold=True)
+        typer.echo(f"{place}: {to_printable(each.message)} {what}")
     count = {effect: sum(each.effect == effect for each in differences) for effect in _COLOURS}
     if differences:
         typer.echo()

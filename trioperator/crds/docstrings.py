@@ -73,7 +73,7 @@ def _find_classes(source: str) -> Mapping[str, Sequence[ast.stmt]]:
             if isinstance(child, ast.stmt):
                 visit(child, inner)
 
-    with contextlib.suppress(SyntaxError, ValueError):
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         visit(ast.parse(source), "")
     return found
 

@@ -6,9 +6,12 @@ import ast
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+# Levels of a syntax tree, at most: checks call themselves for each.
+_MAX_DEPTH: Final = 250
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -21,8 +24,14 @@ class Source:
 
     @classmethod
     def parse(cls, module: str, path: str, text: str | bytes) -> Source:
-        """Parse a file. Raises SyntaxError, or ValueError for null bytes."""
-        return cls(module, path, ast.parse(text, path))
+        """Parse a file. Raises SyntaxError, or ValueError for null bytes and what is nested too deeply."""
+        try:
+            tree = ast.parse(text, path)
+        except (RecursionError, MemoryError):  # the latter by the parser of Python 3.11
+            tree = None
+        if tree is None or _is_deep(tree):
+            raise ValueError("it is nested too deeply")
+        return cls(module, path, tree)
 
     @functools.cached_property
     def names(self) -> Mapping[str, str]:
@@ -74,6 +83,15 @@ class Source:
         parts = self.module.split(".")
         up = node.level - self.path.endswith("__init__.py")
         return ".".join([*parts[: max(len(parts) - up, 0)], *filter(None, [node.module])])
+
+
+def _is_deep(tree: ast.Module) -> bool:
+    level: list[ast.AST] = [tree]
+    for _ in range(_MAX_DEPTH):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return False
+    return True
 
 
 def _resolve(node: ast.expr, names: Mapping[str, str]) -> str | None:
