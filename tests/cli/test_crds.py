@@ -87,7 +87,8 @@ def test_names_of_fields_in_definitions_do_not_control_the_terminal(invoke: Invo
     result = invoke("app.py", "--check", "-", input=old)
     assert result.exit_code == 1
     assert "v1.spec.?[2J?2J" in result.stdout
-    assert "\x1b" not in result.stdout and "\x9b" not in result.stdout
+    assert "\x1b" not in result.stdout
+    assert "\x9b" not in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -182,3 +182,20 @@ def test_what_quotes_no_secret_is_shown(status: int) -> None:
 )
 def test_what_the_server_says_of_others_is_shown(target: str) -> None:
     assert parse_error_response(422, [], body(message="is bad"), target=target).message == "is bad"
+
+
+@pytest.mark.parametrize(
+    ("target", "is_shown"),
+    [
+        ("/apis/example.com/v1/namespaces/default/databases/db", False),
+        ("/apis/example.com/v2/databases?limit=5", False),
+        ("/apis/example.com/v1/namespaces/default/databases/db/status", False),
+        ("/apis/example.com/v1/namespaces/default/tables/databases", True),
+        ("/apis/example.org/v1/namespaces/default/databases/db", True),
+        ("/api/v1/namespaces/default/databases/db", True),
+        ("/api/v1/namespaces/default/secrets/db", False),
+    ],
+)
+def test_kinds_that_are_declared_secret_are_concealed_as_secrets_are(target: str, is_shown: bool) -> None:
+    error = parse_error_response(422, [], body(message="s3cret"), target=target, secret={"databases.example.com"})
+    assert ("s3cret" in str(error)) == is_shown

@@ -106,6 +106,30 @@ async def test_nothing_that_the_server_says_of_a_secret_gets_anywhere(
     assert "s3cret is" not in f"{errors}{found}{caplog.text}"
 
 
+async def test_what_the_server_says_of_a_kind_with_secret_fields_gets_nowhere_either(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.settings.persistence.digested_fields = {"widgets.example.com": ["spec.password"]}
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(client: Any, patch: trioperator.Patch, logger: Any) -> None:
+        patch.status["phase"] = "Ready"
+        try:
+            await client.patch("widgets", "w", merge={"spec": {"size": 1}})
+        except trioperator.ApiError:
+            logger.exception("it has failed")
+
+    caplog.set_level("DEBUG")
+    plan = FaultPlan()
+    plan.add(Fault.status(422, message="s3cret is bad", reason="Invalid"), resource="widgets", verb="patch")
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget())
+        await settle(1000)
+    found = [await bench.cluster.get("widgets", "w"), await bench.cluster.list("events")]
+    assert "is not shown" in caplog.text
+    assert "s3cret" not in f"{found}{caplog.text}"
+
+
 async def test_a_child_without_metadata_has_the_name_of_its_owner(bench: Bench, autojump_clock: MockClock) -> None:
     @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
     async def reconcile() -> dict[str, Any]:

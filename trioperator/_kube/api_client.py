@@ -372,7 +372,8 @@ class ApiClient:
         if status < 500 and status not in (401, 429):
             self._credentials.note_accepted()
         if not 200 <= status < 300:
-            error = parse_error_response(status, response.headers, data, target=target)
+            secret = self._settings.persistence.digested_fields
+            error = parse_error_response(status, response.headers, data, target=target, secret=secret)
             error.repeated = response.repeated
             raise error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -32,8 +32,9 @@ class _Status(msgspec.Struct):
     details: Any = None
 
 
-# Requests for Secrets: one, or those of a namespace or of the cluster.
-_SECRETS: Final = re.compile(r"/api/v1/(namespaces/[^/?]*/)?secrets([/?]|$)")
+# Requests for objects: one, or those of a namespace or of the cluster. Its groups are the API group and the plural.
+_OBJECTS: Final = re.compile(r"/api(?:/v1|s/([^/?]+)/[^/?]+)/(?:namespaces/[^/?]*/)?([^/?]+)")
+_SECRETS: Final = "secrets"
 # Status codes of errors that quote nothing of what was sent, but in the words of an admission webhook or policy.
 _DISCREET: Final = frozenset({401, 403, 404, 405, 406, 409, 410, 413, 415, 429, 503, 504})
 _DENIED: Final = re.compile(r"denied (the )?request")
@@ -43,24 +44,37 @@ _TOO_LARGE: Final = "Too large resource version"
 _decode_status: Final = msgspec.json.Decoder(_Status).decode
 
 
-def parse_error_response(status: int, headers: Headers, body: bytes, *, target: str = "") -> ApiError:
+def parse_error_response(
+    status: int, headers: Headers, body: bytes, *, target: str = "", secret: Container[str] = ()
+) -> ApiError:
     """Return the exception for a response whose status is not 2xx.
 
     Only a body of ``kind: Status`` is quoted, not the error pages of proxies and load balancers. *target* is what was
-    requested: see :func:`conceal`.
+    requested: of Secrets, and of the kinds named in *secret* as their CRDs, the server's text is concealed.
     """
     retry_after = parse_retry_after(find_header(headers, b"retry-after"))
-    return parse_status(body, status=status, retry_after=retry_after, target=target)
+    return parse_status(body, status=status, retry_after=retry_after, target=target, secret=secret)
 
 
-def parse_status(body: bytes, *, status: int, retry_after: float | None = None, target: str = "") -> ApiError:
+def parse_status(
+    body: bytes, *, status: int, retry_after: float | None = None, target: str = "", secret: Container[str] = ()
+) -> ApiError:
     """Return the exception for a ``Status`` object. With *status* 0 (an ERROR event) its own ``code`` counts."""
     error = _parse_status(body, status=status, retry_after=retry_after)
-    return conceal(error) if _SECRETS.match(target) else error
+    return _conceal(error) if _is_secret(target, secret) else error
 
 
-def conceal(error: ApiError) -> ApiError:
-    """Return an error about a Secret as everybody may see it: without the server's text, which may quote the Secret."""
+def _is_secret(target: str, secret: Container[str]) -> bool:
+    found = _OBJECTS.match(target)
+    if found is None:
+        return False
+    group, plural = found.groups()
+    name = plural if group is None else f"{plural}.{group}"
+    return name == _SECRETS or name in secret
+
+
+def _conceal(error: ApiError) -> ApiError:
+    """Return an error as everybody may see it: without the server's text, which may quote what is secret."""
     if error.status in _DISCREET and not is_denial(error):
         return error
     causes = error.details.get("causes")
@@ -68,7 +82,7 @@ def conceal(error: ApiError) -> ApiError:
     fields = [each["field"] for each in causes if isinstance(each.get("field"), str)]
     where = f" in {', '.join(fields)}" if fields else ""
     return ApiError.of(
-        f"what is wrong{where} is not shown, as the server may quote the Secret",
+        f"what is wrong{where} is not shown, as the server may quote what is secret",
         status=error.status,
         reason=error.reason,
         details={**error.details, "causes": [{"field": field} for field in fields]} if error.details else {},
