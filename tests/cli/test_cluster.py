@@ -240,7 +240,7 @@ async def test_it_listens_on_other_addresses(kubeconfig: pathlib.Path, host: str
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": "/"}, "The data file / cannot be opened: Is a directory."),
+        ({"data": "/"}, "The data file / cannot be opened: it is not a regular file."),
         ({"kubeconfig": "/dev/null"}, "is not the kubeconfig of an embedded cluster"),
         ({"host": "nowhere.invalid"}, "cannot listen on nowhere.invalid:0: "),
         ({"controllers": "kubelet"}, "Unknown controller 'kubelet': choose from all, "),

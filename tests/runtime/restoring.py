@@ -31,7 +31,7 @@ class Memory(DataFile):
     """A data file in memory: writes to a real one take no virtual time, and end in the future."""
 
     def __init__(self) -> None:
-        super().__init__("", -1)
+        super().__init__("")
 
     async def flush(self) -> None:
         await trio.lowlevel.checkpoint()

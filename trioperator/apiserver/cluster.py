@@ -29,7 +29,6 @@ from .model.messages import RequestLog
 from .model.nesting import TOO_DEEP
 from .model.user import ADMIN, User
 from .reading.waiting import ObjectWait
-from .restoring import stored_check
 from .serving.certificates import CertificateAuthority
 from .serving.kubeconfig import EXTENSION
 from .store.state import State
@@ -120,7 +119,7 @@ class Cluster:
     def _restore(self, data: DataFile, seed: int | None) -> None:
         """Load the objects of the data file, and run the follow-ups of its last changes."""
         store = self._state.store
-        store.restore(data.objects, data.revision, check=stored_check(self._state.catalog))
+        store.restore(data.objects, data.revision)
         if seed is not None:
             self._state.random.seed(f"{seed}, from {data.revision} on")  # uids are not reused
         store.on_change.append(data.observe)

@@ -1,40 +1,32 @@
-"""Data file of a cluster: a log of changes, which is rewritten from the objects when it has grown.
+"""Data file of a cluster: a SQLite database with the newest objects and the revision counter, but no history.
 
-Every acknowledged write is in the file: changes are batched, then written and synced before their responses are sent.
-Changes that arrive meanwhile share the next batch. The file has the newest objects and the revision counter, but no
-history.
+Every acknowledged write is in the file: changes are batched, then committed before their responses are sent. Changes
+that arrive meanwhile share the next commit.
 
 The module does not interpret objects. Disk I/O runs in a thread.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
-import logging
 import os
+import sqlite3
 import stat
-from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import trio
 
 from trioperator.errors import ConfigError, DataFileError
 
-from . import frames
-from .frames import CorruptRecordError
 from .storage import Change, Table
 
-_log: Final = logging.getLogger(__name__)
-
-_GROWTH: Final = 8 * 1024 * 1024  # bytes of changes until the file is rewritten; more if the objects take more
-_BATCH: Final = 500  # objects in one frame of a rewritten file
-_COPY: Final = ".new"  # suffix of the rewritten file until it replaces the old one
+_APPLICATION: Final = 0x74726F63  # identifies the file, with the version of its format
+_VERSION: Final = 1
 _MODE: Final = 0o600
-_FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-
-_sync: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)  # cheaper, where available
+_TABLES: Final = (
+    "CREATE TABLE objects (resource_group, plural, key, content BLOB, PRIMARY KEY (resource_group, plural, key))",
+    "CREATE TABLE facts (name PRIMARY KEY, value)",
+)
+_REVISION: Final = "revision"  # the fact that has it
 
 _Name: TypeAlias = tuple[str, str, str]  # group, plural, key
 
@@ -45,15 +37,12 @@ class DataFile:
     ``objects`` (JSON by group, plural name and key), ``facts`` and ``revision`` are its content, with pending changes.
     """
 
-    def __init__(self, path: str, descriptor: int, *, growth: int = _GROWTH) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
         self.objects: dict[_Name, bytes] = {}
         self.facts: dict[str, str] = {}
         self.revision = 0
-        self._descriptor = descriptor
-        self._growth = growth
-        self._base_size = 0  # bytes of the file when it was last rewritten
-        self._size = 0
+        self._database: sqlite3.Connection | None = None
         self._changes: dict[_Name, bytes | None] = {}
         self._new_facts: dict[str, str] = {}
         self._noted = 0  # number of changes so far
@@ -64,57 +53,53 @@ class DataFile:
         self._limiter = trio.CapacityLimiter(1)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, growth: int = _GROWTH) -> DataFile:
+    def open(cls, path: str | os.PathLike[str]) -> DataFile:
         """Open and read the file, or create it. Only its owner may read it afterwards. Blocks on disk I/O.
 
-        A write that a killed process has left incomplete is dropped with a warning. Raises ConfigError if the file
-        cannot be opened, is not a data file, is corrupt, is in use, or is a symbolic link.
+        Raises ConfigError if the file cannot be opened, is not a data file, is corrupt, is in use, or is a symbolic
+        link.
         """
         real = os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), os.path.basename(path))
+        found = cls(real)
         try:
-            descriptor = _open_locked(real)
+            _create(real)
+            found._open()
+            os.chmod(real, _MODE)
         except OSError as error:
+            found.close()
             raise ConfigError(f"The data file {real} cannot be opened: {error.strerror}.") from None
-        found = cls(real, descriptor, growth=growth)
-        try:
-            if os.fstat(descriptor).st_size:
-                found._read()
-            else:
-                found._rewrite(0, [], {})
-            os.fchmod(found._descriptor, _MODE)
-        except OSError as error:
+        except sqlite3.OperationalError as error:
             found.close()
-            raise ConfigError(f"The data file {real} cannot be used: {error.strerror}.") from None
-        except CorruptRecordError as error:
+            problem = "another process is using it" if "locked" in str(error) else str(error)
+            raise ConfigError(f"The data file {real} cannot be opened: {problem}.") from None
+        except sqlite3.DatabaseError as error:
             found.close()
-            raise ConfigError(
-                f"The data file {real} is corrupt, or not a data file of a cluster: {error}. It is not modified."
-            ) from None
-        except ConfigError:
-            found.close()
-            raise
+            raise ConfigError(f"The data file {real} is corrupt, or not a data file of a cluster: {error}.") from None
         return found
 
-    def _read(self) -> None:
-        end = 0
-        with open(self._descriptor, "rb", closefd=False) as file:
-            for frame, offset in frames.read_frames(file):
-                for group, plural, key, raw in frame.changes:
-                    content = frames.content_of(raw)
-                    if content is None:
-                        self.objects.pop((group, plural, key), None)
-                    else:
-                        self.objects[group, plural, key] = content
-                self.facts.update(frame.facts)
-                self.revision = frame.revision
-                end = offset
-        self._size = end
-        self._base_size = sum(map(len, self.objects.values()))
-        rest = os.fstat(self._descriptor).st_size - end
-        if rest:
-            _log.warning("The last write to %s is incomplete: dropped %d bytes at its end.", self.path, rest)
-            os.ftruncate(self._descriptor, end)
-            os.fsync(self._descriptor)
+    def _open(self) -> None:
+        database = self._database = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")  # needs no other file, and lasts until it is closed
+        kind = [database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+        is_new = kind == [0, 0] and not database.execute("SELECT 1 FROM sqlite_master").fetchone()
+        if not is_new and kind != [_APPLICATION, _VERSION]:
+            raise sqlite3.DatabaseError("it is a database of something else")
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("BEGIN EXCLUSIVE")
+        if is_new:
+            database.execute(f"PRAGMA application_id = {_APPLICATION}")
+            database.execute(f"PRAGMA user_version = {_VERSION}")
+            for table in _TABLES:
+                database.execute(table)
+        database.execute("COMMIT")
+        [[found]] = database.execute("PRAGMA quick_check(1)")
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+        rows = database.execute("SELECT * FROM objects")
+        self.objects = {(group, plural, key): content for group, plural, key, content in rows}
+        self.facts = dict(database.execute("SELECT * FROM facts"))
+        self.revision = int(self.facts.pop(_REVISION, 0))
 
     # -- changes and writing --------------------------------------------------------------------------------------
 
@@ -135,7 +120,7 @@ class DataFile:
         self._noted += 1
 
     async def flush(self) -> None:
-        """Wait until all changes so far are written and synced.
+        """Wait until all changes so far are committed.
 
         Raises DataFileError if the file cannot be written, now and from then on.
         """
@@ -149,109 +134,50 @@ class DataFile:
                 await self._write()
 
     async def _write(self) -> None:
-        noted, changes, facts = self._noted, self._changes, self._new_facts
-        write = self._plan(changes, facts)
+        noted, changes, facts = self._noted, self._changes, {**self._new_facts, _REVISION: str(self.revision)}
         self._changes, self._new_facts = {}, {}
         self._is_writing = True
         try:
             # Not cancellable: it takes no longer than the disk does.
-            await trio.to_thread.run_sync(write, limiter=self._limiter)
+            await trio.to_thread.run_sync(self._commit, changes, facts, limiter=self._limiter)
             self._flushed = noted
-        except OSError as error:
+        except sqlite3.Error as error:
             # After a failed sync the content of the disk is unknown: a later success would mean nothing.
-            self._failure = DataFileError(f"The data file {self.path} cannot be written: {error.strerror}.")
+            self._failure = DataFileError(f"The data file {self.path} cannot be written: {error}.")
             raise self._failure from error
         finally:
-            if self._flushed < noted:
+            if self._flushed < noted:  # it was cancelled before it began
                 self._changes = {**changes, **self._changes}
                 self._new_facts = {**facts, **self._new_facts}
             self._is_writing = False
             self._written.unpark_all()
 
-    def _plan(self, changes: dict[_Name, bytes | None], facts: dict[str, str]) -> Callable[[], None]:
-        """Return the function to run in a thread; it uses no state that changes meanwhile."""
-        revision = self.revision
-        if self._size - self._base_size > max(self._growth, self._base_size):
-            objects, all_facts = list(self.objects.items()), dict(self.facts)
-            return lambda: self._rewrite(revision, objects, all_facts)
-        return lambda: self._append(
-            frames.encode_frame(revision, ((*name, content) for name, content in changes.items()), facts)
-        )
-
-    def _append(self, frame: bytes) -> None:
-        os.lseek(self._descriptor, self._size, os.SEEK_SET)
-        _write_all(self._descriptor, [frame])
-        _sync(self._descriptor)
-        self._size += len(frame)
-
-    def _rewrite(self, revision: int, objects: list[tuple[_Name, bytes]], facts: dict[str, str]) -> None:
-        """Write the objects to a new file, and replace the current one by it."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path + _COPY)  # of a process that was killed; or a link, which would lead elsewhere
-        copy = os.open(self.path + _COPY, _FLAGS | os.O_EXCL, _MODE)
-        try:
-            fcntl.flock(copy, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            size = _write_all(copy, _file_content(revision, objects, facts))
-            os.fsync(copy)
-            os.rename(self.path + _COPY, self.path)
-            _sync_folder(self.path)
-        except OSError:
-            os.close(copy)
-            raise
-        os.close(self._descriptor)
-        self._descriptor = copy
-        self._size = self._base_size = size
+    def _commit(self, changes: dict[_Name, bytes | None], facts: dict[str, str]) -> None:
+        assert self._database is not None
+        run = self._database.executemany
+        self._database.execute("BEGIN")
+        stored = [(*name, raw) for name, raw in changes.items() if raw is not None]
+        run("REPLACE INTO objects VALUES (?, ?, ?, ?)", stored)
+        gone = [name for name, raw in changes.items() if raw is None]
+        run("DELETE FROM objects WHERE (resource_group, plural, key) = (?, ?, ?)", gone)
+        run("REPLACE INTO facts VALUES (?, ?)", list(facts.items()))
+        self._database.execute("COMMIT")
 
     def close(self) -> None:
         """Close the file. Changes that are not flushed are lost."""
-        os.close(self._descriptor)
+        if self._database is not None:
+            self._database.close()
 
 
-def _file_content(revision: int, objects: list[tuple[_Name, bytes]], facts: dict[str, str]) -> Iterator[bytes]:
-    yield frames.encode_head(objects=len(objects))
-    yield frames.encode_frame(revision, (), facts)
-    for at in range(0, len(objects), _BATCH):
-        batch = objects[at : at + _BATCH]
-        yield frames.encode_frame(revision, ((*name, content) for name, content in batch), {})
-
-
-def _open_locked(path: str) -> int:
-    """Open and lock the file; try again if it was replaced in between."""
-    while True:
-        try:
-            descriptor = os.open(path, _FLAGS, _MODE)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed") from None
-            raise
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(0, "it is not a regular file")
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
-                return descriptor
-        except BlockingIOError:
-            os.close(descriptor)
-            raise OSError(0, "another process is using it") from None
-        except OSError:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _write_all(descriptor: int, parts: list[bytes] | Iterator[bytes]) -> int:
-    total = 0
-    for part in parts:
-        rest = memoryview(part)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        total += len(part)
-    return total
-
-
-def _sync_folder(path: str) -> None:
-    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+def _create(path: str) -> None:
+    """Create the file if there is none, for its owner only. Raises OSError if something else has its name."""
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE))
+        return
+    # It is not opened here: to close it again would release the lock of another user in this process.
+    if stat.S_ISLNK(mode):
+        raise OSError(0, "it is a symbolic link, which is not followed")
+    if not stat.S_ISREG(mode):
+        raise OSError(0, "it is not a regular file")

@@ -229,17 +229,11 @@ class Store:
         self._record(table, key, None)
         return self.revision
 
-    def restore(
-        self,
-        objects: Mapping[tuple[str, str, str], bytes],
-        revision: int,
-        *,
-        check: Callable[[Mapping[str, Any]], None] = lambda obj: None,
-    ) -> None:
+    def restore(self, objects: Mapping[tuple[str, str, str], bytes], revision: int) -> None:
         """Restore objects (JSON by group, plural name and key) with their resource versions, without history.
 
         Definitions come first, then namespaces, because listeners need them to interpret the others. Objects that
-        cannot be decoded, or for which *check* raises ValueError, are logged and left out.
+        cannot be decoded are logged and left out.
         """
         self.revision = revision
         for group, plural, key in sorted(objects, key=_restore_order):
@@ -247,7 +241,6 @@ class Store:
             try:
                 obj = decode_json(raw)
                 version = _version_of(key, obj)
-                check(obj)
             except ValueError as error:
                 title = f"{plural}.{group}" if group else plural
                 _log.error("The stored object %s of %s cannot be used, and is left out: %s", key, title, error)
