@@ -8,13 +8,13 @@ from typing import Any, Final
 import pytest
 
 from tests.apiserver.conftest import definition
-from tests.fuzz import crafted, crafted_definitions
+from tests.fuzz import crafted
 from tests.fuzz.crafted import Scenario
 from trioperator.apiserver import Cluster
 
 SECONDS: Final = 5.0  # of CPU time for one request; it is a tenth of that, and was a minute for most of these
 RESPONSE: Final = 2 * 1024 * 1024  # bytes
-SCENARIOS: Final = dict([*crafted.scenarios(), *crafted_definitions.scenarios()])
+SCENARIOS: Final = dict(crafted.scenarios())
 LIMITED: Final = "exceeded max number of 40000 fields and items"
 TITLES: Final = [
     "_config_map finalizers 0 update few",
@@ -26,17 +26,6 @@ TITLES: Final = [
     "strategic env 0",
     "strategic again env $setElementOrder",
     "query manager create",
-    "definition versions 0 1400000",
-    "definition costly patterns 200000",
-    "definition long rules 200000",
-    "definition keys 200000",
-    "product defaults  20000",
-    "product absent  20000",
-    "product required  20000",
-    "product allOf  20000",
-    "product large default  1000",
-    "product enum  20000",
-    "product bad embedded values 20000",
 ]
 
 

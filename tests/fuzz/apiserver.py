@@ -25,7 +25,7 @@ import yaml
 
 from tests.apiserver.conftest import SHAPE, definition
 from tests.apiserver.kinds import FIELDS, KINDS
-from tests.fuzz import crafted, crafted_definitions
+from tests.fuzz import crafted
 from tests.fuzz.crafted import Scenario
 from trioperator.apiserver import Cluster, open_cluster
 from trioperator.apiserver.model.user import ADMIN
@@ -141,7 +141,7 @@ def _mixed(rng: random.Random, count: int) -> Iterator[tuple[str, bytes]]:
 
 @functools.cache
 def _scenarios() -> list[tuple[str, Scenario]]:
-    return [*crafted.scenarios(), *crafted_definitions.scenarios()]
+    return [*crafted.scenarios()]
 
 
 class _ErrorLog(logging.Handler):

@@ -112,15 +112,6 @@ class TestLongLists:
         assert apply_strategic_patch({"args": [{"a": 1}, "b", "c"]}, patch, CONTAINER)["args"] == ["c"]
 
 
-def test_operations_on_large_values_and_long_lists_are_limited() -> None:
-    raw = msgspec.json.encode({"a": list(range(38_000))})
-    moves = [{"op": "move", "from": "/a", "path": "/b"}, {"op": "move", "from": "/b", "path": "/a"}]
-    assert apply_json_patch(raw, moves) == msgspec.json.decode(raw)
-    for operations in (moves * 100, [{"op": "add", "path": "/a/0", "value": 1}] * 9000):
-        with pytest.raises(ApiError, match="rejected our request"):
-            apply_json_patch(raw, operations)
-
-
 def test_a_copy_shares_nothing_with_what_it_was_copied_from() -> None:
     operations = [{"op": "copy", "from": "/a", "path": "/b"}, {"op": "add", "path": "/b/c", "value": 1}]
     assert apply_json_patch(b'{"a":{}}', operations) == {"a": {}, "b": {"c": 1}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +10,6 @@ from tests.apiserver.conftest import Target, definition
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.custom import patterns
 from trioperator.apiserver.custom.patterns import (
-    Allowance,
     PatternError,
     UnsupportedPatternError,
     check_pattern,
@@ -19,7 +17,6 @@ from trioperator.apiserver.custom.patterns import (
     find_all,
     unchecked_patterns,
 )
-from trioperator.errors import InvalidError
 
 INVALID = [
     ("a(b", "missing closing ): `a(b`"),
@@ -54,11 +51,6 @@ MATCHES = [
 
 
 @pytest.fixture
-def allowance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "_instructions", Allowance(5_000_000, per_second=0))
-
-
-@pytest.fixture
 def without_re2(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Do as if RE2 were not installed."""
     monkeypatch.setattr(patterns, "is_installed", lambda: False)
@@ -67,40 +59,16 @@ def without_re2(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     compile_pattern.cache_clear()
 
 
-@pytest.mark.usefixtures("allowance")
 class TestPattern:
     @pytest.mark.parametrize(("pattern", "text", "is_match"), MATCHES)
     def test_it_means_what_it_means_in_go(self, pattern: str, text: str, is_match: bool) -> None:
-        assert compile_pattern(pattern).search(text) is is_match
+        assert bool(compile_pattern(pattern).search(text)) is is_match
 
     @pytest.mark.parametrize(("pattern", "problem"), INVALID)
     def test_invalid_ones_are_rejected_with_the_message_of_go(self, pattern: str, problem: str) -> None:
         with pytest.raises(PatternError) as caught:
             compile_pattern(pattern)
         assert str(caught.value) == f"error parsing regexp: {problem}"
-
-    @pytest.mark.parametrize("pattern", ["(a+)+c", "(a|a)*c", "a.{900}c", "a*a*a*a*a*a*a*a*c", "(a?){500}a{500}c"])
-    def test_none_takes_longer_than_a_second(self, pattern: str) -> None:
-        compiled, start = compile_pattern(pattern), time.process_time()
-        for _ in range(3):
-            try:
-                assert not compiled.search("ab" * 100_000)
-            except UnsupportedPatternError as error:
-                assert str(error) == "matching it takes too long"  # noqa: PT017 - either is right
-        assert time.process_time() - start < 3
-
-
-def test_the_allowance_comes_back_with_time() -> None:
-    allowance = Allowance(10, per_second=1e9)
-    assert allowance.take(9)
-    assert allowance.take(9)
-    assert not allowance.take(11)
-
-
-@pytest.mark.usefixtures("allowance")
-def test_searches_far_from_the_worst_case_cost_what_they_need() -> None:
-    compiled = compile_pattern("^([a-z0-9-]+[.])*[a-z0-9-]+$")
-    assert all(compiled.search("db-1.example.com" * 16) for _ in range(10_000))
 
 
 def test_the_warning_about_missing_re2_names_patterns(without_re2: None) -> None:
@@ -111,7 +79,7 @@ def test_the_warning_about_missing_re2_names_patterns(without_re2: None) -> None
         rf"version v1: the pattern '\\p{{Greek}}' is not checked: {install}",
         f"version v1: the pattern 'a' is not checked: {install}",
     ]
-    with pytest.raises(UnsupportedPatternError, match="find"):
+    with pytest.raises(UnsupportedPatternError, match="need RE2"):
         find_all("a", "a")
 
 
@@ -134,8 +102,6 @@ def test_find_returns_the_leftmost_matches_up_to_the_limit() -> None:
     assert find_all("ab1 cd2", "[a-z]+([0-9])") == ["ab1", "cd2"]
     assert find_all("ab1 cd2", "[a-z]", 2) == ["a", "b"]
     assert find_all("ab", "a", 0) == []
-    with pytest.raises(UnsupportedPatternError, match="takes too long"):
-        find_all("a" * 1_000_000, "a.{900}c")
 
 
 @pytest.mark.parametrize(("pattern", "problem"), INVALID)
@@ -151,14 +117,3 @@ async def test_definitions_with_invalid_patterns_are_rejected(target: Target, pa
     [cause] = answer.content["details"]["causes"]
     assert cause["field"] == "spec.validation.openAPIV3Schema.properties[spec].pattern"
     assert cause["message"].endswith(f"must be a valid regular expression, but isn't: error parsing regexp: {problem}")
-
-
-async def test_a_value_that_cannot_be_checked_in_time_is_rejected(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schema = {"type": "object", "properties": {"spec": {"type": "string", "pattern": "a.{900}c"}}}
-    await cluster.apply(definition("patterns", "Pattern", schema={"openAPIV3Schema": schema}))
-    monkeypatch.setattr(patterns, "_instructions", Allowance(1000, per_second=0))
-    obj = {"apiVersion": "conformance.dev/v1", "kind": "Pattern", "metadata": {"name": "a"}, "spec": "ab" * 50_000}
-    with pytest.raises(InvalidError, match=r"spec in body cannot be checked against the pattern 'a.\{900\}c'"):
-        await cluster.create(obj)

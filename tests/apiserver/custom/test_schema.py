@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trioperator.apiserver.custom.schema import compile_schema, default, prune
-from trioperator.errors import ApiError
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 names = st.sampled_from(["a", "b", "c"])
@@ -58,15 +56,6 @@ def test_pruned_objects_have_only_declared_fields(value: Any) -> None:
 
 def test_defaults_apply_inside_defaults_and_lists() -> None:
     assert default(NODE, {"b": [{}, {"c": False}]}) == {"a": {"a": 1}, "b": [{"c": True}, {"c": False}]}
-
-
-def test_what_defaults_add_is_limited() -> None:
-    large = {"type": "object", "properties": {"a": {"type": "string", "default": "x" * 100_000}}}
-    node = compile_schema({"type": "array", "items": large})
-    assert len(default(node, [{}] * 10)) == 10
-    with pytest.raises(ApiError, match="defaults of the schema take more than"):
-        default(node, [{}] * 11)
-    assert len(default(node, [{"a": ""}] * 11)) == 11
 
 
 def test_nulls_get_the_default_or_are_removed() -> None:

@@ -183,12 +183,6 @@ def test_null_below_lists_is_an_error_as_well() -> None:
     assert [cause.field for cause in null_causes(node, {"x": [{"n": "a"}, {"n": None}]})] == ["x[1].n"]
 
 
-def test_validation_that_would_take_very_many_steps_is_an_error() -> None:
-    schema = {"type": "array", "items": {"type": "integer", "allOf": [{"minimum": 0}] * 1000}}
-    assert problems(schema, [1] * 40) == []
-    assert problems(schema, [1] * 3000) == ["Invalid value: null: validation takes more than 150000 steps"]
-
-
 def test_an_unchanged_value_with_very_many_errors_is_ignored() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}}
     value = {"a": ["x"] * 5000}

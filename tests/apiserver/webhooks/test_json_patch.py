@@ -56,39 +56,21 @@ def test_a_missing_field_equals_null() -> None:
     assert apply_operations(OBJECT, [{"op": "test", "path": "/data/z", "value": None}]) == OBJECT
 
 
-FAILURES: list[tuple[dict[str, Any], str]] = [
-    (
+@pytest.mark.parametrize(
+    "operation",
+    [
         {"op": "add", "path": "/x/y", "value": 1},
-        'add operation does not apply: doc is missing path: "/x/y": missing value',
-    ),
-    ({"op": "remove", "path": "/x/y"}, 'remove operation does not apply: doc is missing path: "/x/y": missing value'),
-    (
-        {"op": "move", "from": "/x/y", "path": "/data/z"},
-        "move operation does not apply: doc is missing path: /x/y: missing value",
-    ),
-    (
         {"op": "remove", "path": "/data/z"},
-        "error in remove for path: '/data/z': Unable to remove nonexistent key: z: missing value",
-    ),
-    (
         {"op": "move", "from": "/data/z", "path": "/data/y"},
-        "error in move for path: 'z': Unable to remove nonexistent key: z: missing value",
-    ),
-    (
         {"op": "add", "path": "/list/7", "value": 1},
-        "error in add for path: '/list/7': Unable to access invalid index: 7: invalid index referenced",
-    ),
-    ({"op": "test", "path": "/data/a", "value": "x"}, "testing value /data/a failed: test failed"),
-    ({"op": "frob", "path": "/data/a"}, "Unexpected kind: frob"),
-    ({"path": "/data/a"}, "Unexpected kind: None"),
-]
-
-
-@pytest.mark.parametrize(("operation", "text"), FAILURES)
-def test_an_operation_that_cannot_be_applied_is_an_internal_error(operation: dict[str, Any], text: str) -> None:
-    with pytest.raises(ServerError) as info:
+        {"op": "test", "path": "/data/a", "value": "x"},
+        {"op": "frob", "path": "/data/a"},
+        {"path": "/data/a"},
+    ],
+)
+def test_an_operation_that_cannot_be_applied_is_an_internal_error(operation: dict[str, Any]) -> None:
+    with pytest.raises(ServerError, match="Internal error occurred: "):
         apply_operations(OBJECT, [operation])
-    assert (info.value.status, info.value.message) == (500, f"Internal error occurred: {text}")
 
 
 @given(st.dictionaries(names, st.integers()), st.dictionaries(names, st.integers()))

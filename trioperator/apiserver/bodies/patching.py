@@ -16,7 +16,7 @@ from trioperator.errors import ApiError
 from ..model.errors import bad_request, unsupported_media_type
 from ..model.kind_schemas import Node, resolve
 from ..model.kinds import Kind
-from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, measure
+from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, depth_of
 from ..model.quoting import go_text
 
 MERGE: Final = "application/merge-patch+json"
@@ -25,8 +25,6 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 
 _OPERATIONS_LIMIT: Final = 10_000
-_WORK_LIMIT: Final = 1_000_000  # values that are looked at
-_MOVED: Final = 300  # list items that are moved in the time of one value
 _COPY_LIMIT: Final = 3 * 1024 * 1024  # bytes of JSON that the operations of one patch copy
 
 _REMOVED: Final = object()
@@ -65,75 +63,35 @@ def apply_json_patch(raw: bytes, operations: Any) -> Any:
     if len(operations) > _OPERATIONS_LIMIT:
         limit = f"The allowed maximum operations in a JSON patch is {_OPERATIONS_LIMIT}, got {len(operations)}"
         raise ApiError.of(f"Request entity too large: {limit}", status=413, reason="RequestEntityTooLarge")
-    document = msgspec.json.decode(raw)
-    limits = PatchLimits()
     try:
-        for item in operations:
-            document = apply_operation(document, item, limits)
-        return document
+        return apply_operations(raw, operations)
     except ValueError:
         text = "the server rejected our request due to an error in our request"
         raise ApiError.of(text, status=422, reason="Invalid") from None
 
 
-class PatchLimitError(ValueError):
-    """Raised when an operation of a JSON patch would exceed a limit."""
-
-
-class PatchLimits:
-    """Limits of one JSON patch: the accumulated size of copies, the nesting of the result, and the time.
-
-    The time is counted in values that are looked at, and in list items that are moved.
-    """
-
-    def __init__(self) -> None:
-        self._copied = 0
-        self._work = 0
-
-    def check(self, document: Any, operation: Mapping[str, Any]) -> None:
-        """Raise PatchLimitError if the operation would exceed a limit."""
-        import jsonpointer
-
-        path, name = operation.get("path"), operation.get("op")
-        value = operation.get("value")
-        for place in (path, operation.get("from")):
-            self._count(document, place)
-        if name in {"copy", "move"}:
-            value = jsonpointer.resolve_pointer(document, operation["from"], None)
-        depth, count = measure(value)
-        self._take(count)
-        if isinstance(path, str) and path.count("/") + depth > BODY_DEPTH_LIMIT:
-            raise PatchLimitError(TOO_DEEP)
-        if name == "copy":
-            self._copied += len(msgspec.json.encode(value))
-            if self._copied > _COPY_LIMIT:
-                text = f"the accumulated size increase of copy is {self._copied}, exceeding the limit {_COPY_LIMIT}"
-                raise PatchLimitError(f"Unable to complete the copy, {text}")
-
-    def _count(self, document: Any, path: Any) -> None:
-        """Count the items of the list that the path leads into, which are moved when one is inserted or removed."""
-        import jsonpointer
-
-        if isinstance(path, str) and path[-1:].isdecimal():
-            parent = jsonpointer.resolve_pointer(document, path.rpartition("/")[0], None)
-            self._take(len(parent) // _MOVED if isinstance(parent, list) else 0)
-
-    def _take(self, work: int) -> None:
-        self._work += work
-        if self._work > _WORK_LIMIT:
-            raise PatchLimitError("the operations take too much time")
-
-
-def apply_operation(document: Any, operation: Mapping[str, Any], limits: PatchLimits) -> Any:
-    """Return the document, changed in place by one JSON patch operation. Raises ValueError if it cannot be applied."""
+def apply_operations(raw: bytes, operations: Iterable[Mapping[str, Any]]) -> Any:
+    """Return the document whose JSON is *raw*, changed by the operations. Raises ValueError if one fails."""
     import jsonpatch
     import jsonpointer
 
+    document = msgspec.json.decode(raw)
+    copied = 0
     try:
-        limits.check(document, operation)
-        return jsonpatch.apply_patch(document, _lenient_operation(operation, document), in_place=True)
+        for operation in operations:
+            value = operation.get("value")
+            if operation.get("op") in {"copy", "move"}:
+                value = jsonpointer.resolve_pointer(document, operation["from"], None)
+                copied += len(msgspec.json.encode(value)) if operation["op"] == "copy" else 0
+            if copied > _COPY_LIMIT:
+                text = f"the accumulated size increase of copy is {copied}, exceeding the limit {_COPY_LIMIT}"
+                raise ValueError(f"Unable to complete the copy, {text}")
+            if str(operation.get("path")).count("/") + depth_of(value) > BODY_DEPTH_LIMIT:
+                raise ValueError(TOO_DEEP)
+            document = jsonpatch.apply_patch(document, _lenient_operation(operation, document), in_place=True)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, LookupError) as error:
         raise ValueError(str(error)) from None
+    return document
 
 
 def _lenient_operation(operation: Mapping[str, Any], document: Any) -> list[dict[str, Any]]:

@@ -13,13 +13,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from .cel_library import declarations
-from .cel_limits import TOO_EXPENSIVE, Costs, limited_text, original_text
 
 _VARIABLES: Final = ("object", "oldObject", "request")
 _MISSING: Final = "the embedded API server evaluates no match conditions without CEL: pip install 'trioperator[cel]'"
 _CONVERSION: Final = re.compile(r"^cannot convert (\w+) to (u?int|double|bool|bytes|string|timestamp|duration)$")
 _REASONS: Final = {
-    "Iteration budget exceeded": TOO_EXPENSIVE,
+    "Iteration budget exceeded": "operation cancelled: actual cost limit exceeded",
     "divide by zero": "division by zero",
 }
 _EXTENSIONS: Final = ("lists", "optional", "sets", "strings", "two-var-comprehensions")
@@ -28,9 +27,8 @@ _EXTENSIONS: Final = ("lists", "optional", "sets", "strings", "two-var-comprehen
 class Expression:
     """Compiled expression."""
 
-    def __init__(self, compiled: Any, text: str) -> None:
+    def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
-        self._costs = Costs(text)
 
     @property
     def result_type(self) -> str:
@@ -39,7 +37,6 @@ class Expression:
 
     def evaluate(self, data: Mapping[str, Any]) -> Any:
         """Return the result. Raises ValueError if the evaluation fails, or would be too expensive."""
-        self._costs.check(data)
         try:
             result = self._compiled.eval(data=data)
         except RuntimeError as error:
@@ -72,9 +69,9 @@ def is_installed() -> bool:
 def compile_expression(text: str, variables: tuple[str, ...]) -> Expression:
     """Compile the expression. Raises ValueError if it is invalid, or requires features that the library lacks."""
     try:
-        return Expression(_environment(variables).compile(limited_text(text)), text)
+        return Expression(_environment(variables).compile(text))
     except RuntimeError as error:
-        problem = original_text(str(error)).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+        problem = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
         raise ValueError(f"compilation failed: {problem}") from None
 
 

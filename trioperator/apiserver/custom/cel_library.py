@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Final
 
 from . import cel_functions as k8s
-from .cel_limits import OVERLOADS
 from .patterns import find_all
 
 _SEMVER_PARTS: Final = ("major", "minor", "patch")
@@ -34,22 +33,7 @@ def declarations(cel: Any) -> list[Any]:
             known = overloads.setdefault(name, [])
             ident = f"kubernetes_{name}_{len(known)}"
             known.append(cel.Overload(ident, result, parameters, is_member, function))
-    return [cel.FunctionDecl(name, known) for name, known in overloads.items()] + list(_limited(cel))
-
-
-def _limited(cel: Any) -> Iterator[Any]:
-    """Yield the declarations of the functions that replace the library's, which have no limits."""
-    types = {"STRING": cel.Type.STRING, "BOOL": cel.Type.BOOL, "INT": cel.Type.INT, "LIST": cel.Type.List(cel.Type.DYN)}
-    for name, overloads in OVERLOADS.items():
-        yield cel.FunctionDecl(
-            name,
-            [
-                cel.Overload(
-                    f"limited_{name}_{at}", types[result], [types[each] for each in given], is_member, function
-                )
-                for at, (_, result, given, function, is_member) in enumerate(overloads)
-            ],
-        )
+    return [cel.FunctionDecl(name, known) for name, known in overloads.items()]
 
 
 def _functions(types: Any) -> Iterator[_Overload]:

@@ -11,7 +11,6 @@ import msgspec
 from ..model.client_config_validation import check_conversion
 from ..model.metadata import dns_1035_problem, subdomain_problem
 from ..model.status_causes import StatusCause, duplicate, invalid_value, required, unsupported
-from .definition_costs import check_costs
 from .definitions import versions_of
 from .schema_validation import check_schema, unrecognized_formats
 from .validation_rules import normal_field_path
@@ -160,9 +159,7 @@ def _check_versions(spec: Object, old: Sequence[Object]) -> Iterator[StatusCause
     if sum(bool(version.get("storage")) for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
         yield invalid_value("spec.versions", spec.get("versions"), text)
-    costs = list(check_costs(versions, "spec.versions"))
-    yield from costs
-    for word, place in _PARTS.items() if not costs else ():
+    for word, place in _PARTS.items():
         # The real server reports what is the same in all versions once, at the path of its internal version.
         is_shared = all(version.get(word) == versions[0].get(word) for version in versions)
         known = {_identity(version, word) for version in old}

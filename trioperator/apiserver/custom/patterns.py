@@ -1,15 +1,14 @@
 """Regular expressions of users, which mean what they mean on the real server: the syntax and the semantics of RE2.
 
-``pip install 'trioperator[re2]'`` installs it. Without it, patterns are not checked, with a warning. With it, none can
-block the server: what would take too long is an error of the value.
+``pip install 'trioperator[re2]'`` installs it. Without it, patterns are not checked, with a warning.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import re
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -37,58 +36,7 @@ class PatternError(ValueError):
 
 
 class UnsupportedPatternError(ValueError):
-    """Raised when an expression cannot be evaluated here, or not in time."""
-
-
-class Allowance:
-    """Work that all searches together may do: some at once, and more as real time passes.
-
-    A search takes its worst case, and returns what it did not need: nearly all of it, as most searches are far from it.
-    """
-
-    def __init__(self, at_once: float, *, per_second: float) -> None:
-        self._at_once = self._left = at_once
-        self._per_second = per_second
-        self._time = time.monotonic()
-
-    def take(self, work: float) -> bool:
-        """Use up the allowance for the work. Returns False if not enough is left."""
-        if work > self._left:
-            now = time.monotonic()
-            self._left = min(self._at_once, self._left + (now - self._time) * self._per_second)
-            self._time = now
-            if work > self._left:
-                return False
-        self._left -= work
-        return True
-
-    def put_back(self, work: float) -> None:
-        """Return what was taken and not needed."""
-        self._left = min(self._at_once, self._left + work)
-
-
-# Seconds for each character and instruction in RE2's worst case: a minute for a large object, though it is linear.
-_WORST: Final = 70e-9
-_instructions: Final = Allowance(5_000_000, per_second=1_000_000)
-
-
-class Pattern:
-    """Compiled expression. Raises PatternError if it is invalid, UnsupportedPatternError if RE2 is not installed."""
-
-    def __init__(self, text: str) -> None:
-        if not is_installed():
-            raise UnsupportedPatternError(f"regular expressions need RE2: {_INSTALL}")
-        self._compiled = _compile(text)
-
-    def search(self, text: str) -> bool:
-        """Return whether the text has a match. Raises UnsupportedPatternError if it may take too long to find out."""
-        worst = self._compiled.programsize * len(text)
-        if not _instructions.take(worst):
-            raise UnsupportedPatternError("matching it takes too long")
-        start = time.thread_time()
-        found = self._compiled.search(text) is not None
-        _instructions.put_back(max(0.0, worst - (time.thread_time() - start) / _WORST))
-        return found
+    """Raised when an expression cannot be evaluated here."""
 
 
 def is_installed() -> bool:
@@ -97,12 +45,10 @@ def is_installed() -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def compile_pattern(text: str) -> Pattern:
-    """Compile the expression. Raises PatternError and UnsupportedPatternError."""
-    return Pattern(text)
-
-
-def _compile(text: str) -> Any:
+def compile_pattern(text: str) -> Any:
+    """Compile the expression. Raises PatternError, or UnsupportedPatternError if RE2 is not installed."""
+    if not is_installed():
+        raise UnsupportedPatternError(f"regular expressions need RE2: {_INSTALL}")
     import re2
 
     options = re2.Options()
@@ -125,17 +71,8 @@ def _compile(text: str) -> Any:
 
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     """Return the matches of the pattern up to the limit, all of them if it is negative. Needs RE2."""
-    if not is_installed():
-        raise UnsupportedPatternError(f"find() and findAll() need RE2: {_INSTALL}")
-    compiled = _compile(pattern)
-    found: list[str] = []
-    if not _instructions.take(compiled.programsize * len(text)):
-        raise UnsupportedPatternError("matching it takes too long")
-    for match in compiled.finditer(text):
-        if len(found) == limit:
-            break
-        found.append(match.group())
-    return found
+    matches = (match.group() for match in compile_pattern(pattern).finditer(text))
+    return list(matches if limit < 0 else itertools.islice(matches, limit))
 
 
 # -- schemas ---------------------------------------------------------------------------------------------------------

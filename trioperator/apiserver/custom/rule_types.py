@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from ..model.structure import ValidationRule
 from .cel import new_environment
-from .cel_limits import limited_text, original_text
 from .cel_values import escaped
 
 Schema = Mapping[str, Any]
@@ -67,9 +66,9 @@ class RuleTypes:
             return ""
         start = f"[{f'optional.of({name})' if rule.has_optional_old else name}].map(oldSelf, [{name}].map(self, "
         try:
-            compiled = environment.compile(f"{start}{limited_text(text)}\n))")
+            compiled = environment.compile(f"{start}{text}\n))")
         except RuntimeError as error:
-            problem = "\n".join(_problems(text, original_text(str(error)), len(start)))
+            problem = "\n".join(_problems(text, str(error), len(start)))
             return problem and f"{'messageExpression ' * is_message}compilation failed: {problem}"
         result = str(compiled.return_type()).removeprefix("LIST<LIST<").removesuffix(">>")
         if result in {"STRING" if is_message else "BOOL", "DYN"}:

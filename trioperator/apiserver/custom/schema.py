@@ -8,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
-from ..model.errors import bad_request
 from ..model.structure import Structure
 from .validation_rules import rules_of
 from .value_validation import value_checks
 
-_DEFAULTS_LIMIT: Final = 1024 * 1024  # bytes of JSON
-_SIZE_OF_NAME: Final = 16
 JUNCTIONS: Final = ("allOf", "anyOf", "oneOf", "not")
 
 
@@ -26,7 +21,6 @@ def compile_schema(schema: Mapping[str, Any], *, is_root: bool = False) -> Struc
         types=_types(schema),
         required=tuple(schema.get("required") or ()),
         default=schema.get("default"),
-        default_size=_SIZE_OF_NAME + len(msgspec.json.encode(schema.get("default"))),
         nullable=bool(schema.get("nullable")),
         preserve=bool(schema.get("x-kubernetes-preserve-unknown-fields")),
         embedded=bool(schema.get("x-kubernetes-embedded-resource")),
@@ -125,60 +119,40 @@ def _prune_object(node: Structure, value: dict[str, Any], unknown: list[str], pa
 
 
 def default(node: Structure, value: Any) -> Any:
-    """Return the value with the schema's defaults, and without nulls of non-nullable fields.
-
-    Raises 400 if the defaults take more space than a request may have: each may be set in each of many objects.
-    """
-    return _Defaults().fill(node, value)
-
-
-class _Defaults:
-    """Setting the defaults of one object, within the limit on their size."""
-
-    def __init__(self) -> None:
-        self._left = _DEFAULTS_LIMIT
-
-    def fill(self, node: Structure, value: Any) -> Any:
-        """Return the value with its defaults."""
-        if not node.defaults_below:
-            return value
-        if isinstance(value, dict):
-            return self._fill_object(node, value)
-        if isinstance(value, list) and node.items is not None:
-            sub = node.items
-            items = [
-                self.fill(sub, self._default_of(sub) if item is None and not sub.nullable else item) for item in value
-            ]
-            return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    """Return the value with the schema's defaults, and without nulls of non-nullable fields."""
+    if not node.defaults_below:
         return value
+    if isinstance(value, dict):
+        return _fill_object(node, value)
+    if isinstance(value, list) and node.items is not None:
+        sub = node.items
+        items = [default(sub, sub.default if item is None and not sub.nullable else item) for item in value]
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    return value
 
-    def _fill_object(self, node: Structure, value: dict[str, Any]) -> dict[str, Any]:
-        result: dict[str, Any] | None = None
-        extra = node.extra if isinstance(node.extra, Structure) else None
-        for key, item in value.items():
-            sub = node.properties.get(key, extra)
-            if sub is None:
-                continue
-            new = self._filled(sub, item)
-            if new is not item or (new is None and not sub.nullable):
-                result = dict(value) if result is None else result
-                result[key] = new
-                if new is None:
-                    del result[key]
-        for key, sub in node.defaulted.items():
-            if key not in value:
-                result = dict(value) if result is None else result
-                result[key] = self.fill(sub, self._default_of(sub))
-        return value if result is None else result
 
-    def _filled(self, sub: Structure, item: Any) -> Any:
-        """Return the value of a field; None if it is to be removed, or is null and may be."""
-        if item is None and not sub.nullable:
-            item = self._default_of(sub)
-        return None if item is None else self.fill(sub, item)
+def _fill_object(node: Structure, value: dict[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] | None = None
+    extra = node.extra if isinstance(node.extra, Structure) else None
+    for key, item in value.items():
+        sub = node.properties.get(key, extra)
+        if sub is None:
+            continue
+        new = _filled(sub, item)
+        if new is not item or (new is None and not sub.nullable):
+            result = dict(value) if result is None else result
+            result[key] = new
+            if new is None:
+                del result[key]
+    for key, sub in node.defaulted.items():
+        if key not in value:
+            result = dict(value) if result is None else result
+            result[key] = default(sub, sub.default)
+    return value if result is None else result
 
-    def _default_of(self, sub: Structure) -> Any:
-        self._left -= sub.default_size
-        if self._left < 0:
-            raise bad_request(f"the defaults of the schema take more than {_DEFAULTS_LIMIT} bytes")
-        return sub.default
+
+def _filled(sub: Structure, item: Any) -> Any:
+    """Return the value of a field; None if it is to be removed, or is null and may be."""
+    if item is None and not sub.nullable:
+        item = sub.default
+    return None if item is None else default(sub, item)

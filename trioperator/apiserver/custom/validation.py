@@ -25,11 +25,7 @@ _BLOCKING: Final = (
     "FieldValueTooMany",
     "FieldValueTypeInvalid",
 )
-_STEPS_LIMIT: Final = 150_000
-_CHARACTERS: Final = 100  # of a string or a message, which count as one step
-_NAMES: Final = 20  # of required fields, which count as one step
 _ENOUGH: Final = 1_000  # errors of the parts of one value
-_EXPENSIVE: Final = f"Invalid value: null: validation takes more than {_STEPS_LIMIT} steps"
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 _UNCHECKED: Final = (
     "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing "
@@ -58,28 +54,15 @@ def check(
 
 
 def validate(node: Structure, value: Any, causes: list[StatusCause], *, old: Any = None) -> None:
-    """Add the validation errors of the value to *causes*, unless it is unchanged; stop when there are very many."""
-    validation = _Validation(causes)
-    try:
-        validation.validate(node, value, "", old)
-    except _TooExpensiveError:
-        causes.append(StatusCause("<nil>", _EXPENSIVE))
-
-
-class _TooExpensiveError(Exception):
-    """Raised when the validation of an object would take seconds."""
+    """Add the validation errors of the value to *causes*, unless it is unchanged."""
+    _Validation(causes).validate(node, value, "", old)
 
 
 class _Validation:
-    """Validation of one object. ``causes`` are its errors.
-
-    The time is limited: each step, which is a schema applied to a value, takes two or three microseconds, and there may
-    be as many as the schema and the object have parts, multiplied.
-    """
+    """Validation of one object. ``causes`` are its errors."""
 
     def __init__(self, causes: list[StatusCause]) -> None:
         self.causes = causes
-        self._steps = 0
         self._unchanged: dict[tuple[int, int], bool] = {}
 
     def validate(self, node: Structure, value: Any, path: str, old: Any) -> None:
@@ -92,15 +75,14 @@ class _Validation:
     def _validate(self, node: Structure, value: Any, path: str, old: Any) -> None:
         if node.trivial:
             return
-        self._count(1)
         if value is None and node.nullable:
             self._check(node, value, path)
             return
         if node.types and not _has_type(value, node.types):
-            self._add(_type_cause(value, node.types, path))
+            self.causes.append(_type_cause(value, node.types, path))
             if isinstance(value, float) and node.types == ("integer",):
                 text = f'Invalid value: "": Checked value must be of type integer (default format) in {path}'
-                self._add(StatusCause("<nil>", text))
+                self.causes.append(StatusCause("<nil>", text))
             self._check(node, value, path)
             return
         for word, subs in node.junctions.items():
@@ -116,21 +98,19 @@ class _Validation:
             self._check_required(node, value, path)
 
     def _check(self, node: Structure, value: Any, path: str) -> None:
-        if isinstance(value, str):
-            self._count(len(node.checks) * len(value) // _CHARACTERS)
         for check in node.checks:
             if (cause := check(value, path)) is not None:
-                self._add(cause)
+                self.causes.append(cause)
 
     def _check_required(self, node: Structure, value: Mapping[str, Any], path: str) -> None:
-        self._count(len(node.required) // _NAMES)
         for name in node.required:
             if name not in value:
-                self._add(StatusCause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired"))
+                self.causes.append(
+                    StatusCause(f"{path}.{name}" if path else name, "Required value", "FieldValueRequired")
+                )
 
     def _check_junction(self, word: str, subs: list[Structure], value: Any, path: str) -> None:
         failures, shown = 0, list[StatusCause]()
-        self._count(2 * len(subs))  # each takes three times as long as other schemas
         for sub in subs:
             causes = self._causes_of(sub, value, path)
             failures += bool(causes)
@@ -144,9 +124,9 @@ class _Validation:
         elif word == "oneOf":
             more = f". Found {count} valid alternatives" if count else ". Found none valid"
         if not {"allOf": not failures, "anyOf": count > 0, "oneOf": count == 1, "not": count == 0}[word]:
-            self._add(StatusCause("<nil>", f'Invalid value: "": "{path}" {_JUNCTION_TEXTS[word]}{more}'))
+            self.causes.append(StatusCause("<nil>", f'Invalid value: "": "{path}" {_JUNCTION_TEXTS[word]}{more}'))
             for cause in shown:
-                self._add(cause)
+                self.causes.append(cause)
 
     def _causes_of(self, node: Structure, value: Any, path: str) -> list[StatusCause]:
         """Return the errors of the value by a schema that is part of a junction."""
@@ -156,15 +136,6 @@ class _Validation:
             return self.causes
         finally:
             self.causes = causes
-
-    def _add(self, cause: StatusCause) -> None:
-        self._count(len(cause.message) // _CHARACTERS)
-        self.causes.append(cause)
-
-    def _count(self, steps: int) -> None:
-        self._steps += steps
-        if self._steps > _STEPS_LIMIT:
-            raise _TooExpensiveError
 
 
 def _parts(node: Structure, value: Any, path: str, old: Any) -> Iterator[tuple[Structure, Any, str, Any]]:

@@ -28,23 +28,17 @@ def is_too_deep(value: Any, limit: int = DEPTH_LIMIT) -> bool:
 
 def depth_of(value: Any) -> int:
     """Return the number of levels, but at most one more than the limit of bodies. Does not recurse."""
-    return measure(value)[0]
-
-
-def measure(value: Any) -> tuple[int, int]:
-    """Return the number of levels, at most one more than the limit of bodies, and of values on them. No recursion."""
     level: list[Any] = [value] if isinstance(value, _CONTAINERS) else []
-    depth = count = 0
+    depth = 0
     while level and depth <= BODY_DEPTH_LIMIT:
         depth += 1
-        count += sum(map(len, level))
         level = [
             item
             for part in level
             for item in (part.values() if isinstance(part, dict) else part)
             if type(item) in _CONTAINERS
         ]
-    return depth, count
+    return depth
 
 
 def size_problem(value: Any) -> str:

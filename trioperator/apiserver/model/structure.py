@@ -52,7 +52,6 @@ class Structure:
     items: Structure | None = None
     required: tuple[str, ...] = ()
     default: Any = None
-    default_size: int = 0  # bytes, about
     defaulted: dict[str, Structure] = dataclasses.field(default_factory=dict)  # properties with defaults
     nullable: bool = False
     preserve: bool = False

@@ -146,7 +146,7 @@ def _matches(pattern: str, text: str) -> bool:
     """Return whether a text matches; also if that is not known, as the server decides."""
     try:
         if is_installed():
-            return compile_pattern(pattern).search(text)
+            return compile_pattern(pattern).search(text) is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return re.search(pattern, text) is not None
