@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trioperator.apiserver.bodies.yaml_scalars import ScalarError, UnsupportedError, key_string, scalar_value
+from trioperator.apiserver.bodies.yaml_scalars import key_of, scalar_value
 
 TAG = "tag:yaml.org,2002:"
 
@@ -48,9 +48,9 @@ def test_plain_scalars_are_resolved_as_on_the_real_server(text: str, value: Any)
         ("5", "str", "5"),
         ("5", "int", 5),
         ("1", "float", 1),
+        ("true", "bool", True),
         ("2001-01-01", "timestamp", "2001-01-01"),
-        ("aGVsbG8=", "binary", "hello"),
-        ("/w==", "binary", "\ufffd"),
+        ("aGVsbG8=", "binary", "aGVsbG8="),
         ("5", "set", "5"),
     ],
 )
@@ -58,28 +58,15 @@ def test_tags_decide(text: str, tag: str, value: Any) -> None:
     assert scalar_value(text, TAG + tag, is_plain=False) == value
 
 
-@pytest.mark.parametrize(
-    ("text", "tag"), [("x", "int"), ("x", "bool"), ("x", "null"), ("%%", "binary"), ("1.5", "int")]
-)
-def test_a_scalar_must_fit_its_tag(text: str, tag: str) -> None:
-    with pytest.raises(ScalarError):
-        scalar_value(text, TAG + tag, is_plain=True)
-
-
 @pytest.mark.parametrize("text", [".inf", "-.Inf", ".nan"])
 def test_infinities_are_not_json(text: str) -> None:
-    with pytest.raises(UnsupportedError, match="json: unsupported value: "):
+    with pytest.raises(ValueError, match="json: unsupported value: "):
         scalar_value(text, None, is_plain=True)
-    assert key_string(text, None, is_plain=True)[0] == text.lower()
 
 
 def test_a_quoted_scalar_is_a_string() -> None:
     assert scalar_value("5", None, is_plain=False) == "5"
 
 
-def test_keys_are_strings_in_json_and_null_is_none() -> None:
-    assert key_string("0x10", None, is_plain=True) == ("16", "16")
-    assert key_string("on", None, is_plain=True) == ("true", "true")
-    assert key_string("a", None, is_plain=True) == ("a", '"a"')
-    with pytest.raises(UnsupportedError, match="unsupported map key of type"):
-        key_string("null", None, is_plain=True)
+def test_keys_are_strings_in_json() -> None:
+    assert [key_of(value) for value in (16, True, "a")] == ["16", "true", "a"]

@@ -1,21 +1,21 @@
 """YAML that the API accepts: the subset that JSON can represent, with the error messages of the real server. Pure.
 
-The parser yields events, from which the values are built without recursion: deep nesting and aliases that expand to
-more than the real server accepts are errors before they cost anything.
+The values are built from the parser's events: deep nesting, and aliases that expand to too much, are errors before they
+cost anything.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from ..model.json_text import has_too_many_commas, parse_float, parse_integer
 from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, TOO_MANY_VALUES, VALUES_LIMIT, is_too_deep
-from .yaml_builder import DocumentBuilder
-from .yaml_scalars import UnsupportedError
+from ..model.quoting import quote
+from .yaml_scalars import key_of, scalar_value
 
 _FILE_LIMIT: Final = 10 * VALUES_LIMIT
 
@@ -79,14 +79,74 @@ def _decode(text: bytes | str, limit: int = VALUES_LIMIT) -> Iterator[tuple[Any,
         loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
         while (event := loader.get_event()) is not None:
             if isinstance(event, yaml.DocumentStartEvent):
-                builder = DocumentBuilder(loader, limit)
-                yield builder.build(), builder.duplicates
+                builder = _Builder(loader.get_event, limit)
+                yield builder.build(loader.get_event()), builder.duplicates
     except yaml.MarkedYAMLError as error:
         raise YamlError(f"yaml: {_line(error)}{error.problem}") from None
-    except UnsupportedError as error:
-        raise YamlError(str(error)) from None
     except (yaml.YAMLError, ValueError) as error:
         raise YamlError(f"yaml: {error}") from None
+
+
+class _Builder:
+    """Builder of the value of one document. ``duplicates`` are the errors of strict decoding: duplicate keys."""
+
+    def __init__(self, next_event: Callable[[], Any], limit: int) -> None:
+        self.duplicates: list[str] = []
+        self._next = next_event
+        self._left = limit  # values that there may be still; keys count as well
+        self._anchors: dict[str, Any] = {}
+
+    def build(self, event: Any, depth: int = 0) -> Any:
+        """Return the value that begins with the event. Raises ValueError, or the errors of the parser."""
+        import yaml
+
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise ValueError(f"unknown anchor '{event.anchor}' referenced")
+            return self._copy(self._anchors[event.anchor], depth)
+        self._count(depth)
+        if isinstance(event, yaml.ScalarEvent):
+            value = scalar_value(event.value, event.tag, is_plain=event.implicit[0])
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = []
+            while not isinstance(following := self._next(), yaml.SequenceEndEvent):
+                value.append(self.build(following, depth + 1))
+        else:
+            value = {}
+            while not isinstance(following := self._next(), yaml.MappingEndEvent):
+                self._add(value, following, depth + 1)
+        if event.anchor:
+            self._anchors[event.anchor] = value
+        return value
+
+    def _add(self, target: dict[str, Any], event: Any, depth: int) -> None:
+        """Add the field of an object that begins with the event of its key."""
+        key = key_of(self.build(event, depth))
+        following = self._next()
+        value = self.build(following, depth)
+        if key == "<<" and getattr(event, "implicit", (False,))[0]:
+            parts = value[::-1] if isinstance(value, list) else [value]
+            if not all(isinstance(part, dict) for part in parts):
+                raise ValueError("map merge requires map or sequence of maps as the value")
+            for part in parts:
+                target.update(part)
+            return
+        if key in target:
+            self.duplicates.append(f"line {following.start_mark.line + 1}: key {quote(key)} already set in map")
+        target[key] = value
+
+    def _copy(self, value: Any, depth: int) -> Any:
+        self._count(depth)
+        if isinstance(value, dict):
+            return {key: self._copy(item, depth + 1) for key, item in value.items()}
+        return [self._copy(item, depth + 1) for item in value] if isinstance(value, list) else value
+
+    def _count(self, depth: int) -> None:
+        self._left -= 1
+        if depth >= BODY_DEPTH_LIMIT:
+            raise ValueError(TOO_DEEP)
+        if self._left < 0:
+            raise ValueError(TOO_MANY_VALUES)
 
 
 def _line(error: Any) -> str:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from ..model.json_text import parse_float
-from ..model.quoting import quote
 
-_TAG: Final = "tag:yaml.org,2002:"
-_NAMES: Final[Mapping[type, str]] = {bool: "bool", int: "int", float: "float", str: "str", type(None): "null"}
-_RESOLVABLE: Final = frozenset({"bool", "float", "int", "null", "timestamp"})
+_RESOLVABLE: Final = frozenset({f"tag:yaml.org,2002:{name}" for name in ("bool", "float", "int", "null")})
 _WORDS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
@@ -30,41 +25,19 @@ _SHORT: Final = 19  # decimal digits that always fit into 64 bits: fewer than th
 _DIGITS_LIMIT: Final = 70  # of an integer in any base
 
 
-class ScalarError(ValueError):
-    """Raised when a scalar does not fit its tag."""
-
-
-class UnsupportedError(ValueError):
-    """Raised when YAML can represent a value, but JSON cannot."""
-
-
 def scalar_value(text: str, tag: str | None, *, is_plain: bool) -> Any:
-    """Return the value of the scalar. Raises ScalarError, or UnsupportedError for infinities and NaN."""
-    name = tag.removeprefix(_TAG) if tag and tag.startswith(_TAG) else tag or ""
-    if name == "binary":
-        return _decode_binary(text)
-    if name not in _RESOLVABLE and (name or not is_plain):
-        return text  # quoted, or of a tag that says nothing
-    value = _resolve(text, has_dates=name in {"", "timestamp"})
-    found = _NAMES[type(value)]
-    if name == "float" and found == "int":
-        value, found = float(value), "float"
-    if name and name != found and not (name == "timestamp" and _DATE.fullmatch(text)):
-        raise ScalarError(f"cannot decode !!{found} `{text}` as a !!{name}")
-    if isinstance(value, float) or (found == "int" and value >= 2**63):
-        return _json_number(float(value))
+    """Return the value of the scalar: a string if it is quoted, or of another tag. Raises ValueError for infinities."""
+    if tag not in _RESOLVABLE and (tag or not is_plain):
+        return text
+    value = _resolve(text)
+    if isinstance(value, float) or (type(value) is int and value >= 2**63):
+        if not math.isfinite(value):
+            raise ValueError(f"json: unsupported value: {text}")
+        return parse_float(repr(float(value)))
     return value
 
 
-def _decode_binary(text: str) -> str:
-    try:
-        plain = text.replace("\r", "").replace("\n", "")
-        return base64.b64decode(plain, validate=True).decode(errors="replace")
-    except binascii.Error:
-        raise ScalarError("!!binary value contains invalid base64 data") from None
-
-
-def _resolve(text: str, *, has_dates: bool) -> Any:
+def _resolve(text: str) -> Any:
     """Return the value of a plain scalar; dates stay strings."""
     if text in _WORDS:
         return _WORDS[text]
@@ -72,7 +45,7 @@ def _resolve(text: str, *, has_dates: bool) -> Any:
         return _float(text)
     if text.isdecimal() and text.isascii() and text[0] != "0" and len(text) < _SHORT:
         return int(text)
-    if text[0] not in "+-0123456789" or (has_dates and _DATE.fullmatch(text)):
+    if text[0] not in "+-0123456789" or _DATE.fullmatch(text):
         return text
     plain = text.replace("_", "")
     value = _integer(plain)
@@ -96,26 +69,8 @@ def _float(text: str, shown: str = "") -> float | str:
     return value if math.isfinite(value) else shown or text
 
 
-def _json_number(value: float) -> float | int:
-    if math.isnan(value):
-        raise UnsupportedError("json: unsupported value: NaN")
-    if math.isinf(value):
-        raise UnsupportedError(f"json: unsupported value: {'+' if value > 0 else '-'}Inf")
-    return parse_float(repr(value))
-
-
-def key_string(text: str, tag: str | None, *, is_plain: bool) -> tuple[str, str]:
-    """Return the key of a mapping as JSON has it, and as formatted in messages.
-
-    Raises ScalarError or UnsupportedError.
-    """
-    if is_plain and tag is None and isinstance(_WORDS.get(text), float):
-        key = text.lower().removeprefix("+")
-        return key, key
-    value = scalar_value(text, tag, is_plain=is_plain)
-    if value is None:
-        raise UnsupportedError("unsupported map key of type: %!s(<nil>), key: <nil>")
-    if isinstance(value, str):
-        return value, quote(value)
-    key = str(value).lower()
-    return key, key
+def key_of(value: Any) -> str:
+    """Return the key of an object as JSON has it. Raises ValueError if the value can be none."""
+    if value is None or isinstance(value, (dict, list)):
+        raise ValueError("invalid map key: it is null, a map or a list")
+    return value if isinstance(value, str) else str(value).lower()
