@@ -14,7 +14,6 @@ from trioperator.apiserver.ownership.field_sets import (
     contains,
     difference,
     exclude,
-    insert,
     intersection,
     item_element,
     normalize,
@@ -27,6 +26,14 @@ from trioperator.apiserver.ownership.field_sets import (
 ELEMENTS = ["f:a", "f:b", "f:c.d/e", value_element("x"), item_element({"name": "n", "port": 80}), "i:0"]
 paths_of_few_elements = st.lists(st.sampled_from(ELEMENTS), min_size=1, max_size=4).map(tuple)
 sets_of_paths = st.sets(paths_of_few_elements, max_size=12)
+
+
+def insert(one: FieldSet, path: Path) -> FieldSet:
+    """Return the set with the path in it."""
+    node: FieldSet = {}
+    for element in reversed(path):
+        node = {element: node}
+    return union(one, node)
 
 
 def make(members: set[Path]) -> FieldSet:

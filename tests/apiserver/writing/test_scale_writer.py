@@ -62,7 +62,6 @@ async def test_a_scale_takes_over_the_replicas(target: Target) -> None:
         "one": {"f:spec": {".": {}, "f:size": {}}},
         "two/scale": {"f:spec": {"f:replicas": {}}},
     }
-    assert "time" not in answer.content["metadata"]["managedFields"][0]
 
 
 async def test_a_scale_of_unmanaged_replicas_stays_unmanaged(target: Target) -> None:

@@ -153,14 +153,6 @@ def contains(one: FieldSet, path: Path) -> bool:
     return bool(path) and (not node or SELF in node)
 
 
-def insert(one: FieldSet, path: Path) -> FieldSet:
-    """Return the set with the path in it."""
-    node: FieldSet = {}
-    for element in reversed(path):
-        node = {element: node}
-    return union(one, node)
-
-
 def paths(one: FieldSet, prefix: Path = ()) -> Iterator[Path]:
     """Yield the paths in the set in order: on each level the members first, then the paths below them."""
     elements = sorted((key for key in one if key != SELF), key=_rank)

@@ -13,16 +13,19 @@ from trioperator.errors import ApiError
 
 from ..bodies import patching
 from ..bodies.decoding import WriteOptions, decode_body, decode_configuration, decode_object, decode_patch
+from ..custom.jsonpath import put_at
 from ..model.errors import conflict
 from ..model.kinds import Kind
 from ..model.messages import Request
+from ..ownership.apply import check_configuration
 from ..ownership.managed_fields import Entry
-from ..ownership.scale_fields import SCALE_VERSION, entries_of_object, entries_of_scale, path_of_replicas
 from ..store.storage import Stored
 from . import scale_subresource
-from .field_manager import as_stored, decoded, without_entries
+from .field_manager import as_stored
 from .validation import match_name, match_namespace
 from .writer import Scaling, Writer, Written
+
+Object = dict[str, Any]
 
 _SCALE: Final = Kind(
     group="autoscaling",
@@ -33,7 +36,6 @@ _SCALE: Final = Kind(
     namespaced=True,
     list_kind="ScaleList",
 )
-assert _SCALE.api_version == SCALE_VERSION
 
 
 class ScaleWriter:
@@ -45,43 +47,47 @@ class ScaleWriter:
     async def write(self, kind: Kind, place: tuple[str, str], request: Request, options: WriteOptions) -> Written:
         """Update, patch or apply the ``Scale`` of the object."""
 
-        path = path_of_replicas(scale_subresource.replicas_path(kind))
+        applied: list[Entry] | None = None
 
-        def show(stored: Stored) -> dict[str, Any]:
-            scale = scale_subresource.read_scale(kind, stored)
-            if own := entries_of_scale(decoded(stored.obj["metadata"].get("managedFields")), path):
-                scale["metadata"]["managedFields"] = as_stored(own)
-            return scale
+        def show(stored: Stored) -> Object:
+            return scale_subresource.read_scale(kind, stored)
 
-        def change(old: Stored) -> dict[str, Any]:
-            new, own = self._changed(kind, show(old), request, options)
-            return {**new, "metadata": {**new["metadata"], **({"managedFields": as_stored(own)} if own else {})}}
+        def change(old: Stored) -> Object:
+            nonlocal applied
+            if request.method == "PATCH" and request.media_type == patching.APPLY:
+                new, applied = self._applied(kind, old, request, options)
+                return new
+            return self._changed(kind, show(old), request, options)
 
-        def apply(old: Stored, new: dict[str, Any]) -> dict[str, Any]:
+        def apply(old: Stored, new: Object) -> Object:
             obj = scale_subresource.with_scale(kind, old, new)
-            entries = decoded(old.obj["metadata"].get("managedFields"))
-            own = decoded((new.get("metadata") or {}).get("managedFields"))
-            entries = entries_of_object(entries, own, path, kind.api_version)
-            obj["metadata"].pop("managedFields", None)
-            if entries:
-                obj["metadata"]["managedFields"] = as_stored(entries)
+            if applied is None:
+                self._writer.field_manager.updated(kind, obj, old.obj, options, subresource="scale")
+            else:
+                obj["metadata"]["managedFields"] = as_stored(applied)
             return obj
 
         return await self._writer.scale(kind, place, Scaling(show, change, apply), options)
 
-    def _changed(
-        self, kind: Kind, scale: dict[str, Any], request: Request, options: WriteOptions
-    ) -> tuple[dict[str, Any], list[Entry]]:
-        """Return the new ``Scale`` and its entries."""
+    def _applied(self, kind: Kind, old: Stored, request: Request, options: WriteOptions) -> tuple[Object, list[Entry]]:
+        """Return the ``Scale`` with a configuration applied, and the entries of the object."""
         field_manager = self._writer.field_manager
+        wanted = decode_configuration(request.body, options)
+        check_configuration(_SCALE, field_manager.root(_SCALE), wanted)
+        scale = scale_subresource.read_scale(kind, old)
+        new = {**scale, **{name: {**scale[name], **(wanted.get(name) or {})} for name in ("metadata", "spec")}}
+        if kind.custom is not None and new["spec"] != scale["spec"]:
+            raise _unconvertible(scale)
+        configuration: Object = {"apiVersion": kind.api_version, "kind": kind.kind}
+        if (replicas := (wanted.get("spec") or {}).get("replicas")) is not None:
+            configuration = put_at(configuration, scale_subresource.replicas_path(kind), replicas)
+        _, entries = field_manager.applied(kind, old.obj, configuration, options, subresource="scale")
+        return decode_object(_SCALE, new, options, patched=True), entries
+
+    def _changed(self, kind: Kind, scale: Object, request: Request, options: WriteOptions) -> Object:
+        """Return the new ``Scale``."""
         if request.method == "PATCH":
             patching.check_type(kind, request.media_type)
-        if request.method == "PATCH" and request.media_type == patching.APPLY:
-            wanted = decode_configuration(request.body, options)
-            new, entries = field_manager.applied(_SCALE, scale, wanted, options, subresource="scale")
-            if kind.custom is not None and new["spec"] != scale["spec"]:
-                raise _unconvertible(scale)
-            return new, entries
         if request.method == "PUT":
             sent = decode_body(_SCALE, request, options)
         elif request.media_type == patching.JSON:
@@ -89,13 +95,13 @@ class ScaleWriter:
             sent = patching.apply_json_patch(msgspec.json.encode(scale), patch)
         else:
             sent = apply_merge(scale, decode_patch(request.body, request.media_type, options))
-        new = decode_object(_SCALE, without_entries(sent, scale), options, patched=request.method == "PATCH")
+        new = decode_object(_SCALE, sent, options, patched=request.method == "PATCH")
         if request.method == "PATCH" and kind.custom is None:
             _match_uid(kind, new["metadata"], scale["metadata"])
         match_name(new["metadata"], scale["metadata"]["name"])
         match_namespace(kind, new["metadata"], scale["metadata"].get("namespace", ""))
-        field_manager.updated(_SCALE, new, scale, options, subresource="scale")
-        return new, decoded(new["metadata"].pop("managedFields", None))
+        new["metadata"].pop("managedFields", None)
+        return new
 
 
 def _match_uid(kind: Kind, new: Mapping[str, Any], old: Mapping[str, Any]) -> None:
