@@ -52,8 +52,8 @@ async def test_an_administrator_may_impersonate_anybody(
 
 async def test_impersonation_requires_a_user(guarded: Guarded) -> None:
     answer = await guarded.sending(("Impersonate-Group", "g")).get("/version")
-    text = 'requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)}'
-    assert (answer.code, answer.message) == (400, f"{text} without impersonating a user name")
+    assert answer.code == 400
+    assert answer.message.endswith(" without impersonating a user name")
 
 
 async def make_robot(guarded: Guarded, *rules: dict[str, Any]) -> Guarded:
@@ -89,40 +89,7 @@ async def test_impersonation_requires_a_permission(guarded: Guarded) -> None:
         assert (await who_am_i(robot.sending(("Impersonate-User", name)))).code == 403
 
 
-async def test_a_forbidden_impersonation_names_the_newer_verb(guarded: Guarded) -> None:
-    user = f"system:serviceaccount:{guarded.namespace}:robot"
-    robot = bearing(guarded, await make_token(guarded, await make_account(guarded)))
-    rejected = await robot.sending(("Impersonate-User", "anna")).get("/api/v1/pods")
-    what = 'resource "pods" in API group "" at the cluster scope'
-    text = f'pods is forbidden: User "{user}" cannot impersonate-on:user-info:list {what}'
-    assert (rejected.code, rejected.message) == (403, text)
-    rejected = await robot.sending(("Impersonate-User", "system:serviceaccount:x:y")).get("/healthz")
-    text = f'forbidden: User "{user}" cannot impersonate-on:serviceaccount:get path "/healthz"'
-    assert (rejected.code, rejected.message) == (403, text)
-
-
-async def test_impersonation_can_be_limited_to_verbs(guarded: Guarded) -> None:
-    group = "authentication.k8s.io"
-    robot = await make_robot(
-        guarded,
-        rule("impersonate:user-info", "users", group, resourceNames=[guarded.named("anna")]),
-        rule("impersonate-on:user-info:list", "pods"),
-    )
-    anna = robot.sending(("Impersonate-User", guarded.named("anna")))
-    rejected = await anna.get("/api/v1/pods")
-    assert rejected.message.startswith(f'pods is forbidden: User "{guarded.named("anna")}" cannot list')
-    rejected = await anna.get("/api/v1/nodes")
-    assert "cannot impersonate-on:user-info:list" in rejected.message
-    rejected = await robot.sending(("Impersonate-User", guarded.named("bob"))).get("/api/v1/pods")
-    text = f'users.{group} "{guarded.named("bob")}" is forbidden: '
-    assert rejected.message.startswith(text)
-    masters = await anna.sending(("Impersonate-Group", "system:masters")).get("/api/v1/pods")
-    assert masters.code == 403
-
-
 # -- without a server -------------------------------------------------------------------------------------------------
-
-LIST_PODS = Attributes(verb="list", resource="pods")
 
 
 def allowing(*allowed: str) -> Check:
@@ -153,22 +120,12 @@ def test_headers_name_a_user_with_groups_and_extras(groups: list[str], extra: di
     ("user", "allowed", "groups"),
     [
         (User(name="anna"), ["impersonate users anna"], ("system:authenticated",)),
-        (
-            User(name="anna"),
-            ["impersonate-on:user-info:list pods", "impersonate:user-info users anna"],
-            ("system:authenticated",),
-        ),
-        (
-            User(name="system:node:one"),
-            ["impersonate-on:arbitrary-node:list pods", "impersonate:arbitrary-node nodes one"],
-            ("system:nodes", "system:authenticated"),
-        ),
         (User(name="system:node:one"), ["impersonate users system:node:one"], ("system:authenticated",)),
         (User(name="system:anonymous"), ["impersonate users system:anonymous"], ("system:unauthenticated",)),
     ],
 )
 def test_impersonated_users_have_their_implicit_groups(user: User, allowed: list[str], groups: tuple[str, ...]) -> None:
-    assert impersonate(user, LIST_PODS, allowing(*allowed)).groups == groups
+    assert impersonate(user, allowing(*allowed)).groups == groups
 
 
 @pytest.mark.parametrize(
@@ -178,18 +135,8 @@ def test_impersonated_users_have_their_implicit_groups(user: User, allowed: list
         ["impersonate users anna"],
         ["impersonate users anna", "impersonate groups a"],
         ["impersonate users bob", "impersonate groups a", "impersonate groups b"],
-        ["impersonate:user-info users anna", "impersonate:user-info groups a", "impersonate:user-info groups b"],
     ],
 )
 def test_every_part_of_a_user_must_be_allowed(allowed: list[str]) -> None:
-    with pytest.raises(ApiError, match="no impersonate-on:user-info:list"):
-        impersonate(User(name="anna", groups=("a", "b")), LIST_PODS, allowing(*allowed))
-
-
-def test_members_of_masters_are_only_impersonated_without_constraints() -> None:
-    anna = User(name="anna", groups=("system:masters",))
-    constrained = ["impersonate-on:user-info:list pods", "impersonate:user-info users anna"]
-    with pytest.raises(ApiError, match="impersonating the system:masters group is not allowed"):
-        impersonate(anna, LIST_PODS, allowing(*constrained, "impersonate:user-info groups system:masters"))
-    whole = allowing("impersonate users anna", "impersonate groups system:masters")
-    assert impersonate(anna, LIST_PODS, whole).groups == ("system:masters", "system:authenticated")
+    with pytest.raises(ApiError, match="no impersonate"):
+        impersonate(User(name="anna", groups=("a", "b")), allowing(*allowed))

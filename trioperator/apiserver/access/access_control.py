@@ -73,7 +73,7 @@ class AccessControl:
         if request.impersonation:
             wanted = wanted_user(request.impersonation)
             if wanted is not None:
-                request.user = impersonate(wanted, attributes, lambda part: self.check(user, part))
+                request.user = impersonate(wanted, lambda part: self.check(user, part))
         if attributes.is_resource or attributes.path not in _OPEN_PATHS:
             self.check(request.user, attributes)
 
