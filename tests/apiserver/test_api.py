@@ -72,6 +72,24 @@ async def test_a_response_is_yaml_on_request() -> None:
     assert yaml.safe_load(response.body)["data"] == {"a": "1"}
 
 
+@pytest.mark.parametrize(
+    ("user_agent", "query", "is_pretty"),
+    [
+        ("curl/8.5.0", {}, True),
+        ("Mozilla/5.0 (X11)", {}, True),
+        ("kubectl/v1.36.3", {}, False),
+        ("kubectl/v1.36.3", {"pretty": "true"}, True),
+        ("curl/8.5.0", {"pretty": "0"}, False),
+    ],
+)
+async def test_responses_are_indented_for_people(user_agent: str, query: dict[str, str], is_pretty: bool) -> None:
+    asked = request("GET", "/api/v1/namespaces/default", user_agent=user_agent, query=query)
+    response = await Cluster().api.handle(asked)
+    assert isinstance(response.body, bytes)
+    assert (b'\n  "kind": "Namespace"' in response.body) is is_pretty
+    assert content_of(response)["metadata"]["name"] == "default"
+
+
 async def test_a_large_response_is_json_where_yaml_is_requested() -> None:
     cluster = Cluster(seed=0)
     for name in "ab":

@@ -121,7 +121,7 @@ class Api:
             _log.exception("The embedded API server failed to handle %s %s.", request.method, request.path)
             text = f"Internal error occurred: {type(error).__name__}"
             response = Response.of(render_status(ApiError.of(text, status=500, reason="InternalError")), 500)
-        response.headers.extend(warning_headers(request.warnings))
+        _adapt(response, request)
         response.headers.append(("Date", _format_date(self.state.now().replace(microsecond=0))))
         await self.state.saved()  # no response tells of a change that could still be lost
         self._record(request, target, response)
@@ -315,6 +315,13 @@ def _read_protobuf(request: Request) -> None:
 @functools.lru_cache(maxsize=1)
 def _format_date(second: datetime.datetime) -> str:
     return email.utils.format_datetime(second, usegmt=True)
+
+
+def _adapt(response: Response, request: Request) -> None:
+    """Add the warnings for the client, and indent JSON for people."""
+    response.headers.extend(warning_headers(request.warnings))
+    if request.is_pretty and response.content_type == "application/json" and isinstance(response.body, bytes):
+        response.body = msgspec.json.format(response.body)
 
 
 def _error_response(error: ApiError, request: Request) -> Response:

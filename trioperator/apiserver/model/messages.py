@@ -16,6 +16,8 @@ IMPERSONATION: Final = b"impersonate-"
 _WARNINGS_LIMIT: Final = 4096  # characters of all warnings of a request, before each is cut
 _WARNING_LIMIT: Final = 256
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_TRUE: Final = ("1", "t", "T", "true", "TRUE", "True")
+_VIEWERS: Final = ("curl", "Wget", "Mozilla/5.0")
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -41,6 +43,12 @@ class Request:
     def media_type(self) -> str:
         """The media type of the body, without its parameters."""
         return self.content_type.partition(";")[0].strip()
+
+    @property
+    def is_pretty(self) -> bool:
+        """Whether the response shall be indented: as a parameter says, or for tools that show it as it is."""
+        wanted = self.query.get("pretty")
+        return wanted in _TRUE if wanted else self.user_agent.startswith(_VIEWERS)
 
 
 class Stream(Protocol):
