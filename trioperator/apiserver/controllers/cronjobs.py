@@ -89,6 +89,7 @@ class CronJobController(Controller):
             zone = zoneinfo.ZoneInfo(spec.get("timeZone") or "UTC")
         except (ValueError, zoneinfo.ZoneInfoNotFoundError) as error:
             _log.warning("The schedule of %s/%s is not understood: %s", meta["namespace"], meta["name"], error)
+            await self.record(obj, "InvalidSchedule", f"invalid schedule: {error}", kind="Warning")
             return None
         now = self.client.now()
         last = (obj.get("status") or {}).get("lastScheduleTime") or meta["creationTimestamp"]

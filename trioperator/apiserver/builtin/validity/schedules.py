@@ -39,10 +39,13 @@ def _parse(text: str) -> None:
     parts = text.split()
     if len(parts) != _FIELDS:
         raise ValueError(f"expected exactly {_FIELDS} fields, found {len(parts)}: [{' '.join(parts)}]")
-    try:
-        CronSim(text.replace("?", "*"), datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC))
-    except CronSimError as error:
-        raise ValueError(str(error)) from None
+    for at, part in enumerate(parts):
+        alone = ["*"] * _FIELDS  # days that never come, such as February 31, are valid
+        alone[at] = part.replace("?", "*")
+        try:
+            CronSim(" ".join(alone), datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC))
+        except CronSimError as error:
+            raise ValueError(f"{error}: {part}") from None
 
 
 def _check_descriptor(text: str) -> None:
