@@ -46,6 +46,18 @@ def test_the_scale_of_a_builtin_object_has_its_replicas_and_selector() -> None:
     }
 
 
+def test_the_selector_of_a_scale_has_its_expressions_too() -> None:
+    expressions = [
+        {"key": "d", "operator": "NotIn", "values": ["y", "x"]},
+        {"key": "b", "operator": "In", "values": ["z", "y"]},
+        {"key": "c", "operator": "Exists"},
+        {"key": "e", "operator": "DoesNotExist"},
+    ]
+    selector = {"matchLabels": {"a": "1", "f": "2"}, "matchExpressions": expressions}
+    scale = read_scale(builtin("deployments"), stored(spec={"selector": selector}))
+    assert scale["status"]["selector"] == "a=1,b in (y,z),c,d notin (x,y),!e,f=2"
+
+
 @pytest.mark.parametrize(("plural", "shown"), [("replicationcontrollers", "a=1"), ("deployments", None)])
 def test_only_selectors_of_replication_controllers_are_plain_labels(plural: str, shown: str | None) -> None:
     scale = read_scale(builtin(plural), stored(spec={"selector": {"a": "1"}}))

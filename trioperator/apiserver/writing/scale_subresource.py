@@ -60,8 +60,19 @@ def _selector(kind: Kind, obj: Mapping[str, Any], paths: Mapping[str, str]) -> s
         path = paths.get("labelSelectorPath")
         return str(find_first(obj, path, "") or "") if path else ""
     selector = (obj.get("spec") or {}).get("selector") or {}
-    labels = selector.get("matchLabels", selector if kind.plural == "replicationcontrollers" else {})
-    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    if kind.plural == "replicationcontrollers":
+        selector = {"matchLabels": selector}
+    terms = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
+    terms += [(each["key"], _format_term(each)) for each in selector.get("matchExpressions") or ()]
+    return ",".join(term for _, term in sorted(terms))
+
+
+def _format_term(expression: Mapping[str, Any]) -> str:
+    """Return one of the ``matchExpressions`` of a selector as the server's clients write it."""
+    key, operator = expression["key"], expression["operator"]
+    if operator in ("Exists", "DoesNotExist"):
+        return key if operator == "Exists" else f"!{key}"
+    return f"{key} {operator.lower()} ({','.join(sorted(expression.get('values') or ()))})"
 
 
 def with_scale(kind: Kind, stored: Stored, scale: Mapping[str, Any]) -> dict[str, Any]:
