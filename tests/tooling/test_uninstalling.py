@@ -129,12 +129,16 @@ async def test_what_cannot_be_removed_is_reported_and_the_rest_goes(
     assert "op-0: done" in lines
 
 
+@pytest.mark.parametrize(
+    "selector",
+    [{"matchLabels": {"app": "op"}}, {"matchExpressions": [{"key": "app", "operator": "In", "values": ["op", "x"]}]}],
+)
 async def test_the_operator_is_stopped_before_anything_is_removed(
-    cluster: Cluster, client: Client, autojump_clock: MockClock
+    cluster: Cluster, client: Client, autojump_clock: MockClock, selector: dict[str, Any]
 ) -> None:
     labels = {"app": "op"}
     pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": pod}
+    spec = {"replicas": 1, "selector": selector, "template": pod}
     metadata = {"name": "op", "namespace": "default"}
     await cluster.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
     await cluster.create({"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {**metadata, "labels": labels}})

@@ -156,10 +156,8 @@ async def _stop(client: Client, namespace: str, name: str, report: Report, dry_r
     """Scale a Deployment to zero, and wait until its pods are gone: until then, they may handle objects."""
 
     async def stop() -> None:
-        found = await client.get(_DEPLOYMENTS, name, namespace=namespace)
-        await client.scale(found, replicas=0)
-        selector = found["spec"]["selector"]["matchLabels"]
-        for pod in await client.list("pods", namespace=namespace, labels=selector):
+        scale = await client.scale(_DEPLOYMENTS, name, replicas=0, namespace=namespace)
+        for pod in await client.list("pods", namespace=namespace, labels=scale["status"]["selector"]):
             await client.wait_deleted(pod, timeout=_STOPPING)
 
     try:
