@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from trioperator._handling.arguments.cause import (
 )
 from trioperator._handling.arguments.indexing import Index, Indices
 from trioperator._handling.arguments.reconciling import OWN_KWARGS, RECONCILE_KWARGS, ReconcileHandler
+from trioperator._handling.declaring.parts import PARTS, Part
 from trioperator._handling.handlers.filters import OldObject, callbacks, check_untyped, field_paths, matches, prematches
 from trioperator._handling.handlers.handler import (
     Activity,
@@ -137,6 +138,14 @@ class OperatorRegistry:
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self._handlers)
+
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+        def __getattr__(self, name: str) -> Part:
+            """Return some of the handlers by Kopf's name for them, such as ``_changing``."""
+            if name not in PARTS:
+                raise AttributeError(f"OperatorRegistry has no attribute {name!r}", name=name, obj=self)
+            return Part(name, self._handlers)
 
     def append(self, handler: Handler) -> None:
         """Append a handler. Raises TypeError for filters with typed arguments."""
