@@ -120,6 +120,24 @@ def test_names_that_kopf_does_not_have_either_are_accepted_with_a_warning(
     assert (getattr(copy, section).nothing, copy.own) == (7, "x"), "whoever has set it finds it, in handlers, too"
 
 
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("watching", "server_timeout", 60),
+        ("posting", "level", 30),
+        ("networking", "error_backoffs", (1, 2)),
+        ("persistence", "finalizer", "example.com/finalizer"),
+        ("queueing", "worker_limit", 5),
+    ],
+)
+def test_programs_that_update_the_dict_of_a_section_change_it(section: str, name: str, value: Any) -> None:
+    settings = OperatorSettings()
+    assert name in vars(getattr(settings, section))
+    getattr(settings, section).__dict__.update({name: value})
+    assert getattr(getattr(settings, section), name) == value
+    assert getattr(getattr(settings.copy(), section), name) == value
+
+
 def test_what_has_no_effect_is_found_in_a_copy() -> None:
     settings: Any = OperatorSettings()
     settings.process.ultimate_exiting_timeout = 7

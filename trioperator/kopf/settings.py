@@ -248,3 +248,15 @@ class OperatorSettings(_Tolerant, settings.OperatorSettings):
     admission: settings.AdmissionSettings = _section("admission", _AdmissionSettings)
     persistence: settings.PersistenceSettings = _section("persistence", _PersistenceSettings)
     background: settings.BackgroundSettings = _section("background", _BackgroundSettings)
+
+
+def _keep_in_dict(*sections: type[Section]) -> None:
+    """Let sections keep their values in ``__dict__``, as Kopf's do: programs update it. Slots would hide it."""
+    for section in sections:
+        for field in dataclasses.fields(section):
+            setattr(section, field.name, None if field.default is dataclasses.MISSING else field.default)
+
+
+_keep_in_dict(_ProcessSettings, _PostingSettings, _PeeringSettings, _WatchingSettings, _QueueingSettings)
+_keep_in_dict(_ScanningSettings, _AdmissionSettings, _ExecutionSettings, _NetworkingSettings)
+_keep_in_dict(_PersistenceSettings, _BackgroundSettings, OperatorSettings)
