@@ -71,6 +71,48 @@ async def test_a_renewal_is_one_request(cluster: Cluster, client: ApiClient, aut
     assert [request.method for request in cluster.requests] == ["PATCH"]
 
 
+async def test_a_renewal_shows_that_etcd_was_restored_though_versions_have_gone_on(
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
+) -> None:
+    one, other = make(client, "a"), make(client, "b")
+    await renew(one, times=2)
+    before_the_other, version = cluster.snapshot(), one._newest
+    await renew(one, other, times=2)
+    assert not one.has_gone_back
+    await cluster.restore(before_the_other)
+    await renew(one, other)
+    assert one._newest > version
+    assert one.has_gone_back
+    assert other.has_gone_back
+    assert await records(cluster) == 2
+    await renew(one, other)
+    assert not one.has_gone_back
+    assert not other.has_gone_back
+
+
+async def test_a_renewal_without_a_response_is_not_taken_for_a_restore(
+    cluster: Cluster, client: ApiClient, plan: FaultPlan, autojump_clock: MockClock
+) -> None:
+    session = make(client, "a")
+    await renew(session, times=2)
+    plan.add(Fault.lose_answer(), times=1)
+    with pytest.raises(ConnectionLostError):
+        await renew(session)
+    await renew(session)
+    assert not session.has_gone_back
+
+
+async def test_a_record_that_was_removed_is_written_again(
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
+) -> None:
+    session = make(client, "a")
+    await renew(session, times=2)
+    await cluster.delete("leases.coordination.k8s.io", "it-members")
+    await renew(session)
+    assert session.has_gone_back
+    assert await records(cluster) == 1
+
+
 async def test_a_session_is_valid_for_a_while_after_the_begin_of_its_last_renewal(
     client: ApiClient, plan: FaultPlan, autojump_clock: MockClock
 ) -> None:

@@ -1,6 +1,7 @@
 """Sessions: a member's record on the Lease of all members, renewed for as long as the member owns shards.
 
-One request renews the record and returns the records of all others, however many shards there are.
+One request renews the record and returns the records of all others, however many shards there are. It is conditional on
+the record that was written last: if that is no longer there, etcd was restored, or others have removed it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from trioperator._coordination.members import (
     parse_members,
 )
 from trioperator._kube.api_client import MERGE_PATCH, ApiClient
-from trioperator.errors import ConflictError, ConnectionLostError, NotFoundError
+from trioperator._kube.retry import JSON_PATCH
+from trioperator.errors import ConflictError, ConnectionLostError, InvalidError, NotFoundError
 
 # At most this many records of earlier identities are removed: others remove them, too, when they are old.
 _MAX_LEFT: Final = 16
@@ -48,7 +50,7 @@ class Session:
 
     It is valid until *deadline* seconds after the last renewal. It has a new identity whenever it is joined again: one
     that is seen to be dead has lapsed forever. ``has_gone_back`` is whether the last renewal has shown that etcd was
-    restored.
+    restored, or that others have removed the record.
     """
 
     def __init__(self, client: ApiClient, *, namespace: str, name: str, member: Member, deadline: float) -> None:
@@ -68,6 +70,7 @@ class Session:
         self.is_ranked = False
         self.has_gone_back = False
         self._newest = 0  # the newest version of the record
+        self._stored: str | None = None  # the own record, unless it is not known what is stored
         self._begun_at: float | None = None
         self.join()
 
@@ -82,7 +85,7 @@ class Session:
             self._earlier.add(self.identity)
         identity = f"{self._base.identity}_{secrets.token_hex(3)}"
         self._own = msgspec.structs.replace(self._base, identity=identity)
-        self._begun_at = None
+        self._begun_at = self._stored = None
         self.renewed_at = -float("inf")
         self.is_ranked = False
 
@@ -114,18 +117,37 @@ class Session:
         own = msgspec.structs.replace(self._own, renewal=str(self._renewals))
         removed = {*self._left, *list_stale(self._sightings, now=self.renewed_at)}
         annotations: dict[str, str | None] = {make_key(identity): None for identity in removed}
-        annotations[make_key(own.identity)] = _encode(own).decode()
+        annotations[make_key(own.identity)] = data = _encode(own).decode()
+        stored, self._stored = self._stored, None  # until there is a response
+        is_lost, record = False, None
         with trio.fail_after(timeout):
-            record = await self._write({"metadata": {"annotations": annotations}})
+            if stored is not None and not removed:
+                record = await self._replace(make_key(own.identity), stored, data)
+                is_lost = record is None
+            if record is None:
+                record = await self._write({"metadata": {"annotations": annotations}})
         self._left.clear()
+        self._stored = data
         self.renewed_at = now
         self.is_ranked = own.order is not None
         version = _parse_version(record.metadata.resource_version)
-        self.has_gone_back, self._newest = version < self._newest, version
+        self.has_gone_back, self._newest = is_lost or version < self._newest, version
         if own.order is None:
             self._own = msgspec.structs.replace(own, order=version)
         members = [member for member in parse_members(record.metadata.annotations) if member.identity != own.identity]
         self._sightings = observe(self._sightings, members, now=trio.current_time())
+
+    async def _replace(self, key: str, stored: str, data: str) -> _Record | None:
+        """Write the record over the one that is stored; return None, and write nothing, if another or none is."""
+        path = "/metadata/annotations/" + key.replace("~", "~0").replace("/", "~1")
+        test = {"op": "test", "path": path, "value": stored}
+        body = _encode([test, {"op": "replace", "path": path, "value": data}])
+        try:
+            return self._parse(
+                await self._client.request("PATCH", self._path, body=body, content_type=JSON_PATCH, backoffs=())
+            )
+        except (InvalidError, NotFoundError):
+            return None
 
     async def _write(self, patch: dict[str, Any]) -> _Record:
         try:
@@ -140,6 +162,9 @@ class Session:
             data = await self._client.request(
                 "PATCH", self._path, body=_encode(patch), content_type=MERGE_PATCH, backoffs=()
             )
+        return self._parse(data)
+
+    def _parse(self, data: bytes) -> _Record:
         try:
             return msgspec.json.decode(data, type=_Record)
         except (msgspec.MsgspecError, ValueError) as error:

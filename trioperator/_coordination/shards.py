@@ -5,8 +5,9 @@ or releases shards until it owns its share. What a replica owned can be taken by
 seconds after the replica itself has given up everything. Releasing is in order: the shard is served to the end first.
 
 If etcd was restored, leases name earlier owners: a shard may be owned twice then, or never again. So each replica reads
-all leases once in a minute, and when its session shows a restore. What it owns is taken again if the lease names nobody
-who is alive, and is lost if it does; a lease that names it for nothing is released.
+all leases when its session shows a restore, by which its record has gone back, and once in a minute. What it owns is
+taken again if the lease names nobody who is alive, and is lost if it does; a lease that names it for nothing is
+released.
 """
 
 from __future__ import annotations
