@@ -181,6 +181,7 @@ class Operator:
         scope = () if "-n" in options else ("-A",)
         command = [sys.executable, "-m", "trioperator", "run", *scope, "--standalone", *options, str(app)]
         environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each start compiles what has no bytecode yet
         self._server = server
         self._began = time.monotonic()
         with self._log.open("wb") as log:

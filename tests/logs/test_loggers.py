@@ -70,6 +70,15 @@ class TestLogger:
         object_logger(REF).warning("without")
         assert caplog.messages == ["with request=7", "without"]
 
+    def test_pairs_that_a_handler_binds_are_logged_after_messages_without_any(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        object_logger(REF).warning("seen")
+        with structlog.contextvars.bound_contextvars(never_bound_before=7):
+            object_logger(REF).warning("seen")
+        object_logger(REF).warning("seen")
+        assert caplog.messages == ["seen", "seen never_bound_before=7", "seen"]
+
     @pytest.mark.parametrize(
         "key",
         sorted(

@@ -7,6 +7,8 @@ of memory. If rich or structlog is already imported, nothing changes.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from typing import Any, Final
 
 _hidden = "rich" not in sys.modules
 if _hidden:
@@ -14,8 +16,18 @@ if _hidden:
 try:
     from structlog import BoundLoggerBase, DropEvent
     from structlog.contextvars import bound_contextvars, merge_contextvars
+    from structlog import contextvars as _contextvars
 finally:
     if _hidden:
         del sys.modules["rich"]
 
-__all__ = ["BoundLoggerBase", "DropEvent", "bound_contextvars", "merge_contextvars"]
+# The variables that were ever bound. To look for bound ones, structlog copies and searches the whole context.
+_variables: Final[Mapping[str, Any] | None] = getattr(_contextvars, "_CONTEXT_VARS", None)
+
+
+def may_have_bound() -> bool:
+    """Check whether any key-value pairs may be bound in the context."""
+    return _variables is None or bool(_variables)
+
+
+__all__ = ["BoundLoggerBase", "DropEvent", "bound_contextvars", "may_have_bound", "merge_contextvars"]

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypedDict
 
-from trioperator._logs._structlog import BoundLoggerBase, DropEvent, merge_contextvars
+from trioperator._logs._structlog import BoundLoggerBase, DropEvent, may_have_bound, merge_contextvars
 from trioperator._logs.context import current_handler
 from trioperator._logs.processors import has_processors, process
 from trioperator._logs.records import RECORD_KEYS, interpolate, represent
@@ -153,7 +153,7 @@ class Logger(BoundLoggerBase):
             self._processors is _PROCESSORS
             and not has_processors()
             and self._context.keys() <= _OBJECT_KEY_SET
-            and not merge_contextvars(None, "", {})
+            and not (may_have_bound() and merge_contextvars(None, "", {}))
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 import trio
@@ -39,6 +40,7 @@ from trioperator.settings import OperatorSettings
 
 # How often in a row a handler is interrupted by changes of its object, before it may finish in spite of them.
 _INTERRUPTIONS = 3
+_NOT_LISTENING: Final = contextlib.nullcontext()
 
 
 class Executor(msgspec.Struct, frozen=True, eq=False):
@@ -122,7 +124,9 @@ class Execution:
                 self._postpone(left, cause)
                 return
             for handler in group:
-                if self._must_end(called) or await self._has_changed(cause, called) or self._must_end(called):
+                if self._must_end(called):
+                    return
+                if self._is_touched() and (await self._has_changed(cause, called) or self._must_end(called)):
                     return
                 called = True
                 await self._attempt(handler, cause, lifecycle, parent=parent)
@@ -139,14 +143,16 @@ class Execution:
         is_left = is_outdated or self._interrupted or self._executor.stopping.is_set()
         return is_left or is_coming(self._state, self._executor.settings.pausing)
 
+    def _is_touched(self) -> bool:
+        """Check whether handlers may have written to the object by other means than their patches."""
+        return self._saver is not None and self._executor.patcher.is_touched(self._state)
+
     async def _has_changed(self, cause: ChangeCause, called: bool) -> bool:
         """Check whether the object has changed since the handlers were selected, by what they have written themselves.
 
         A parent is not called again for what does not matter to its sub-handlers: they are shown the newest state.
         """
         state = self._state
-        if self._saver is None or not self._executor.patcher.is_touched(state):
-            return False
         try:
             await self._executor.patcher.look(state)
         except (ApiError, ConnectionLostError, LoginError) as error:
@@ -266,7 +272,7 @@ class Execution:
     ) -> contextlib.AbstractContextManager[None]:
         """Return a context in which the deletion of the object, and its changes for a while, interrupt the handler."""
         if interruption is None:
-            return contextlib.nullcontext()
+            return _NOT_LISTENING
         changes = self._progress.interruptions(handler.id) < _INTERRUPTIONS
         essences = self._executor.essences
         interrupter = Interrupter(self._state, cause, interruption, essences=essences, changes=changes)

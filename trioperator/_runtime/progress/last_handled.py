@@ -138,4 +138,7 @@ class LastHandled:
         return kept
 
     def _seen_beside(self, configuration: bytes) -> bytes | None:
-        return next((seen for seen in self._seen if seen != configuration), None)
+        for seen in self._seen:
+            if seen != configuration:
+                return seen
+        return None
