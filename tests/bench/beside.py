@@ -3,7 +3,8 @@
 The peer is a program as the README has it. For a restart, both have handled one object before, of which all others are
 copies, and call a handler for each of them when they start. For a first list, each has a server of its own with new
 objects, to which it adds a finalizer and what was handled. Without a peer, trioperator is measured alone. It posts no
-Kubernetes Events about what it logs, as in the rest of the benchmark: the peer has none.
+Kubernetes Events about what it logs, as in the rest of the benchmark: the peer has none. Nor does that log a line for
+each object, so restarts are also measured without that (``--quiet``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tests.bench.processes import RunFailed, cpu_seconds, resident_mib
 _PLURAL: Final = "kopfexamples"
 _ROUNDS: Final = 2
 _PATIENCE: Final = 600.0
+_QUIET: Final = ("--quiet",)  # the peer logs nothing about single objects, trioperator a line for each
 _EXAMPLE: Final = {"apiVersion": "kopf.dev/v1", "kind": "KopfExample"}
 _CHANGES: Final = """
 import os
@@ -120,6 +122,7 @@ def measure(figures: Figures, count: int) -> None:
         for _ in range(_ROUNDS):
             _measure_ours(figures, server, "changes", _CHANGES, count)
             _measure_ours(figures, server, "resuming", _CHANGES + _RESUME, count)
+            _measure_ours(figures, server, "resuming quietly", _CHANGES + _RESUME, count, *_QUIET)
             if PEER:
                 _measure_peer(figures, server, "resumed", count)
 
@@ -150,9 +153,10 @@ def _measure_peer(figures: Figures, server: scale.Server, what: str, count: int,
         figures.add(f"the peer, {marks} {what} of {count}", f"{cpu:.1f} s CPU, {memory:.0f} MiB")
 
 
-def _measure_ours(figures: Figures, server: scale.Server, what: str, source: str, count: int) -> None:
-    with scale.running(server, source) as operator:
-        operator.wait_ready()
+def _measure_ours(figures: Figures, server: scale.Server, what: str, source: str, count: int, *options: str) -> None:
+    with scale.running(server, source, *options) as operator:
+        if not options:  # else it does not log that it is ready
+            operator.wait_ready()
         if what != "changes":
             _wait_for_lines(operator.journal, count)
             operator.wait_idle()

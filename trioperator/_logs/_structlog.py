@@ -15,8 +15,8 @@ if _hidden:
     sys.modules["rich"] = None  # type: ignore[assignment]  # makes the import fail
 try:
     from structlog import BoundLoggerBase, DropEvent
-    from structlog.contextvars import bound_contextvars, merge_contextvars
     from structlog import contextvars as _contextvars
+    from structlog.contextvars import bound_contextvars, merge_contextvars
 finally:
     if _hidden:
         del sys.modules["rich"]
