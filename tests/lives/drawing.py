@@ -58,6 +58,14 @@ _WAYS = [
 # The duration of leases, the deadline of renewals, and the period of retries.
 _LEASES = [(15, 10, 2), (15, 10, 2), (3, 2, 0.5), (2.5, 2.4, 0.3), (2.5, 2.4, 0.3)]
 _MOST_EDITS = 40
+# The parts that a trouble is most about: most lives with it have one of them.
+_FAVOURITES = {
+    "clock": ["background", "changes"],
+    "retire": ["changes"],
+    "thieves": ["children"],
+    "upgrades": ["changes"],
+}
+_FAVOURED = 0.6
 
 
 def draw(seed: int) -> Plan:
@@ -90,16 +98,17 @@ def _fit(rng: random.Random, names: list[str], troubles: frozenset[str]) -> tupl
     if troubles & {"lease", "pauses"} and rng.random() < 0.5:
         troubles |= {"late start"}
     if "tasks" in names:
-        troubles = (troubles | {"slow"}) - {"late start"}
+        troubles = (troubles | {"slow"}) - {"late start"} if rng.random() < _FAVOURED else frozenset({"slow"})
         names = ["tasks", *rng.choice([[], [], ["changes"]])]
-    if "upgrades" in troubles and rng.random() < 0.7:
-        names = ["changes"]
+    for trouble, parts in _FAVOURITES.items():
+        if trouble in troubles and rng.random() < _FAVOURED:
+            names = [rng.choice(parts)]
     if "places" in names or "rights" in troubles:
         names = ["places"]
     if "restore" in troubles or {"places", "scripts"} & set(names):
         troubles -= {"holds"}  # a backup may have a pause that has ended; tenants and notes are in other places
     if "scripts" in names:
-        troubles -= {"restore", "clock"}
+        troubles = (troubles | {rng.choice(["writes", "watches", "reads"])}) - {"restore", "clock"}
     return names, troubles
 
 
@@ -118,6 +127,8 @@ def _draw_options(rng: random.Random, way: _Way, names: list[str], troubles: fro
         "client_network": rng.choice(["memory", "connections"]),
         "starts": starts,
         "thread_flag": rng.random() < 0.15,
+        "keeps_flag": rng.random() < 0.3,
+        "mandatory": rng.random() < 0.5,
         "request_timeout": rng.choice([30, 300]),
         "client_timeout": 30 if troubles & {"restore", "retire", "watches"} else rng.choice([None, 30]),
         "write_delay": rng.choice([0.1, 0.1, 1]),

@@ -246,7 +246,7 @@ def live(plan: Plan) -> dict[str, str]:
         finally:
             logger.handlers[:], logger.propagate = handlers, propagates
             logger.setLevel(level)
-    patience = time.monotonic() + 1
+    patience = time.monotonic() + 3
     while left := {thread.name for thread in threading.enumerate() if _is_busy(thread) and thread not in before}:
         if time.monotonic() > patience:
             break

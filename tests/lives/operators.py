@@ -86,7 +86,7 @@ class Operator:
             pass  # it gives up while it starts: somebody starts it again
         finally:
             self._scope = None
-            if isinstance(self._stop, threading.Event):
+            if isinstance(self._stop, threading.Event) and not life.plan.options.get("keeps_flag"):
                 self._stop.set()  # its thread looks only once in a second of real time whether anybody waits for it
             life.journal.changes.append(trio.current_time())
             ended.set()
@@ -136,7 +136,7 @@ def make_settings(life: Life, priority: int) -> trioperator.OperatorSettings:
     settings.background.spread = 0
     settings.peering.standalone = plan.together != "peering"
     settings.peering.priority = priority
-    settings.peering.mandatory = plan.together == "peering"
+    settings.peering.mandatory = plan.together == "peering" and options.get("mandatory", True)
     settings.persistence.write_delay = options.get("write_delay", 0.1)
     lease = options.get("lease", (15, 10, 2))
     leadership = settings.leadership

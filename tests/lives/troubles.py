@@ -63,7 +63,7 @@ class Troubles:
         if resource := rng.choice(_RESOURCES):
             selection["resource"] = resource
         self._fault(fault, selection, is_of_client=is_of_client)
-        if not is_of_client and rng.random() < 0.2:  # a webhook that protects objects
+        if not is_of_client and rng.random() < 0.4:  # a webhook that protects objects
             self._fault(("status", 409), {"verb": ["delete"]}, seconds=30)
 
     def _reads(self) -> None:

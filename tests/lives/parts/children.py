@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import random
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -41,7 +42,7 @@ class Children(Part):
 
     @classmethod
     def draw(cls, rng: random.Random, troubles: frozenset[str]) -> dict[str, Any]:
-        shape = rng.choice(["plain", "plain", "ordered", "filtered", "garbled"])
+        shape = rng.choice(["plain", "plain", "ordered", "filtered", "garbled", "fixed"])
         objects = {f"a{number}": {"n": rng.randrange(4), "v": 0} for number in range(rng.choice([1, 2, 3]))}
         return {
             "objects": objects,
@@ -116,10 +117,12 @@ class Children(Part):
         return [each for each in found if each["metadata"].get("ownerReferences")]
 
     async def accompany(self) -> None:
-        """Create the dash, and make databases ready after a while, as their controller."""
+        """Create the dash, limit what is fixed, and make databases ready after a while, as their controller."""
         if self.options["dash"]:
             made = await self.life.cluster.create(manifest("Dash", "d", {}))
             self.dash_uid = made["metadata"]["uid"]
+        if self.options["shape"] == "fixed":
+            await self._limit_secrets()
         if not self.options["early"]:
             await trio.sleep(1)
         while self.options["shape"] == "ordered":
@@ -131,6 +134,16 @@ class Children(Part):
                         "secrets", meta["name"], {"metadata": {"labels": {"ready": "y"}}}, meta["namespace"]
                     )
 
+    async def _limit_secrets(self) -> None:
+        """Leave no room for more secrets than all operators want, by a quota, as its controller counts it."""
+        operators = self.life.plan.replicas if self.life.plan.together == "apart" else 1
+        hard = {"secrets": str(len(self.options["objects"]) * operators)}
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}}
+        await self.life.cluster.create(quota, "default")
+        await self.life.cluster.patch(
+            "resourcequotas", "q", {"status": {"hard": hard}}, "default", subresource="status"
+        )
+
     # The handlers.
 
     def desired(self, name: str, spec: Any, who: str) -> dict[str, dict[str, Any]]:
@@ -141,6 +154,8 @@ class Children(Part):
                 return {f"{prefix}-db-{spec['v']}": {}, f"{prefix}-web-{spec['v']}": {"v": str(spec["v"])}}
             case "filtered":
                 return {f"{prefix}-a": {"v": "1"}, f"{prefix}-b": {"v": str(spec["v"])}}
+            case "fixed":
+                return {f"{prefix}-s": {"v": base64.b64encode(str(spec["v"]).encode()).decode()}}
             case _:
                 return {f"{prefix}-{number}": {"v": str(spec["v"])} for number in range(spec["n"])}
 
@@ -148,7 +163,11 @@ class Children(Part):
         who, options = operator.name, self.options
         labels = {"app": "lives"} if options["labels"] else None
         owned = trioperator.Owned("configmaps", bodies=options["bodies"], labels=labels, strategy=options["strategy"])
-        owns = [owned, trioperator.Owned("secrets", bodies=True)] if options["shape"] == "ordered" else [owned]
+        owns = [owned]
+        if options["shape"] == "ordered":
+            owns.append(trioperator.Owned("secrets", bodies=True))
+        elif options["shape"] == "fixed":
+            owns = [trioperator.Owned("secrets", bodies=options["bodies"], labels=labels, strategy="recreate")]
         ids = f"children-{who}" if self.life.plan.together == "apart" else "children"
 
         def part(id: str, suffix: str, **filters: Any) -> None:
@@ -177,6 +196,8 @@ class Children(Part):
         for name, data in wanted.items():
             labels = {"labels": {"dash": "d"}} if self.options["dash"] in {"mapper", "index"} else {}
             body = configmap(name, data, kind="ConfigMap" if data else "Secret", **labels)
+            if self.options["shape"] == "fixed":
+                body |= {"kind": "Secret", "immutable": True}
             if self.options["dash"] == "owner" and self.dash_uid:
                 owner = {"apiVersion": f"{GROUP}/v1", "kind": "Dash", "name": "d", "uid": self.dash_uid}
                 body["metadata"]["ownerReferences"] = [owner]
@@ -227,6 +248,8 @@ class Children(Part):
         """Make sure that nothing is deleted that is desired, or before what replaces it is there."""
         if info.verb != "delete" or info.resource not in {"configmaps", "secrets"}:
             return
+        if self.life.plan.together == "apart" and not info.name.startswith(f"{operator}-"):
+            self.find("deleted in vain", f"{info.name} is deleted by {operator}, which has never wanted it")
         owner = next((name for name in self.options["objects"] if info.name.startswith(f"{name}-")), None)
         if owner is None or await self.life.cluster.find("apps", owner) is None:
             return
