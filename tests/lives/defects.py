@@ -93,9 +93,16 @@ DEFECTS = (
     ),
     Defect(
         5,
-        "the fence is not checked when a request has waited for a connection",
-        (Edit("_kube/api_client.py", "                check=fence,\n", ""),),
-        having=("tasks", "freeze"),
+        "requests that wait for a connection are sent though the lease is lost meanwhile, also by abandoned threads",
+        (
+            Edit("_kube/api_client.py", "                check=fence,\n", ""),
+            Edit(
+                "_concurrency/threads.py",
+                "    finally:\n        calls.cancel()\n",
+                "    finally:\n        pass\n",
+            ),
+        ),
+        having=("leader", "tasks"),
     ),
     Defect(
         6,
@@ -206,7 +213,7 @@ DEFECTS = (
                 "        pass\n    record",
             ),
         ),
-        having=("children", "writes"),
+        having=("children", "protection"),
     ),
     Defect(
         14,

@@ -24,9 +24,17 @@ _WAYS = [
     _Way(
         12,
         "alone",
-        [*["changes", "children"] * 2, *["selection"] * 3, "children", "background", "waiting", "scripts", "places"],
+        [
+            *["changes", "children"] * 2,
+            *["selection"] * 3,
+            "children",
+            "background",
+            "waiting",
+            *["scripts"] * 2,
+            "places",
+        ],
         ["writes", "reads", "watches", "restart", "thieves", "clock", "versions", "restore", "upgrades", "rights"]
-        + ["fights", "releases", "denials"]
+        + ["fights", "releases", "denials", "clock", "protection"]
         + ["holds"] * 2,
     ),
     _Way(
@@ -52,7 +60,7 @@ _WAYS = [
         1,
         "apart",
         ["children"],
-        ["restart", "watches", "writes", "reads", "thieves", "fights", "denials", "versions", "restore"],
+        ["restart", "watches", "writes", "reads", "thieves", "fights", "denials", "versions", "restore", "protection"],
     ),
 ]
 # The duration of leases, the deadline of renewals, and the period of retries.
@@ -108,7 +116,8 @@ def _fit(rng: random.Random, names: list[str], troubles: frozenset[str]) -> tupl
     if "restore" in troubles or {"places", "scripts"} & set(names):
         troubles -= {"holds"}  # a backup may have a pause that has ended; tenants and notes are in other places
     if "scripts" in names:
-        troubles = (troubles | {rng.choice(["writes", "watches", "reads"])}) - {"restore", "clock"}
+        more = {rng.choice(["writes", "watches", "reads"])} if rng.random() < 0.5 else set()
+        troubles = (troubles | more) - {"restore", "clock"}
     return names, troubles
 
 

@@ -63,8 +63,10 @@ class Troubles:
         if resource := rng.choice(_RESOURCES):
             selection["resource"] = resource
         self._fault(fault, selection, is_of_client=is_of_client)
-        if not is_of_client and rng.random() < 0.4:  # a webhook that protects objects
-            self._fault(("status", 409), {"verb": ["delete"]}, seconds=30)
+
+    def _protection(self) -> None:
+        """Let nobody delete anything for a while, as a webhook that protects objects."""
+        self._fault(("status", 409), {"verb": ["delete"]}, seconds=30)
 
     def _reads(self) -> None:
         fault = self._rng.choice([*_LOST, ("status", 500), ("status", 410), ("status", 429), ("after", 3)])
@@ -73,7 +75,7 @@ class Troubles:
     def _watches(self) -> None:
         rng = self._rng
         if self._is_of_client():
-            kind = rng.choice([*_STREAMS, "error_event", "error_event"])
+            kind = rng.choice([*_STREAMS, *["error_event"] * 5])
             more = {"times": None} if kind == "error_event" else {}
             self._fault((kind, self._number(kind)), {"watch": True}, is_of_client=True, **more)
         elif (kind := rng.choice(_STREAMS)) == "lag":
