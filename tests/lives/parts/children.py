@@ -248,7 +248,8 @@ class Children(Part):
         """Make sure that nothing is deleted that is desired, or before what replaces it is there."""
         if info.verb != "delete" or info.resource not in {"configmaps", "secrets"}:
             return
-        if self.life.plan.together == "apart" and not info.name.startswith(f"{operator}-"):
+        others = tuple(f"{name}-" for name in self.life.operators if name != operator)
+        if self.life.plan.together == "apart" and info.name.startswith(others):
             self.find("deleted in vain", f"{info.name} is deleted by {operator}, which has never wanted it")
         owner = next((name for name in self.options["objects"] if info.name.startswith(f"{name}-")), None)
         if owner is None or await self.life.cluster.find("apps", owner) is None:
