@@ -1,9 +1,9 @@
 """``python -m tests.foreign``: test suites that others wrote, on the embedded API server, by test.
 
-The suites of controller-runtime and of Kubernetes come as Go modules, those of client libraries for Python in their
-packages; all start the server through ``trioperator cluster assets``. With ``$KUBEBUILDER_ASSETS``, each is also run
-on a real server, and only what passes there has to pass here. ``python -m tests.foreign client cache`` runs some; the
-reports are in build/foreign.
+The suites of controller-runtime and of Kubernetes and some operators come as Go modules, those of client libraries for
+Python in their packages; all start the server through ``trioperator cluster assets``. With ``$KUBEBUILDER_ASSETS``,
+each is also run on a real server, and only what passes there has to pass here. ``python -m tests.foreign client cache``
+runs some; the reports are in build/foreign.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from tests.controlplane import ControlPlane
+from tests.foreign.go import run_go
 from tests.foreign.kubernetes import ACCEPTANCE, Kubernetes
 from tests.foreign.kubernetes import SUITES as KUBERNETES_SUITES
+from tests.foreign.operators import OPERATORS, run_operator
 from tests.foreign.reports import HEAD, Comparison, Results, parse_ginkgo, parse_junit, share
 from trioperator.cli.assets import write_assets
 from trioperator.cli.kube_apiserver import CONTROLLERS
@@ -61,19 +63,16 @@ class GoSuites:
         self._home = ROOT / "go"
         self._home.mkdir(parents=True, exist_ok=True)
         if not (self._home / "go.mod").exists():
-            self._go("mod", "init", "foreign")
-        self._go("get", "-t", f"{MODULE}/pkg/...@{VERSION}")
-        self._sources = pathlib.Path(self._go("list", "-m", "-f", "{{.Dir}}", MODULE).strip())
-
-    def _go(self, *args: str) -> str:
-        return subprocess.run(["go", *args], cwd=self._home, check=True, stdout=subprocess.PIPE, text=True).stdout
+            run_go(self._home, "mod", "init", "foreign")
+        run_go(self._home, "get", "-t", f"{MODULE}/pkg/...@{VERSION}")
+        self._sources = pathlib.Path(run_go(self._home, "list", "-m", "-f", "{{.Dir}}", MODULE).strip())
 
     def run(self, suite: str, assets: pathlib.Path, where: str) -> Results | None:
         """Run a suite with the programs in a folder; return None if it did not run to its end."""
         name = suite.replace("/", "_")
         program, report = self._home / f"{name}.test", ROOT / f"{name}.{where}.json"
         if not program.exists():
-            self._go("test", "-c", "-vet=off", "-o", str(program), f"{MODULE}/pkg/{suite}")
+            run_go(self._home, "test", "-c", "-vet=off", "-o", str(program), f"{MODULE}/pkg/{suite}")
         report.unlink(missing_ok=True)
         options = ["--ginkgo.no-color", f"--ginkgo.timeout={TIMEOUT}s", f"--ginkgo.json-report={report}"]
         _run([str(program), *options], report, self._sources / "pkg" / suite, {"KUBEBUILDER_ASSETS": str(assets)})
@@ -122,6 +121,14 @@ def run_kubernetes_suites(wanted: list[str], real: pathlib.Path | None) -> Itera
         yield Comparison(suite, results, kubernetes.run(suite, real, "real") if real else None)
 
 
+def run_operators(wanted: list[str], real: pathlib.Path | None) -> Iterator[Comparison]:
+    """Run the wanted operators."""
+    home = ROOT / "operators"
+    for suite in wanted:
+        results = run_operator(suite, home, write_assets(ROOT / "assets"), "embedded")
+        yield Comparison(suite, results, run_operator(suite, home, real, "real") if real else None)
+
+
 def create_system_pod(kubeconfig: pathlib.Path) -> None:
     """Create a Pod in kube-system: suites that were written for clusters with nodes expect some."""
     from kubernetes import client, config
@@ -158,7 +165,12 @@ def main() -> None:
     """Run the suites, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.foreign")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="these only")
-    suites = {run_go_suites: GO_SUITES, run_kubernetes_suites: KUBERNETES_SUITES, run_python_suites: PYTHON_SUITES}
+    suites = {
+        run_go_suites: GO_SUITES,
+        run_operators: OPERATORS,
+        run_kubernetes_suites: KUBERNETES_SUITES,
+        run_python_suites: PYTHON_SUITES,
+    }
     known = [name for names in suites.values() for name in names]
     wanted = parser.parse_args().suites or known
     if unknown := set(wanted).difference(known):
@@ -166,7 +178,7 @@ def main() -> None:
     given = os.environ.get("KUBEBUILDER_ASSETS")
     real = pathlib.Path(given) if given else None
     if shutil.which("go") is None and not set(wanted).issubset(PYTHON_SUITES):
-        parser.error("the suites of controller-runtime and Kubernetes need Go: install it, or name other suites")
+        parser.error("all suites but those of Python's client libraries need Go: install it, or name these")
     ROOT.mkdir(parents=True, exist_ok=True)
     print(HEAD)
     comparisons = []

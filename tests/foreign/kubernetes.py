@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from tests.controlplane import ControlPlane
+from tests.foreign.go import run_go
 from tests.foreign.reports import Results, parse_acceptance, parse_ginkgo
 from trioperator.apiserver.controllers import CONTROLLERS
 from trioperator.apiserver.reading.discovery import VERSION
@@ -64,11 +65,7 @@ class Kubernetes:
         self._go("mod", "tidy")
 
     def _go(self, *args: str) -> str:
-        environment = os.environ | {"CGO_ENABLED": "0"}
-        done = subprocess.run(
-            ["go", *args], cwd=self._home, env=environment, check=True, stdout=subprocess.PIPE, text=True
-        )
-        return done.stdout
+        return run_go(self._home, *args)
 
     def run(self, suite: str, assets: pathlib.Path, where: str) -> Results | None:
         """Run a suite with the programs in a folder, and with controllers; return None if it did not run to its end."""
