@@ -31,9 +31,15 @@ def find_changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
     Lists are fields as a whole. A mapping that is new or gone counts as its fields.
     """
     for item in diff(before, after):
+        if _is_of_server(item.field):
+            continue
         for path in _leaves(item.field, item.old if item.new is None else item.new):
-            if not (len(path) > 1 and path[0] == "metadata" and path[1] in _SERVER_FIELDS):
+            if not _is_of_server(path):
                 yield path
+
+
+def _is_of_server(path: FieldPath) -> bool:
+    return len(path) > 1 and path[0] == "metadata" and path[1] in _SERVER_FIELDS
 
 
 def _leaves(path: FieldPath, value: Any) -> Iterator[FieldPath]:
@@ -94,7 +100,8 @@ def _name(entry: Mapping[str, Any]) -> str | None:
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(str(entry.get(name)) for name in ("manager", "operation", "apiVersion", "subresource"))
+    get = entry.get
+    return str(get("manager")), str(get("operation")), str(get("apiVersion")), str(get("subresource"))
 
 
 def _time(entry: Mapping[str, Any]) -> str:

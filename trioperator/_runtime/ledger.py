@@ -149,10 +149,11 @@ class Page:
         """Add a record; drop the oldest ones that have no room."""
         if self._repeated is not None:
             self._flush()
-        records = b"".join((self._records, len(record).to_bytes(_LENGTH), record))
-        while len(records) > _MAX_BYTES:
-            records = records[_LENGTH + int.from_bytes(records[:_LENGTH]) :]
-        self._records = records
+        records = self._records
+        dropped, most = 0, _MAX_BYTES - _LENGTH - len(record)
+        while len(records) - dropped > most:
+            dropped += _LENGTH + int.from_bytes(records[dropped : dropped + _LENGTH])
+        self._records = b"".join((records[dropped:], len(record).to_bytes(_LENGTH), record))
 
     def repeat(self, what: object, now: float, record: tuple[Any, ...]) -> None:
         """Add a record, or count it if it is the same as the one before."""
