@@ -62,7 +62,7 @@ def explore(restored_modules: None, monkeypatch: pytest.MonkeyPatch, tmp_path: p
 
     def explore(source: str, *args: str) -> Result:
         (tmp_path / "app.py").write_text(source)
-        return CliRunner().invoke(command, ["explore", "app.py", "--crds", "crd.yaml", *args])
+        return CliRunner().invoke(command, ["explore", "app.py", "--crds", "crd.yaml", "--seconds", "600", *args])
 
     yield explore
     trioperator.set_default_registry(registry)
@@ -76,7 +76,7 @@ def start(run: Run, tmp_path: pathlib.Path) -> Run:
     def start(source: str, *args: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "app.py").write_text(source)
         write_crd(tmp_path)
-        return run("explore", "app.py", "--crds", "crd.yaml", *args)
+        return run("explore", "app.py", "--crds", "crd.yaml", "--seconds", "600", *args)
 
     return start
 

@@ -79,6 +79,46 @@ def test_a_loop_that_is_blocked_is_reported_with_its_place(monkeypatch: pytest.M
     assert "test_outside.py:" in str(places[0])
 
 
+class PassingClock(trio.abc.Clock):
+    """A clock on which time has passed, whenever somebody looks at it."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def start_clock(self) -> None:
+        """Do nothing."""
+
+    def current_time(self) -> float:
+        """Return a later time than before."""
+        self.looks += 1
+        return float(self.looks)
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Return for how long nothing is due."""
+        return 999.0
+
+
+def test_what_goes_on_has_its_seconds_of_the_processor_however_long_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    deadline, reads = Deadline(0.001, on_blocked=print), list[float]()
+
+    async def main() -> None:
+        looked_often, token = trio.Event(), trio.lowlevel.current_trio_token()
+
+        def process_time() -> float:
+            reads.append(0.0)
+            if len(reads) == 5:
+                token.run_sync_soon(looked_often.set)
+            return 0.0
+
+        monkeypatch.setattr("trioperator.testing.exploring.outside.time.process_time", process_time)
+        with trio.CancelScope() as scope, deadline.guard(scope):
+            await looked_often.wait()
+        assert not scope.cancelled_caught
+
+    trio.run(main, clock=PassingClock())
+    assert deadline.place is None
+
+
 def test_what_ends_in_time_is_left_alone() -> None:
     deadline = Deadline(60, on_blocked=print)
 

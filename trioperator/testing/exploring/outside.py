@@ -7,6 +7,7 @@ import ipaddress
 import os
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -105,7 +106,10 @@ def describe_path(path: str, line: int | None) -> str | None:
 
 
 class Deadline:
-    """A limit on the real time of a play: a thread cancels it, and reports a loop that is blocked.
+    """A limit on the time of a play: a thread cancels it, and reports a loop that is blocked.
+
+    A play that goes on, as its virtual time passes, has these *seconds* of the processor: on a machine with other work,
+    they take longer. Without any progress, these are real seconds.
 
     *on_blocked* is called in that thread, with the place where the event loop is, if that is known: it may end the
     process.
@@ -124,8 +128,8 @@ class Deadline:
 
     def guard(self, scope: trio.CancelScope) -> contextlib.AbstractContextManager[None]:
         """Cancel the scope when the time is over."""
-        token = trio.lowlevel.current_trio_token()
-        return self._watching(lambda: self._watch(token, scope), name="deadline of a play")
+        token, clock = trio.lowlevel.current_trio_token(), trio.lowlevel.current_clock()
+        return self._watching(lambda: self._watch(token, clock, scope), name="deadline of a play")
 
     @contextlib.contextmanager
     def _watching(self, watch: Callable[[], None], *, name: str) -> Iterator[None]:
@@ -141,9 +145,12 @@ class Deadline:
         if not self._ended.wait(self._seconds):
             self._on_blocked(self._find_place())
 
-    def _watch(self, token: trio.lowlevel.TrioToken, scope: trio.CancelScope) -> None:
-        if self._ended.wait(self._seconds):
-            return
+    def _watch(self, token: trio.lowlevel.TrioToken, clock: trio.abc.Clock, scope: trio.CancelScope) -> None:
+        end, before, now = time.process_time() + self._seconds, -1.0, clock.current_time()
+        while now > before and time.process_time() < end:
+            if self._ended.wait(self._seconds):
+                return
+            before, now = now, clock.current_time()
         self.place = self._find_place() or ""
         with contextlib.suppress(trio.RunFinishedError):
             token.run_sync_soon(scope.cancel)

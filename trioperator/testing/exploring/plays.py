@@ -30,7 +30,7 @@ from trioperator.testing.exploring.troubles import Trouble
 from trioperator.testing.operator_runner import open_unchecked_runner
 
 _HOUR: Final = 3600.0
-# Real seconds of a play, after which it hangs.
+# Seconds of a play, after which it hangs: of the processor, or real ones without progress.
 _PATIENCE: Final = 30.0
 _START: Final = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 
@@ -110,7 +110,7 @@ def _kept_logs() -> Iterator[None]:
 
 def _describe_hang(play: Play, place: str) -> str:
     """Return that a play has not ended, with where it is and what was called most."""
-    text = f"A play has not ended within {_PATIENCE:g} s of real time"
+    text = f"A play has not ended within {_PATIENCE:g} s"
     text += f": a handler is at {place}, and does not return." if place else "."
     counts = collections.Counter(call.handler for call in play.calls)
     most = ", ".join(f"{handler} {count} times" for handler, count in counts.most_common(3))
