@@ -113,6 +113,7 @@ class TestTextFormats:
         assert text.count("\n") == len(text.splitlines()) == 2
         assert r"\n[2026-01-31] trioperator [INFO] \x1b[2Jforged\r\x00\x9b\x85\u2028\u202e\u2066" in text
         assert "a\tb " in text
+        assert not set("\x1b\x00\x9b\x85\u2028\u202e\u2066") & set(text)
         assert " ü\u200d" in text
 
     def test_a_message_of_an_exception_cannot_forge_a_line(self, stream: Stream) -> None:
