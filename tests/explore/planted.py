@@ -233,6 +233,24 @@ PLANTED: Final = (
         oracles=frozenset({"effects"}),
     ),
     Planted(
+        name="a password that is made anew",
+        source="""\
+            CHANGES
+            async def apply_fn(name, spec, client):
+                data = {"password": uuid.uuid4().hex}
+                secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
+                await client.apply(secret)
+            """,
+        mend=[
+            (
+                "    await client.apply(secret)",
+                "    if not await client.list('secrets', fields=f'metadata.name={name}'):\n"
+                "        await client.apply(secret)",
+            )
+        ],
+        oracles=frozenset({"effects"}),
+    ),
+    Planted(
         name="a handler that waits for ever",
         source="""\
             CHANGES

@@ -136,6 +136,36 @@ def test_effects_finds_what_is_undone_on_the_way(tmp_path: pathlib.Path) -> None
     assert "deleted and created again" in findings[0].lines[0]
 
 
+PASSWORD = """\
+import secrets
+
+
+%sasync def apply_fn(name, spec, client):
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
+    await client.apply({**secret, "stringData": {"password": secrets.token_urlsafe()}})
+"""
+
+
+def test_effects_finds_passwords_that_each_change_makes_anew(tmp_path: pathlib.Path) -> None:
+    findings = find(tmp_path, PASSWORD % CHANGES, {"size": 1}, {"size": 2}, {"size": 2, "greeting": "a"})
+    assert names(findings) == ["effects"]
+    assert findings[0].lines == ["Secret data.password is generated anew, whatever changes"]
+    assert len(findings[0].states) == 3
+
+
+@pytest.mark.parametrize(
+    "decorator",
+    [
+        '@trioperator.on.create("webapps")\n',
+        '@trioperator.on.create("webapps")\n@trioperator.on.update("webapps", field="spec.size")\n',
+    ],
+    ids=["once", "for a field"],
+)
+def test_effects_finds_no_fault_with_values_that_depend_on_a_field(tmp_path: pathlib.Path, decorator: str) -> None:
+    specs = {"size": 1}, {"size": 2}, {"size": 2, "greeting": "a"}, {"size": 1, "greeting": "a"}
+    assert find(tmp_path, PASSWORD % decorator, *specs) == []
+
+
 def test_cost_finds_loops(tmp_path: pathlib.Path) -> None:
     source = "@trioperator.on.reconcile('webapps')\ndef web_app(patch):\n    return trioperator.Requeue(1)\n"
     findings = find(tmp_path, source, {})

@@ -44,6 +44,12 @@ async def test_of_what_is_applied_only_the_fields_that_are_applied_are_compared(
     assert "status" not in found
 
 
+async def test_what_is_applied_as_string_data_is_compared(cluster: Cluster) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "stringData": {"x": "1"}}
+    await write(cluster, "/api/v1/namespaces/default/secrets", secret, apply=True)
+    assert take_snapshot(cluster)["Secret default/a"]["data"] == {"x": "MQ=="}
+
+
 async def test_a_field_that_somebody_else_owns_in_one_play_is_compared_as_it_is(cluster: Cluster) -> None:
     path = "/apis/apps/v1/namespaces/default/deployments"
     owned: dict[str, Any] = {**DEPLOYMENT, "spec": {**DEPLOYMENT["spec"], "replicas": 1}}  # type: ignore[dict-item]

@@ -11,10 +11,17 @@ import msgspec
 
 from trioperator.errors import ConfigError
 from trioperator.testing.exploring.findings import Finding, absorb, find_origin, list_known_causes
-from trioperator.testing.exploring.oracles import judge_alone, judge_perturbed, judge_step, select
+from trioperator.testing.exploring.oracles import (
+    judge_alone,
+    judge_perturbed,
+    judge_renewals,
+    judge_step,
+    list_renewed,
+    select,
+)
 from trioperator.testing.exploring.perturbations import iterate_perturbations
 from trioperator.testing.exploring.plays import Player
-from trioperator.testing.exploring.sequences import draw_sequences, iterate_paths
+from trioperator.testing.exploring.sequences import Path, draw_sequences, iterate_paths, list_changed, with_field_of
 from trioperator.testing.exploring.shrinking import shrink
 from trioperator.testing.exploring.snapshots import ABSENT, Mask, Snapshot, compare
 from trioperator.testing.exploring.steps import Play
@@ -120,7 +127,7 @@ def evaluate(
     play = cache.play(states)
     if not play.steps:
         return []
-    found, refused = list(judge_alone(play)), set[str]()
+    found, refused = [*judge_alone(play), *judge_renewals(play, masks=cache.masks)], set[str]()
     for index, step in enumerate(play.steps):
         assert step.state is not None
         for finding in judge_step(play, index, cache.play_fresh(step.state), masks=cache.masks):
@@ -149,6 +156,7 @@ class Explorer:
         self._on_progress = on_progress
         self._states: set[str] = set()
         self._effects: dict[str, list[bool]] = {}
+        self._renewals: dict[str, dict[Path, list[State]]] = {}  # generated values, the fields that replace them, how
         self.report = SubjectReport(resource=player.subject.resource, kind=player.subject.kind)
 
     def run(self, budget: Budget) -> SubjectReport:
@@ -268,9 +276,9 @@ class Explorer:
 
     def play(self, states: Sequence[State]) -> SubjectReport:
         """Play only this sequence, and report all that is found, as it is. Raises ConfigError as plays do."""
+        if evaluate(self._cache, states):  # of whatever oracle: what it takes for a difference may be generated
+            self._cache.find_masks(states)
         found = self._evaluate(states)
-        if found and self._cache.find_masks(states):
-            found = self._evaluate(states)
         play = self._cache.play(states)
         self.report.sequences, self.report.rejected = 1, len(play.rejected)
         self.report.states, self.report.transitions = len(play.steps), self._cache.player.transitions
@@ -292,7 +300,7 @@ class Explorer:
         report.states, report.transitions = len(self._states), self._cache.player.transitions
         self._check_accepted(play)
         self._note_effects(play)
-        for finding in found:
+        for finding in [*found, *self._follow_renewals(play)]:
             if budget.left > 0:
                 self._add(finding, budget)
             elif finding.family[0] != "path":  # what is found in one play need not be confirmed
@@ -349,23 +357,31 @@ class Explorer:
         for one, other in zip(play.steps, play.steps[1:], strict=False):
             assert one.state is not None
             assert other.state is not None
-            changed = _find_changed(one.state, other.state)
+            changed = list_changed(one.state, other.state)
             if len(changed) == 1 and not (one.is_failing or other.is_failing):
                 fresh = [self._cache.play_fresh(state).steps[:1] for state in (one.state, other.state)]
                 pairs = [(one, other), *zip(*fresh, strict=False)]
                 is_effective = any(_without_spec(a.snapshot, own) != _without_spec(b.snapshot, own) for a, b in pairs)
-                self._effects.setdefault(changed[0], []).append(is_effective)
+                self._effects.setdefault(".".join(changed[0]), []).append(is_effective)
+
+    def _follow_renewals(self, play: Play) -> Iterator[Finding]:
+        """Yield what is found by changes of two fields, one after the other, that replace the same generated value."""
+        for one, other in itertools.pairwise(play.steps):
+            states = [step.state for step in (one, other) if step.state is not None]
+            changed = list_changed(*states)
+            for value in list_renewed(one, other, self._cache.masks) if len(changed) == 1 else ():
+                known = self._renewals.setdefault(value, {})
+                for path, before in list(known.items()):
+                    if path != changed[0] and len(known) == 1:
+                        ends = (with_field_of(before[-1], changed[0], state) for state in states)
+                        yield from self._evaluate([*before, next(state for state in ends if state != before[-1])])
+                known.setdefault(changed[0], states)
 
     def _conclude(self) -> None:
         if self.report.states >= _MANY_STATES:
             self.report.without_effect = sorted(
                 path for path, effects in self._effects.items() if len(effects) >= _TRIES and not any(effects)
             )
-
-
-def _find_changed(one: State, other: State) -> list[str]:
-    before, after = ({".".join(path): value for path, value in iterate_paths(state)} for state in (one, other))
-    return [path for path in before.keys() | after.keys() if before.get(path, ABSENT) != after.get(path, ABSENT)]
 
 
 def _without_spec(snapshot: Snapshot, kind: str) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
@@ -20,7 +21,8 @@ from trioperator.errors import (
 from trioperator.testing.exploring.findings import MAX_DETAILS, Finding
 from trioperator.testing.exploring.outside import describe_path
 from trioperator.testing.exploring.perturbations import FAULTS, PAUSES, Perturbation
-from trioperator.testing.exploring.snapshots import Difference, Mask, compare
+from trioperator.testing.exploring.sequences import Path, list_changed
+from trioperator.testing.exploring.snapshots import ABSENT, Difference, Mask, compare, is_masked
 from trioperator.testing.exploring.steps import Play, Step
 from trioperator.testing.exploring.subjects import State
 from trioperator.testing.records import Call, Write
@@ -249,6 +251,37 @@ def _judge_effects(step: Step) -> Iterator[Finding]:
         text = "On the way to a state, something is undone that was there before and is there after."
         causes = frozenset(line.partition(" ")[0] for line in step.undone)
         yield Finding(oracle="effects", summary=text, details=list(step.undone), causes=causes)
+
+
+def judge_renewals(play: Play, *, masks: Collection[Mask]) -> Iterator[Finding]:
+    """Yield a generated value of a Secret that has become another one by changes that have nothing in common.
+
+    One that follows from a field, as a certificate from its host names, becomes another by changes of that field.
+    """
+    reasons: dict[str, set[Path]] = {}
+    for index, (one, other) in enumerate(itertools.pairwise(play.steps), start=2):
+        changed = set(list_changed(one.state or {}, other.state or {}))
+        for value in list_renewed(one, other, masks) if changed else ():
+            reasons[value] = reasons.get(value, changed) & changed
+            if not reasons[value]:
+                cause = f"{value} anew"
+                yield Finding(
+                    oracle="effects",
+                    summary="A generated value, such as a password, is replaced by changes that it does not depend on.",
+                    differences={f"{value} is generated anew, whatever changes": cause},
+                    states=[step.state for step in play.steps[:index] if step.state is not None],
+                    causes=frozenset({cause}),
+                )
+                return
+
+
+def list_renewed(one: Step, other: Step, masks: Collection[Mask]) -> list[str]:
+    """Return the values of Secrets that are the same in no two plays, and have become others in a step."""
+    if one.is_failing or other.is_failing:
+        return []
+    differences = [each for each in compare(one.snapshot, other.snapshot) if is_masked(each.mask, masks)]
+    values = [each for each in differences if each.mask[1][:1] == ("data",) and ABSENT not in each[2:]]
+    return sorted({each.cause for each in values if each.mask[0] == "Secret"})
 
 
 def _judge_quiet(hours: Sequence[Step]) -> Iterator[Finding]:

@@ -112,6 +112,18 @@ def iterate_paths(value: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[P
             yield from iterate_paths(item, (*path, key))
 
 
+def list_changed(one: State, other: State) -> list[Path]:
+    """Return the fields that two states do not have with the same value."""
+    before, after = ({path: (value,) for path, value in iterate_paths(state)} for state in (one, other))
+    return [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
+
+
+def with_field_of(state: State, path: Path, other: State) -> State:
+    """Return the state with a field as it is in another state."""
+    found = dict(iterate_paths(other))
+    return with_value(state, path, found[path]) if path in found else without(state, path)
+
+
 def with_value(state: State, path: Path, value: Any) -> State:
     """Return the state with another value of a field."""
     key, *rest = path

@@ -147,6 +147,7 @@ def _keep_owned(obj: dict[str, Any]) -> dict[str, Any]:
     if not own or any(entry.get("operation") != "Apply" for entry in own):
         return obj
     fields = [entry.get("fieldsV1", {}) for entry in own]
+    fields += [{"f:data": each["f:stringData"]} for each in fields if "f:stringData" in each]  # of a Secret
     kept = {key: _filter(value, [each.get(f"f:{key}") for each in fields]) for key, value in obj.items()}
     return {**kept, **{key: obj[key] for key in ("apiVersion", "kind", "metadata")}}
 
@@ -206,7 +207,7 @@ def compare(found: Snapshot, expected: Snapshot, *, masks: Collection[Mask] = ()
                 for path, one, other in pairs
                 if not (ABSENT in (one, other) and _is_same_in_whole(found[name], expected[name], path))
             )
-    return [each for each in differences if not _is_masked(each.mask, masks)]
+    return [each for each in differences if not is_masked(each.mask, masks)]
 
 
 def _is_same_in_whole(one: Mapping[str, Any], other: Mapping[str, Any], path: tuple[str | int, ...]) -> bool:
@@ -222,7 +223,7 @@ def _is_same_in_whole(one: Mapping[str, Any], other: Mapping[str, Any], path: tu
     return bool(values[0] == values[1])
 
 
-def _is_masked(mask: Mask, masks: Collection[Mask]) -> bool:
+def is_masked(mask: Mask, masks: Collection[Mask]) -> bool:
     """Return whether a field, or one that it is in, is masked."""
     kind, path = mask
     return any((kind, path[:length]) in masks for length in range(len(path) + 1))
