@@ -7,7 +7,8 @@ seconds after the replica itself has given up everything. Releasing is in order:
 If etcd was restored, leases name earlier owners: a shard may be owned twice then, or never again. So each replica reads
 all leases when its session shows a restore, by which its record has gone back, and once in a minute. What it owns is
 taken again if the lease names nobody who is alive, and is lost if it does; a lease that names it for nothing is
-released.
+released. Nothing is acquired or released before the others have noticed the restore, too, or have lost their sessions:
+until then, the shard may have an owner whom the lease does not name.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ class Shards:
         self._reported = 0
         self._unacquired: set[int] = set()  # shards whose leases could not be written, as is logged
         self._check_at = math.inf
+        self._settled_at = -math.inf  # when all replicas have noticed a restore
 
     async def serve(self) -> None:
         """Own shards until :meth:`stop`, and until all of them are released then."""
@@ -114,7 +116,7 @@ class Shards:
                     self._release_surplus()
                     if not self._is_stopping and trio.current_time() >= self._check_at:
                         await self._check()
-                    if not self._is_stopping and len(self._terms) < self._session.share.size:
+                    if not self._is_stopping and self._is_settled and len(self._terms) < self._session.share.size:
                         await self._acquire(nursery)
                     await self._changed.wait()
                 nursery.cancel_scope.cancel(reason="all shards are released")
@@ -144,6 +146,11 @@ class Shards:
         }
         self._delay_check()
 
+    @property
+    def _is_settled(self) -> bool:
+        """Whether the leases name who owns the shards: after a restore, all owners have to notice it first."""
+        return trio.current_time() >= self._settled_at
+
     def _delay_check(self) -> None:
         self._check_at = trio.current_time() + _CHECK_PERIOD * random.uniform(*_JITTER)
 
@@ -170,6 +177,7 @@ class Shards:
         self._failed = False
         if self._session.has_gone_back:
             self._check_at = -math.inf
+            self._settled_at = trio.current_time() + self._settings.lease_duration
         self._changed.set()
         if self._session.is_ranked and self._session.count != self._reported:
             self._reported = self._session.count
@@ -235,6 +243,9 @@ class Shards:
         for shard in readable:
             lease, term = self._leases[shard], self._terms.get(shard)
             if term is None and lease.holder == identity:
+                if not self._is_settled:
+                    self._check_at = min(self._check_at, self._settled_at)
+                    continue
                 _logger.info("The %s names this replica, which does not own the shard: it is released.", lease)
                 await self._try_to_release(lease)
             elif term is not None and not term.ending.is_set() and lease.holder != identity:
