@@ -129,6 +129,8 @@ class Shell:
                 self._deploy(folder)
             case ["kubectl", "--namespace", _, "rollout", "status", _]:
                 self._roll_out()
+            case ["trioperator", "crds", "--migrate"]:
+                assert self._run(command).stdout.endswith(output)  # it may have to wait before
             case ["kubectl", *_]:
                 self._await(command, output)
             case _:
