@@ -72,7 +72,7 @@ class TestLoading:
                 id="deep",
             ),
             pytest.param(
-                BOMB, "The manifests in .*m.yaml are not valid YAML: document contains excessive aliasing", id="bomb"
+                BOMB, "The manifests in .*m.yaml are not valid YAML: exceeded max number of 40000 fields and", id="bomb"
             ),
             (b"\x00", "The manifests in .*m.yaml are not valid YAML: "),
             (b"a: 1\nb: {", "The manifests in .*m.yaml are not valid YAML: line 2: did not find expected node content"),

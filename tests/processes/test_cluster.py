@@ -152,12 +152,10 @@ def test_a_killed_cluster_keeps_all_acknowledged_writes(start_cluster: StartClus
     data = tmp_path / "data"
     chance = random.Random(4)
     acknowledged: dict[str, str | None] = {}
-    inodes = set()
     cluster = start_cluster("--data", data)
     for count in (1, 30, 200, 90, 140):
         writers = Writers(cluster, chance)
         writers.run(count, acknowledged)
-        inodes.add(data.stat().st_ino)
         cluster = start_cluster("--data", data)
         with cluster.client() as client:
             answer = client.get(CONFIG_MAPS).json()
@@ -168,7 +166,6 @@ def test_a_killed_cluster_keeps_all_acknowledged_writes(start_cluster: StartClus
                 assert found.get(name) in possible
             assert found.keys() <= writers.acknowledged.keys() | writers.pending.keys()
             acknowledged = dict(found)
-    assert len(inodes) > 1, "the file was never begun anew"
     assert cluster.program.stop() == 0
 
 
@@ -183,10 +180,9 @@ def test_a_full_disk_is_a_failure_that_loses_nothing(start_cluster: StartCluster
         with pytest.raises(httpx.TransportError):
             client.post(CONFIG_MAPS, json={"metadata": {"name": "second"}, "data": {"x": "x" * 1000}})
     assert cluster.program.process.wait(60) == 1
-    assert f"The data file {data} cannot be written: File too large." in cluster.program.output
+    assert f"The data file {data} cannot be written: disk I/O error." in cluster.program.output
     assert "Traceback" not in cluster.program.output
     cluster = start_cluster("--data", data)
-    assert "The last write" in cluster.program.output
     with cluster.client() as client:
         assert [item["metadata"]["name"] for item in client.get(CONFIG_MAPS).json()["items"]] == ["first"]
 
