@@ -182,8 +182,8 @@ class Children(Part):
                 return self._make(wanted, spec)
 
         if options["shape"] == "filtered":
-            part("children-a", "-a", labels={"a": "yes"})
-            part("children-b", "-b")
+            part(f"{ids}-a", "-a", labels={"a": "yes"})
+            part(f"{ids}-b", "-b")
         else:
             part(ids, "")
         if options["dash"]:
