@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 import trio
 from trio.testing import MockClock
@@ -100,6 +101,34 @@ async def test_a_renewal_without_a_response_is_not_taken_for_a_restore(
         await renew(session)
     await renew(session)
     assert not session.has_gone_back
+
+
+class ChangingTransport(httpx.AsyncBaseTransport):
+    """A transport to a server whose admission writes records in another way."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self.inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        before, found, after = request.content.rpartition(rb"shards\":4")  # what is written, not what is tested
+        content = before + found.replace(b":", b": ") + after
+        headers = {key: value for key, value in request.headers.items() if key.lower() != "content-length"}
+        return await self.inner.handle_async_request(
+            httpx.Request(request.method, request.url, headers=headers, content=content)
+        )
+
+
+async def test_a_record_that_admission_has_changed_is_not_taken_for_a_restored_one(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    info, transport = trioperator.ConnectionInfo(server="http://embedded"), ChangingTransport(cluster.transport())
+    async with open_client(lambda: info, settings=OperatorSettings(), transport=transport) as client:
+        session = make(client, "a")
+        for _ in range(4):
+            await renew(session)
+            assert not session.has_gone_back
+    lease = await cluster.get("leases.coordination.k8s.io", "it-members")
+    assert '"shards": 4' in next(iter(lease["metadata"]["annotations"].values()))
 
 
 async def test_a_record_that_was_removed_is_written_again(

@@ -127,7 +127,7 @@ class Session:
             if record is None:
                 record = await self._write({"metadata": {"annotations": annotations}})
         self._left.clear()
-        self._stored = data
+        self._stored = record.metadata.annotations.get(make_key(own.identity))  # as admission has left it
         self.renewed_at = now
         self.is_ranked = own.order is not None
         version = _parse_version(record.metadata.resource_version)

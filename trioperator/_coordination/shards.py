@@ -7,8 +7,8 @@ seconds after the replica itself has given up everything. Releasing is in order:
 If etcd was restored, leases name earlier owners: a shard may be owned twice then, or never again. So each replica reads
 all leases when its session shows a restore, by which its record has gone back, and once in a minute. What it owns is
 taken again if the lease names nobody who is alive, and is lost if it does; a lease that names it for nothing is
-released. Nothing is acquired or released before the others have noticed the restore, too, or have lost their sessions:
-until then, the shard may have an owner whom the lease does not name.
+released. No shard is acquired, and no such lease released, before the others have noticed the restore, too, or have
+lost their sessions: until then, the shard may have an owner whom the lease does not name.
 """
 
 from __future__ import annotations
