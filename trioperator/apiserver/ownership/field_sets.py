@@ -75,19 +75,20 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
     """Return the paths of the first set that are not in the second; paths below those stay."""
     if not one or not other:
         return one
-    result = one
+    changed: dict[str, FieldSet | None] = {}
     for key in other if len(other) < len(one) else one:
         own, node = one.get(key), other.get(key)
         if own is None or node is None or key == SELF:
             continue
         left = _subtract_node(own, node)
         if left is not own:
-            result = dict(result) if result is one else result
-            if left is None:
-                del result[key]
-            else:
-                result[key] = left
-    return result
+            changed[key] = left
+    return _replaced(one, changed)
+
+
+def _replaced(one: FieldSet, changed: Mapping[str, FieldSet | None]) -> FieldSet:
+    """Return the set with these nodes in place of its own, and without those that are None."""
+    return {key: node for key, node in {**one, **changed}.items() if node is not None} if changed else one
 
 
 def _subtract_node(one: FieldSet, other: FieldSet) -> FieldSet | None:
@@ -110,19 +111,15 @@ def _normalize_node(node: FieldSet) -> FieldSet | None:
 
 def exclude(one: FieldSet, other: FieldSet) -> FieldSet:
     """Return the paths of the first set that are neither in the second nor below a path of it."""
-    result = one
+    changed: dict[str, FieldSet | None] = {}
     for key, node in other.items():
         own = one.get(key)
         if own is None or key == SELF:
             continue
         left = None if not node or SELF in node else own if not own else _normalize_node(exclude(own, node))
         if left is not own:
-            result = dict(result) if result is one else result
-            if left is None:
-                del result[key]
-            else:
-                result[key] = left
-    return result
+            changed[key] = left
+    return _replaced(one, changed)
 
 
 def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
