@@ -8,22 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..model.errors import bad_request, conflict, invalid
-from ..model.kinds import Kind
+from ..model.kinds import Kind, subresource_kind
 from ..model.status_causes import StatusCause
 from ..store.state import State
 from ..store.storage import Change, Stored, Table
 from .tokens import AUDIENCE, Tokens
 
 Object = dict[str, Any]
-TOKEN_REQUEST: Final = Kind(
-    group="authentication.k8s.io",
-    version="v1",
-    plural="tokenrequests",
-    kind="TokenRequest",
-    singular="tokenrequest",
-    list_kind="TokenRequestList",
-    namespaced=True,
-)
+TOKEN_REQUEST: Final = subresource_kind("authentication.k8s.io", "v1", "TokenRequest")
 _HOUR: Final = 3600
 _MIN_LIFETIME: Final = 600  # seconds
 _MAX_LIFETIME: Final = 2**32  # seconds

@@ -231,6 +231,20 @@ def _parse_builtins(text: str) -> Iterable[Kind]:
         )
 
 
+def subresource_kind(group: str, version: str, kind: str) -> Kind:
+    """Return the kind of what is written to a subresource of namespaced objects: no resource has it."""
+    word = kind.lower()
+    return Kind(
+        group=group,
+        version=version,
+        plural=f"{word}s",
+        kind=kind,
+        singular=word,
+        list_kind=f"{kind}List",
+        namespaced=True,
+    )
+
+
 def kind_of(obj: Mapping[str, Any]) -> tuple[str, str]:
     """Return ``apiVersion`` and ``kind`` of the object, or empty strings."""
     return str(obj.get("apiVersion") or ""), str(obj.get("kind") or "")

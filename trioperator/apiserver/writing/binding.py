@@ -10,7 +10,7 @@ from trioperator.errors import ApiError
 
 from ..bodies.decoding import WriteOptions
 from ..model.errors import conflict
-from ..model.kinds import Kind
+from ..model.kinds import Kind, subresource_kind
 from ..store.state import State
 from ..store.storage import Stored
 from .pod_subresources import CREATED, admit_subresource
@@ -19,15 +19,7 @@ from .writer import Admission, Writer
 
 Object = dict[str, Any]
 
-BINDING: Final = Kind(
-    group="",
-    version="v1",
-    plural="bindings",
-    kind="Binding",
-    singular="binding",
-    list_kind="BindingList",
-    namespaced=True,
-)
+BINDING: Final = subresource_kind("", "v1", "Binding")
 
 
 class Binder:

@@ -17,7 +17,7 @@ from ..bodies.decoding import WriteOptions
 from ..bodies.delete_options import DeleteOptions
 from ..bodies.patching import JSON
 from ..model.errors import forbidden
-from ..model.kinds import Kind
+from ..model.kinds import Kind, subresource_kind
 from ..model.selectors import selector_of
 from ..store.state import State
 from ..store.storage import Stored
@@ -27,15 +27,7 @@ from .writer import Admission, Writer
 
 Object = dict[str, Any]
 
-EVICTION: Final = Kind(
-    group="policy",
-    version="v1",
-    plural="evictions",
-    kind="Eviction",
-    singular="eviction",
-    list_kind="EvictionList",
-    namespaced=True,
-)
+EVICTION: Final = subresource_kind("policy", "v1", "Eviction")
 _MANAGER: Final = "kube-apiserver"
 _BUDGETS: Final = ("policy", "poddisruptionbudgets")
 _VIOLATION: Final = "Cannot evict pod as it would violate the pod's disruption budget."

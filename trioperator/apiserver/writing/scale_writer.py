@@ -15,7 +15,7 @@ from ..bodies import patching
 from ..bodies.decoding import WriteOptions, decode_body, decode_configuration, decode_object, decode_patch
 from ..custom.jsonpath import put_at
 from ..model.errors import conflict
-from ..model.kinds import Kind
+from ..model.kinds import Kind, subresource_kind
 from ..model.messages import Request
 from ..ownership.apply import check_configuration
 from ..ownership.managed_fields import Entry
@@ -27,15 +27,7 @@ from .writer import Scaling, Writer, Written
 
 Object = dict[str, Any]
 
-_SCALE: Final = Kind(
-    group="autoscaling",
-    version="v1",
-    plural="scales",
-    kind="Scale",
-    singular="scale",
-    namespaced=True,
-    list_kind="ScaleList",
-)
+_SCALE: Final = subresource_kind("autoscaling", "v1", "Scale")
 
 
 class ScaleWriter:
