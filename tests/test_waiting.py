@@ -77,6 +77,7 @@ SLEEPS: Final = {
     "trioperator._webhooks.configurations.WebhookConfigurations._announce": (
         "the time in which API servers notice new webhooks"
     ),
+    "trioperator._webhooks.definitions.ConversionDefinitions._repair": "backoff before what others change again",
     "trioperator._webhooks.server.WebhookServer._serve": "for its cancellation",
     "trioperator._webhooks.server._TlsFiles._replace": "until API servers notice, who do not say when",
     "trioperator._webhooks.server._TlsFiles.wait_for_authority": "the interval of reading certificates again",

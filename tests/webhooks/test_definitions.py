@@ -20,6 +20,8 @@ WANTED = {
     "webhook": {"clientConfig": {"url": f"{URL}/convert"}, "conversionReviewVersions": ["v1"]},
 }
 
+REMOVAL = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
+
 
 @pytest.fixture
 def registry() -> trioperator.OperatorRegistry:
@@ -108,6 +110,60 @@ async def test_a_service_is_not_put_back_over_what_others_have_written(
     async with converting(cluster, registry, Hooks()):
         await cluster.patch("crd", NAME, {"spec": {"conversion": {"webhook": {"clientConfig": other}}}})
     assert (await cluster.get("crd", NAME))["spec"]["conversion"]["webhook"]["clientConfig"] == other
+
+
+async def test_a_conversion_that_others_remove_is_written_again(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.apply(definition("v1", "v2"))
+    async with converting(cluster, registry, Hooks()):
+        await cluster.patch("crd", NAME, REMOVAL)
+        await trio.sleep(1)
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
+    assert caplog.text.count(f"Others have removed the conversion of the CRD {NAME}: writing it again.") == 1
+
+
+async def test_a_conversion_that_is_removed_again_and_again_is_written_less_and_less_often(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    async def remove() -> None:
+        while True:
+            await cluster.wait_for("crd", NAME, lambda crd: crd["spec"]["conversion"]["strategy"] == "Webhook")
+            await cluster.patch("crd", NAME, REMOVAL)
+
+    await cluster.apply(definition("v1", "v2"))
+    async with converting(cluster, registry, Hooks()), trio.open_nursery() as nursery:
+        nursery.start_soon(remove)
+        before = count_writes(cluster)
+        await trio.sleep(600)
+        nursery.cancel_scope.cancel()
+        assert count_writes(cluster) - before < 70  # by both
+        await trio.sleep(60)
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
+
+
+async def test_another_webhook_for_conversions_is_left(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    await cluster.apply(definition("v1", "v2"))
+    other = {"url": "https://other.example.com/convert"}
+    async with converting(cluster, registry, Hooks()):
+        await cluster.patch("crd", NAME, {"spec": {"conversion": {"webhook": {"clientConfig": other}}}})
+        await trio.sleep(700)
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"]["webhook"]["clientConfig"] == other
+
+
+async def test_the_crd_is_written_when_it_was_deleted_and_created_again(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.apply(definition("v1", "v2"))
+    async with converting(cluster, registry, Hooks()):
+        for pause in (0.0, 5.0):
+            await cluster.delete("crd", NAME)
+            await trio.sleep(pause)
+            await cluster.apply(definition("v1", "v2"))
+            await trio.sleep(5)
+            assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
 
 
 async def test_without_the_setting_crds_are_not_changed(

@@ -35,6 +35,11 @@ def name_of_crd(crd: Mapping[str, Any]) -> tuple[str, str]:
     return str(crd["spec"]["group"]), str(crd["spec"]["names"]["plural"])
 
 
+def has_conversion_webhook(crd: Mapping[str, Any]) -> bool:
+    """Return whether a webhook converts objects: otherwise, the API server only changes their ``apiVersion``."""
+    return (crd["spec"].get("conversion") or {}).get("strategy") == "Webhook"
+
+
 def resources_of_crd(crd: Mapping[str, Any]) -> frozenset[Resource]:
     """Return the resource kinds of a CRD, one for each served version; none until it is established.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -13,7 +13,7 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._kube.discovery import discover
 from trioperator._kube.objects import RawObject
 from trioperator._logs import get_logger
-from trioperator._model.crd import name_of_crd, resources_of_crd
+from trioperator._model.crd import has_conversion_webhook, name_of_crd, resources_of_crd
 from trioperator._model.resource import Resource
 from trioperator._runtime.watching.scope import ObservedItems
 from trioperator.errors import TrioperatorError
@@ -21,6 +21,14 @@ from trioperator.errors import TrioperatorError
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # Between discoveries of API groups whose servers are not available.
 _BACKOFF: Final = Backoff(initial=5.0, maximum=300.0)
+
+
+class _Definition(NamedTuple):
+    """What is of interest of a CRD. No kinds are served until it is established."""
+
+    name: tuple[str, str]
+    resources: frozenset[Resource]
+    has_webhook: bool
 
 
 class Catalog:
@@ -59,21 +67,24 @@ class Catalog:
 
     def resources(self) -> frozenset[Resource]:
         """Return the kinds that are served: custom ones as their CRDs define them, all others as discovered."""
-        custom = frozenset(resource for _, resources in self.crds for resource in resources)
-        self._defined |= {name for name, _ in self.crds}
+        custom = frozenset(resource for crd in self.crds for resource in crd.resources)
+        self._defined |= {crd.name for crd in self.crds}
         builtin = {r for r in self._discovered if (r.group, r.plural) not in self._defined}
         return custom | builtin
 
+    def unconverted(self) -> frozenset[tuple[str, str]]:
+        """Return the groups and plurals of the CRDs that are known to have no webhook for conversions."""
+        return frozenset(crd.name for crd in self.crds if not crd.has_webhook)
+
     def has(self, resource: Resource) -> bool:
         """Check whether there may be objects of a kind, in any version, though none may be served."""
-        kinds = {(r.group, r.plural) for r in self.resources()} | {name for name, _ in self.crds}
+        kinds = {(r.group, r.plural) for r in self.resources()} | {crd.name for crd in self.crds}
         return (resource.group, resource.plural) in kinds
 
 
 _logger = get_logger("trioperator.runtime.watching")
 
 
-def _read_crd(obj: RawObject) -> tuple[tuple[str, str], frozenset[Resource]]:
-    """Return the group and plural of a CRD, and the resource kinds that are served: none until it is established."""
+def _read_crd(obj: RawObject) -> _Definition:
     crd = obj.decode()
-    return name_of_crd(crd), resources_of_crd(crd)
+    return _Definition(name_of_crd(crd), resources_of_crd(crd), has_conversion_webhook(crd))

@@ -28,8 +28,8 @@ from trioperator._runtime.watching.watch_set import PATIENCE, WatchSet
 class Webhooks(Protocol):
     """What serves the webhooks of the operator, as far as watches are concerned."""
 
-    def update_resources(self, resources: Collection[Resource], /) -> None:
-        """Take the resource kinds of the cluster."""
+    def update_resources(self, resources: Collection[Resource], unconverted: Collection[tuple[str, str]], /) -> None:
+        """Take the resource kinds of the cluster, and the groups and plurals of CRDs without a conversion webhook."""
 
     async def wait_configured(self) -> None:
         """Wait until the webhooks are configured in the cluster, or cannot be."""
@@ -127,7 +127,7 @@ class WatchManager:
     async def _prepare_webhooks(self) -> None:
         """Wait until webhooks are configured, but not forever: the API server may need conversions to list objects."""
         if self._webhooks is not None:
-            self._webhooks.update_resources(self._catalog.resources())
+            self._webhooks.update_resources(self._catalog.resources(), self._catalog.unconverted())
             with trio.move_on_after(PATIENCE):
                 await self._webhooks.wait_configured()
 
@@ -136,7 +136,7 @@ class WatchManager:
         self._changed.clear()
         resources = self._catalog.resources()
         if self._webhooks is not None:
-            self._webhooks.update_resources(resources)
+            self._webhooks.update_resources(resources, self._catalog.unconverted())
         related = self._related.match(resources)
         targets, problems = select_targets(self._requirements, resources, related, self._namespaces.places)
         for selector, problem in problems.items():
