@@ -10,7 +10,7 @@ import datetime
 import email.utils
 import functools
 import logging
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -181,7 +181,7 @@ class Api:
             case "get" if target.subresource == "log":
                 return self._read_log(target, request)
             case "watch":
-                return Response(200, self._watch(target, request, view))
+                return self._watch(target, request, view)
             case "get" | "list":
                 response = await self._read(target, request, view)
             case "delete" | "deletecollection":
@@ -222,8 +222,10 @@ class Api:
         log = self.pod_logs.read(pod, read_log_options(request.query))
         return Response(200 if log else 204, log, "text/plain")  # as for Pods that have no node yet
 
-    def _watch(self, target: Target, request: Request, view: View) -> Any:
-        return self.reader.watch(target.kind, target.namespace, request.query, view)
+    def _watch(self, target: Target, request: Request, view: View) -> Response:
+        if request.upgrade == "websocket":
+            return Response(200, b"")  # complete, so that a client does not wait for its end, and asks without
+        return Response(200, self.reader.watch(target.kind, target.namespace, request.query, view))
 
     async def _read(self, target: Target, request: Request, view: View) -> Response:
         if not target.name:

@@ -132,6 +132,14 @@ async def test_a_protocol_upgrade_is_ignored(cluster_url: str) -> None:
     assert received.endswith(b"ok")
 
 
+async def test_who_asks_for_a_watch_by_websocket_can_ask_without_at_once(cluster_url: str) -> None:
+    wanted = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: a2V5\r\n"
+    request = f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nHost: localhost\r\n".encode()
+    received = await talk(cluster_url, request + wanted + b"\r\n")
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Content-Length: 0\r\n" in received
+
+
 async def test_a_client_that_expects_100_continue_gets_it(cluster_url: str) -> None:
     body = b'{"metadata":{"name":"a"}}'
     head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nConnection: close\r\n"

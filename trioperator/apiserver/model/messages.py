@@ -32,6 +32,7 @@ class Request:
     if_none_match: str = ""
     content_type: str = ""
     user_agent: str = ""
+    upgrade: str = ""  # the protocol that the client would rather speak
     authorization: str = ""
     user: User = ANONYMOUS  # authenticated by the transport; later by credentials
     impersonation: Sequence[tuple[str, str]] = ()  # the headers that begin with Impersonate-, in lower case

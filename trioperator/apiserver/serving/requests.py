@@ -103,6 +103,7 @@ class RequestReader:
             if_none_match=headers.get(b"if-none-match", ""),
             content_type=headers.get(b"content-type", ""),
             user_agent=headers.get(b"user-agent", ""),
+            upgrade=headers.get(b"upgrade", ""),
             authorization=headers.get(b"authorization", "") if self._accepts_tokens else "",
             user=self._user,
             impersonation=tuple(impersonation),
