@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
@@ -20,6 +21,7 @@ from .attributes import Attributes
 
 _EXTRA: Final = "impersonate-extra-"
 _GROUP: Final = "authentication.k8s.io"
+_part: Final = partial(Attributes, verb="impersonate", version="v1")
 
 Check = Callable[[Attributes], None]  # raises for what is not authorized
 
@@ -50,24 +52,19 @@ def impersonate(wanted: User, check: Check) -> User:
 
 def _parts(wanted: User) -> Iterator[Attributes]:
     """Yield everything that must be authorized to impersonate the user."""
-    verb, group, version = "impersonate", "", "v1"
     account = split_service_account(wanted.name)
     if account is not None:
         namespace, name = account
-        yield Attributes(
-            verb=verb, group=group, version=version, resource="serviceaccounts", namespace=namespace, name=name
-        )
+        yield _part(resource="serviceaccounts", namespace=namespace, name=name)
     else:
-        yield Attributes(verb=verb, group=group, version=version, resource="users", name=wanted.name)
+        yield _part(resource="users", name=wanted.name)
     if wanted.uid:
-        yield Attributes(verb=verb, group=_GROUP, version=version, resource="uids", name=wanted.uid)
+        yield _part(group=_GROUP, resource="uids", name=wanted.uid)
     for name in wanted.groups:
-        yield Attributes(verb=verb, group=group, version=version, resource="groups", name=name)
+        yield _part(resource="groups", name=name)
     for key, values in wanted.extra.items():
         for value in values:
-            yield Attributes(
-                verb=verb, group=_GROUP, version=version, resource="userextras", subresource=key, name=value
-            )
+            yield _part(group=_GROUP, resource="userextras", subresource=key, name=value)
 
 
 def _actual(wanted: User) -> User:

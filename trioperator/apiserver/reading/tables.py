@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..custom.jsonpath import find_all
 from ..model.kinds import Column, Kind
 from .column_values import since
-from .columns import builtin_columns
+from .columns import Cell, builtin_columns
 
 Object = Mapping[str, Any]
-Cell = Callable[[Object], Any]
 
 
 def render_table(
@@ -27,21 +25,20 @@ def render_table(
     head: bool = True,
 ) -> dict[str, Any]:
     """Return the ``Table`` of the objects; *include* is what each row contains: Metadata, Object or None."""
-    names, cells = columns_of(kind, now)
+    columns = columns_of(kind)
     rows = []
     for obj in objects:
-        row: dict[str, Any] = {"cells": [cell(obj) for cell in cells]}
+        row: dict[str, Any] = {"cells": [cell(obj, now) for _, cell in columns]}
         if include == "Object":
             row["object"] = obj
         elif include != "None":
             row["object"] = partial_metadata(obj)
         rows.append(row)
-    columns = [_definition(column) for column in names] if head else []
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": dict(meta),
-        "columnDefinitions": columns,
+        "columnDefinitions": [_definition(column) for column, _ in columns] if head else [],
         "rows": rows,
     }
 
@@ -61,26 +58,20 @@ def _definition(column: Column) -> dict[str, Any]:
     }
 
 
-def columns_of(kind: Kind, now: datetime.datetime) -> tuple[list[Column], list[Cell]]:
-    """Return the columns of the kind, and the functions that compute their cells."""
+def columns_of(kind: Kind) -> Sequence[tuple[Column, Cell]]:
+    """Return the columns of the kind, with the functions that compute their cells."""
     if kind.custom is None:
-        builtin = builtin_columns(kind.resource)
-        return [column for column, _ in builtin], [functools.partial(_builtin_cell, cell, now) for _, cell in builtin]
-    columns = [Column(name="Name", type="string", format="name", description="Name of the object.", path="")]
-    cells: list[Cell] = [lambda obj: obj["metadata"]["name"]]
+        return builtin_columns(kind.resource)
+    name = Column(name="Name", type="string", format="name", description="Name of the object.", path="")
+    columns: list[tuple[Column, Cell]] = [(name, lambda obj, now: obj["metadata"]["name"])]
     for column in kind.custom.columns:
         text = column.description or f"Custom resource definition column (in JSONPath format): {column.path}"
-        columns.append(dataclasses.replace(column, description=text))
-        cells.append(_custom_cell(column, now))
-    return columns, cells
+        columns.append((dataclasses.replace(column, description=text), _custom_cell(column)))
+    return columns
 
 
-def _builtin_cell(cell: Callable[[Object, datetime.datetime], Any], now: datetime.datetime, obj: Object) -> Any:
-    return cell(obj, now)
-
-
-def _custom_cell(column: Column, now: datetime.datetime) -> Cell:
-    def cell(obj: Object) -> Any:
+def _custom_cell(column: Column) -> Cell:
+    def cell(obj: Object, now: datetime.datetime) -> Any:
         found = find_all(obj, column.path)
         if not found:
             return None
