@@ -19,23 +19,31 @@ STORAGE = {"accessModes": ["ReadWriteOnce", "ReadOnlyMany"], "resources": {"requ
 SHOWN: dict[tuple[str, str], tuple[str, dict[str, Any], dict[str, Any]]] = {
     ("v1", "configmaps"): ("ConfigMap", {"data": {"a": "b"}, "binaryData": {"c": "YQ=="}}, {"Data": 2}),
     ("v1", "secrets"): ("Secret", {"stringData": {"a": "b"}}, {"Type": "Opaque", "Data": 1}),
-    ("v1", "pods"): ("Pod", {"spec": {"containers": CONTAINERS}}, {"Ready": "0/2", "Status": "Pending"}),
+    ("v1", "pods"): (
+        "Pod",
+        {"spec": {"containers": CONTAINERS}},
+        {"Ready": "0/2", "Status": "Pending", "Restarts": "0"},
+    ),
     ("v1", "persistentvolumeclaims"): (
         "PersistentVolumeClaim",
         {"spec": {**STORAGE, "storageClassName": "none"}},
         {"Status": "Pending"},
     ),
-    ("v1", "replicationcontrollers"): ("ReplicationController", {"spec": {"template": TEMPLATE}}, {"Ready": 0}),
+    ("v1", "replicationcontrollers"): (
+        "ReplicationController",
+        {"spec": {"replicas": 0, "template": TEMPLATE}},
+        {"Desired": 0, "Current": 0, "Ready": 0},
+    ),
     ("v1", "serviceaccounts"): ("ServiceAccount", {}, {}),
     ("apps/v1", "deployments"): (
         "Deployment",
         {"spec": {"replicas": 0, "selector": SELECTOR, "template": TEMPLATE}},
-        {"Ready": "0/0"},
+        {"Ready": "0/0", "Up-to-date": 0, "Available": 0},
     ),
     ("apps/v1", "replicasets"): (
         "ReplicaSet",
         {"spec": {"replicas": 0, "selector": SELECTOR, "template": TEMPLATE}},
-        {"Ready": 0},
+        {"Desired": 0, "Current": 0, "Ready": 0},
     ),
     ("apps/v1", "statefulsets"): (
         "StatefulSet",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.conftest import TABLE, Target
-from trioperator.apiserver.reading.pod_column_values import pod_ready, pod_status
+from trioperator.apiserver.reading.pod_column_values import pod_ready, pod_restarts, pod_status
 
 POD_STATES: list[tuple[dict[str, Any], str]] = [
     (
@@ -97,3 +97,8 @@ def test_the_status_follows_init_containers_first(status: dict[str, Any], shown:
     phase = {"phase": "Running"} if status.get("containerStatuses") else {}
     pod = {"metadata": {}, "spec": {"initContainers": [{}, {}]}, "status": {**phase, **status}}
     assert pod_status(pod, NOW) == shown
+
+
+def test_the_restarts_of_all_containers_are_counted() -> None:
+    statuses = [{"restartCount": 2}, {"restartCount": 1}, {}]
+    assert pod_restarts({"status": {"containerStatuses": statuses}}, NOW) == "3"

@@ -19,7 +19,8 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 async def test_columns_have_types_and_priorities(target: Target) -> None:
     answer = await target.get("/apis/apps/v1/replicasets", accept=TABLE)
     found = [(c["name"], c["type"], c["format"], c["priority"]) for c in answer.content["columnDefinitions"]]
-    columns = [("Name", "string", "name", 0), ("Ready", "integer", "", 0), ("Age", "string", "", 0)]
+    counts = [(name, "integer", "", 0) for name in ("Desired", "Current", "Ready")]
+    columns = [("Name", "string", "name", 0), *counts, ("Age", "string", "", 0)]
     assert [column for column in found if column in columns or not target.is_real] == columns
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from ..model.kinds import Column
 from .column_values import age, find, since
-from .pod_column_values import pod_ready, pod_status
+from .pod_column_values import pod_ready, pod_restarts, pod_status
 
 Object: TypeAlias = Mapping[str, Any]
 Cell: TypeAlias = Callable[[Object, datetime.datetime], Any]
@@ -29,8 +29,8 @@ def _column(name: str, cell: Cell, type: str = "string", *, format: str = "") ->
     return Column(name=name, type=type, format=format, path=""), cell
 
 
-def _count(path: str) -> Cell:
-    return lambda obj, now: find(obj, path) or 0
+def _count(name: str, path: str, type: str = "integer") -> BuiltinColumn:
+    return _column(name, lambda obj, now: find(obj, path) or 0, type)
 
 
 def _ready_replicas(obj: Object, now: datetime.datetime) -> str:
@@ -83,8 +83,12 @@ def _text(field: str) -> Cell:
 _NAME: Final = _column("Name", lambda obj, now: obj["metadata"]["name"], format="name")
 _AGE: Final = _column("Age", age)
 _READY: Final = _column("Ready", _ready_replicas)
-_READY_COUNT: Final = _column("Ready", _count("status.readyReplicas"), "integer")
-_DATA: Final = _column("Data", _data_count, "integer")
+_SCALED: Final = (
+    _count("Desired", "spec.replicas"),
+    _count("Current", "status.replicas"),
+    _count("Ready", "status.readyReplicas"),
+)
+_DATA: Final = _column("Data", _data_count)
 _PHASE: Final = _column("Status", _phase)
 _EVENT: Final = (  # in the vocabulary of the core group, in which all Events are stored
     _column("Last Seen", _last_seen),
@@ -100,12 +104,20 @@ _COLUMNS: Final[Mapping[tuple[str, str], tuple[BuiltinColumn, ...]]] = {
     ("", "nodes"): (_column("Status", _node_status),),
     ("", "persistentvolumeclaims"): (_PHASE,),
     ("", "persistentvolumes"): (_PHASE,),
-    ("", "pods"): (_column("Ready", pod_ready), _column("Status", pod_status)),
-    ("", "replicationcontrollers"): (_READY_COUNT,),
+    ("", "pods"): (
+        _column("Ready", pod_ready),
+        _column("Status", pod_status),
+        _column("Restarts", pod_restarts),
+    ),
+    ("", "replicationcontrollers"): _SCALED,
     ("", "secrets"): (_column("Type", _text("type")), _DATA),
-    ("apps", "daemonsets"): (_column("Ready", _count("status.numberReady"), "integer"),),
-    ("apps", "deployments"): (_READY,),
-    ("apps", "replicasets"): (_READY_COUNT,),
+    ("apps", "daemonsets"): (_count("Ready", "status.numberReady"),),
+    ("apps", "deployments"): (
+        _READY,
+        _count("Up-to-date", "status.updatedReplicas", "string"),
+        _count("Available", "status.availableReplicas", "string"),
+    ),
+    ("apps", "replicasets"): _SCALED,
     ("apps", "statefulsets"): (_READY,),
     ("batch", "jobs"): (_column("Status", _job_status),),
 }

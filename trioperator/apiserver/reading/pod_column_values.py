@@ -18,6 +18,11 @@ def pod_ready(obj: Object, now: datetime.datetime) -> str:
     return f"{ready}/{len(find(obj, 'spec.containers') or ())}"
 
 
+def pod_restarts(obj: Object, now: datetime.datetime) -> str:
+    """Return how often containers were restarted."""
+    return str(sum(s.get("restartCount") or 0 for s in find(obj, "status.containerStatuses") or ()))
+
+
 def pod_status(obj: Object, now: datetime.datetime) -> str:
     """Return the phase, or the reason why a container is not running."""
     status = obj.get("status") or {}
