@@ -14,6 +14,7 @@ import trioperator
 from tests.reconciling.conftest import children_of, config_map
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from tests.runtime.pausing import WIDGET
+from tests.runtime.test_restored import running
 from trioperator import on
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -250,6 +251,58 @@ async def test_conditions_that_others_set_at_the_same_time_stay(bench: Bench, au
         assert len((await status_of(bench))["conditions"]) == len(found)
 
 
+async def test_conditions_that_somebody_has_removed_come_back_with_the_next_call(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    add_handler(bench, resync=60)
+    async with bench.running(), httpx.AsyncClient(transport=bench.cluster.transport()) as client:
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        before = await status_of(bench)
+        body = {**await bench.cluster.get("widgets", "w"), "status": {}}
+        assert (await client.put(f"{WIDGET}/status", json=body)).status_code == 200
+        assert await status_of(bench) == {}
+        await settle(60)
+        after = await status_of(bench)
+        assert after["observedGeneration"] == before["observedGeneration"] == 1
+        assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Reconciled"}
+
+
+async def test_the_list_is_left_to_a_handler_that_replaces_it(bench: Bench, autojump_clock: MockClock) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], resync=60, registry=bench.registry)
+    async def reconcile(spec: Any, patch: Any) -> Any:
+        patch.status["conditions"] = [{"type": "Mine", "status": "True", "reason": "Because"}]
+        return children_of(spec)
+
+    async with bench.running():
+        await bench.cluster.create(widget(maps={"a": {}}))
+        for _ in range(5):
+            await settle(60)
+            assert await shown(bench) == {"Mine": "True Because"}
+        assert (await status_of(bench))["observedGeneration"] == 1
+        assert status_writes(bench) == 1
+
+
+async def test_after_a_restore_the_conditions_are_set_again(autojump_clock: MockClock) -> None:
+    registry = trioperator.OperatorRegistry()
+
+    @on.reconcile("widgets", owns=["configmaps"], registry=registry)
+    async def reconcile(spec: Any) -> Any:
+        return children_of(spec)
+
+    async with running(registry) as it:
+        await it.old.apply(crd())
+        await settle(5)
+        await it.old.create(widget(maps={"a": {}}))
+        it.back_up()
+        await settle(10)
+        assert (await it.old.get("widgets", "w"))["status"]["observedGeneration"] == 1
+        new = await it.restore(outage=60)
+        await settle(100)
+        assert kstatus(await new.get("widgets", "w")) == "Current"
+        assert (await new.get("widgets", "w"))["status"]["observedGeneration"] == 1
+
+
 async def test_the_condition_of_an_option_is_not_written_twice(bench: Bench, autojump_clock: MockClock) -> None:
     add_handler(bench, condition="Ready")
     async with bench.running():
@@ -285,6 +338,34 @@ async def test_conditions_that_the_server_would_not_keep_are_not_written(
         await bench.cluster.create(widget(maps={"a": {}}))
         await settle(60)
         assert status_writes(bench) == 0
+
+
+async def test_a_kind_that_gets_conditions_later_has_them_after_a_while(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    await bench.cluster.apply(CRD)
+    add_handler(bench, resync=100)
+    async with bench.running():
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        assert await status_of(bench) == {}
+        await bench.cluster.apply(crd())
+        await settle(800)
+        assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Reconciled"}
+
+
+async def test_conditions_that_were_rejected_once_are_set_with_the_next_call(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    add_handler(bench, resync=100)
+    plan = FaultPlan()
+    plan.add(Fault.status(422), **WRITES[1], times=1)
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        assert await status_of(bench) == {}
+        await settle(100)
+        assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Reconciled"}
 
 
 async def test_without_an_observed_generation_in_the_schema_the_conditions_have_it(

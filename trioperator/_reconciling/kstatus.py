@@ -36,8 +36,8 @@ _REASONS: Final = {
     "Reconciling": (_PROGRESSING, _RETRYING),
     "Stalled": (_FAILED,),
 }
-
-
+# Instead of types: what a handler replaces as a whole would be lost with each of its calls.
+_ALL: Final = "*"
 _ORDER: Final = ("failed", "retrying", "progressing", "done")
 _OUTLOOKS: Final = {"progressing": _PROGRESSING, "retrying": _RETRYING, "failed": _FAILED, "done": _RECONCILED}
 
@@ -52,14 +52,15 @@ class StatusReporter:
         self._words: dict[Any, frozenset[str]] = {}
 
     def note(self, handler: ReconcileHandler, patch: Patch, conditions: Conditions) -> None:
-        """Note which conditions a handler has set, so that they are left to it."""
+        """Note which conditions a handler has set, so that they are left to it; all, if it replaces the list."""
         own = self._set_by_handlers.setdefault(handler, set())
         for each in (conditions, *(getattr(fn, "__self__", None) for fn in patch.fns)):
             if isinstance(each, Conditions):
                 own.update(each.wanted_types)
         status = patch.get("status")
         found = status.get("conditions") if isinstance(status, Mapping) else None
-        own.update(str(each.get("type")) for each in found or () if isinstance(each, Mapping))
+        if isinstance(found, list | tuple):
+            own.add(_ALL)
 
     async def report(self, state: ObjectState, cause: ReconcileCause, schedule: ObjectSchedule, digest: int) -> None:
         """Contribute what is to be written of the last calls to the pending patch, unless that is there already.
@@ -115,7 +116,8 @@ class StatusReporter:
         if present is not None and type in _REASONS and present.get("reason") not in _REASONS[type]:
             return True
         own = schedule.handlers
-        if any(handler.condition == type or type in self._set_by_handlers.get(handler, ()) for handler in own):
+        set_by_own = set[str]().union(*(self._set_by_handlers.get(handler, ()) for handler in own))
+        if type in set_by_own or _ALL in set_by_own or any(handler.condition == type for handler in own):
             return True
         handlers = state.cache.kind.handlers
         others = (*handlers.changes, *handlers.events, *handlers.spawning, *handlers.reconciles)
