@@ -16,6 +16,7 @@ from trioperator.apiserver import Cluster
 from trioperator.client import Client
 from trioperator.errors import (
     ConflictError,
+    ConnectionLostError,
     ForeignChildError,
     InvalidError,
     NotFoundError,
@@ -289,6 +290,18 @@ async def test_a_create_that_may_have_been_processed_is_not_repeated(
     plan.add(Fault.status(500), times=1, verb="create")
     with pytest.raises(ServerError):
         await client.create(config_map("one"))
+
+
+async def test_a_json_patch_whose_response_is_lost_is_not_applied_twice(
+    client: Client, cluster: Cluster, plan: FaultPlan, autojump_clock: MockClock
+) -> None:
+    await cluster.create({**config_map("one"), "data": {}, "metadata": {"name": "one", "finalizers": ["a.b/c"]}})
+    append: list[dict[str, Any]] = [{"op": "add", "path": "/metadata/finalizers/-", "value": "d.e/f"}]
+    rule = plan.add(Fault.lose_answer(), times=1, verb="patch")
+    with pytest.raises(ConnectionLostError):
+        await client.patch("configmaps", "one", json=append)
+    assert rule.hits == 1
+    assert (await cluster.get("configmaps", "one"))["metadata"]["finalizers"] == ["a.b/c", "d.e/f"]
 
 
 async def test_an_invalid_object_is_an_error(client: Client) -> None:

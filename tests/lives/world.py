@@ -21,6 +21,9 @@ KINDS = {
     "Member": ("members", "Namespaced"),
 }
 _ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_STATUS = {"observedGeneration": {"type": "integer"}, "conditions": {"type": "array", "items": _ANYTHING}}
+# Kinds whose schema has conditions, which the operator sets.
+_WITH_CONDITIONS = {"App"}
 
 
 def definition(kind: str, *, versions: int = 1) -> dict[str, Any]:
@@ -37,7 +40,10 @@ def peering_definition() -> dict[str, Any]:
 def _definition(
     group: str, kind: str, plural: str, scope: str, *, versions: int = 1, status: bool = True
 ) -> dict[str, Any]:
-    version: dict[str, Any] = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": _ANYTHING}}
+    schema = _ANYTHING
+    if kind in _WITH_CONDITIONS:
+        schema = {**_ANYTHING, "properties": {"status": {**_ANYTHING, "properties": _STATUS}}}
+    version: dict[str, Any] = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     if status:
         version["subresources"] = {"status": {}}
     others = [{**copy.deepcopy(version), "name": f"v{number}", "storage": False} for number in range(2, versions + 1)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
 # Seconds between the calls by the clock, and how late they may be.
-_PERIOD, _LATE = 600.0, 70.0
+_SCHEDULE, _PERIOD, _LATE = "*/10 * * * *", 600.0, 70.0
 # Seconds between two writes of a field that others undo, with jitter, and after which it is no longer contended if they
 # let it be.
 _HELD, _CALM = 72.0, 60.0
@@ -41,13 +41,19 @@ class Background(Part):
             "early": rng.random() < 0.7,
             "interval": rng.choice([0.2, 1]) if troubles & {"lease", "slow leases"} else rng.choice([3, 5]),
             "cron": "clock" in troubles or rng.random() < 0.2,
+            "by_object": rng.random() < 0.4,
         }
 
     @classmethod
     def draw_deed(cls, rng: random.Random, options: dict[str, Any], number: int) -> tuple[str, tuple[Any, ...]]:
         name = rng.choice(sorted(options["objects"]))
         deed = rng.choice(["edit", "create", "create", "delete"])
-        return f"gizmos.{deed}", (name, {"serial": str(number)}) if deed == "edit" else (name,)
+        spec = (
+            {"serial": str(number), "every": rng.choice([None, 2, 7])}
+            if options["by_object"]
+            else {"serial": str(number)}
+        )
+        return f"gizmos.{deed}", (name, spec) if deed == "edit" else (name,)
 
     async def fight(self, name: str, pause: float, seconds: float) -> None:
         """Undo what the timer writes, again and again."""
@@ -70,7 +76,11 @@ class Background(Part):
             with self.life.call(who, "endless", meta):
                 await stopped.wait()
 
-        @trioperator.timer("gizmos", id="tick", registry=registry, interval=self.options["interval"])
+        usual, by_object = self.options["interval"], self.options["by_object"]
+        interval: Any = (lambda spec, **_: spec.get("every") or usual) if by_object else usual
+        schedule: Any = (lambda spec, **_: spec.get("at", _SCHEDULE)) if by_object else _SCHEDULE
+
+        @trioperator.timer("gizmos", id="tick", registry=registry, interval=interval)
         async def tick(meta: Any, status: Any, patch: Any, retry: int, **_: Any) -> None:
             with self.life.call(who, "tick", meta):
                 ticks = self.ticks.setdefault(meta["uid"], [])
@@ -82,7 +92,7 @@ class Background(Part):
 
         if self.options["cron"]:
 
-            @trioperator.timer("gizmos", id="cron", registry=registry, cron="*/10 * * * *")
+            @trioperator.timer("gizmos", id="cron", registry=registry, cron=schedule)
             async def cron(meta: Any, **_: Any) -> None:
                 with self.life.call(who, "cron", meta):
                     await trio.lowlevel.checkpoint()
@@ -127,5 +137,6 @@ class Background(Part):
 
     def _lag(self) -> float:
         """Return how old what is stored may be, in seconds: it is written once a minute until a fight is long over."""
-        is_over = trio.current_time() > self.life.end + _HELD + _CALM + self.options["interval"]
-        return 1 if is_over or not self.life.has("fights") else _HELD + self.options["interval"] + 1
+        interval = max(self.options["interval"], 7 if self.options["by_object"] else 0)
+        is_over = trio.current_time() > self.life.end + _HELD + _CALM + interval
+        return 1 if is_over or not self.life.has("fights") else _HELD + interval + 1

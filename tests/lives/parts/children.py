@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
 on = trioperator.on
+# Seconds after a call in which its result is shown in the status.
+_SHOWN = 5.0
 # Results of handlers that are no children, by their names in the spec.
 _GARBLED: dict[str, Any] = {
     "nothing in metadata": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": None},
@@ -39,18 +41,19 @@ class Children(Part):
         super().__init__(life, options)
         self.returned: dict[str, set[str]] = {}
         self.dash_uid = ""
+        self.were_ready: set[str] = set()  # uids of children
 
     @classmethod
     def draw(cls, rng: random.Random, troubles: frozenset[str]) -> dict[str, Any]:
-        shape = rng.choice(["plain", "plain", "ordered", "filtered", "garbled", "fixed"])
+        shape = rng.choice(["plain", "plain", "ordered", "filtered", "garbled", "fixed", "rolling"])
         objects = {f"a{number}": {"n": rng.randrange(4), "v": 0} for number in range(rng.choice([1, 2, 3]))}
         return {
             "objects": objects,
             "early": rng.random() < 0.6,
             "shape": shape,
-            "bodies": shape == "ordered" or rng.random() < 0.5,
+            "bodies": shape in {"ordered", "rolling"} or rng.random() < 0.5,
             "labels": rng.random() < 0.25,
-            "strategy": rng.choice(["in_place", "in_place", "recreate"]),
+            "strategy": "rolling" if shape == "rolling" else rng.choice(["in_place", "in_place", "recreate"]),
             "dash": rng.choice([None, "mapper", "owner", "index"]) if shape == "plain" else None,
             "resync": rng.choice([None, None, 50]),
         }
@@ -60,6 +63,9 @@ class Children(Part):
         name = rng.choice(sorted(options["objects"]))
         deeds = ["edit"] * 4 + ["create", "steal", "steal", "spoil", "delete"]
         deeds += {"filtered": ["label"] * 3, "garbled": ["garble"] * 3}.get(options["shape"], [])
+        deeds += ["wipe"] * 2 if options["resync"] else []
+        if options["shape"] == "rolling":
+            deeds.remove("spoil")
         match rng.choice(deeds):
             case "edit":
                 return "apps.edit", (name, {"n": rng.randrange(4), "v": rng.randrange(4)})
@@ -99,6 +105,10 @@ class Children(Part):
             child = found[number % len(found)]["metadata"]
             await self.life.cluster.patch("configmaps", child["name"], {"data": {"v": "spoilt"}}, child["namespace"])
 
+    async def wipe(self, name: str) -> None:
+        """Remove the status of an app, as others do who replace all of it."""
+        await self.life.cluster.patch("apps", name, {"status": None}, self.namespace_of(name), subresource="status")
+
     async def fight(self, name: str, pause: float, seconds: float) -> None:
         """Change the children of an app again and again."""
         with trio.move_on_after(seconds):
@@ -117,7 +127,7 @@ class Children(Part):
         return [each for each in found if each["metadata"].get("ownerReferences")]
 
     async def accompany(self) -> None:
-        """Create the dash, limit what is fixed, and make databases ready after a while, as their controller."""
+        """Create the dash, limit what is fixed, and make children ready after a while, as their controller."""
         if self.options["dash"]:
             made = await self.life.cluster.create(manifest("Dash", "d", {}))
             self.dash_uid = made["metadata"]["uid"]
@@ -133,6 +143,14 @@ class Children(Part):
                     await self.life.cluster.patch(
                         "secrets", meta["name"], {"metadata": {"labels": {"ready": "y"}}}, meta["namespace"]
                     )
+        while self.options["shape"] == "rolling":
+            await trio.sleep(self.life.random.choice([0.5, 3]))
+            for each in await self._list_children():
+                meta = each["metadata"]
+                if not _is_rolled_out(each):
+                    labels = {"labels": {"ready": each["data"]["v"]}}
+                    await self.life.cluster.patch("configmaps", meta["name"], {"metadata": labels}, meta["namespace"])
+                self.were_ready.add(meta["uid"])
 
     async def _limit_secrets(self) -> None:
         """Leave no room for more secrets than all operators want, by a quota, as its controller counts it."""
@@ -204,6 +222,8 @@ class Children(Part):
             if self.options["shape"] == "ordered" and not data:
                 before.append(trioperator.Child(body, ready=_is_ready))
                 made.append(before[0])
+            elif self.options["shape"] == "rolling":
+                made.append(trioperator.Child(body, ready=_is_rolled_out))
             else:
                 made.append(trioperator.Child(body, depends_on=before))
         return made
@@ -246,6 +266,8 @@ class Children(Part):
 
     async def check_write(self, operator: str, info: RequestInfo) -> None:
         """Make sure that nothing is deleted that is desired, or before what replaces it is there."""
+        if info.verb == "patch" and info.resource == "configmaps" and self.options["shape"] == "rolling":
+            await self._check_rollout(info.name)
         if info.verb != "delete" or info.resource not in {"configmaps", "secrets"}:
             return
         others = tuple(f"{name}-" for name in self.life.operators if name != operator)
@@ -261,6 +283,19 @@ class Children(Part):
             missing = self.returned[owner] - children - self.life.stolen if owner in self.returned else set()
             if missing:
                 self.find("deleted too early", f"{info.name} is deleted, and {', '.join(missing)} are not applied yet")
+
+    async def _check_rollout(self, name: str) -> None:
+        """Make sure that no other child has to get ready again while a ready one is changed."""
+        if self.life.has("restore", "fights", "thieves") or self.life.plan.together == "apart":
+            return
+        found = {each["metadata"]["name"]: each for each in await self._list_children()}
+        if name not in found or not _is_rolled_out(found[name]):
+            return
+        uid = _owner_of(found[name])
+        for other, each in found.items():
+            again = each["metadata"]["uid"] in self.were_ready and not _is_rolled_out(each)
+            if other != name and _owner_of(each) == uid and again and "deletionTimestamp" not in each["metadata"]:
+                self.find("rolled too early", f"{name} is changed while {other} is not ready again")
 
     async def settle(self) -> None:
         """Correct what is garbled, and change all objects once more where a restored cluster may have lost that."""
@@ -299,7 +334,26 @@ class Children(Part):
         extra = owned - wanted.keys()
         if extra and not leftovers and self.options["shape"] != "filtered":
             self.find("unwanted child", f"nobody wants {', '.join(sorted(extra))}")
+        if not leftovers and self.life.plan.together != "apart":
+            for each in await self.objects():
+                self._check_status(each)
         await self._check_dash()
+
+    def _check_status(self, app: dict[str, Any]) -> None:
+        """Make sure that the conditions of an app say that it is as desired, if its last calls have succeeded."""
+        meta, status, journal = app["metadata"], app.get("status") or {}, self.life.journal
+        calls = {call.handler: call for call in journal.calls if call.uid == meta["uid"]}
+        if not all(call.succeeded and trio.current_time() - (call.ended or 0.0) > _SHOWN for call in calls.values()):
+            return
+        shown = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+        observed = status.get("observedGeneration")
+        is_shown = shown.get("Applied") == shown.get("Ready") == "True" and not shown.keys() & {
+            "Reconciling",
+            "Stalled",
+        }
+        if observed != meta["generation"] or not is_shown:
+            text = f"generation {observed} of {meta['generation']}, {shown}"
+            self.find("wrong status", f"{meta['name']} is as desired, and its status is about {text}")
 
     async def _find_leftovers(self) -> set[str]:
         """Return the names of what another owner keeps after an app has gone: it stays as it is."""
@@ -328,6 +382,14 @@ class Children(Part):
 
 def _is_ready(body: Any) -> bool:
     return "ready" in (body["metadata"].get("labels") or {})
+
+
+def _is_rolled_out(body: Any) -> bool:
+    return bool((body["metadata"].get("labels") or {}).get("ready") == body["data"]["v"])
+
+
+def _owner_of(child: dict[str, Any]) -> str:
+    return next((ref["uid"] for ref in child["metadata"]["ownerReferences"] if ref["kind"] == "App"), "")
 
 
 def _belongs_to_dash(child: dict[str, Any]) -> bool:

@@ -167,6 +167,7 @@ async def test_retries_of_a_call_are_not_hurried_by_changes(
         ({"interval": lambda spec, **_: spec["wrong"]}, "has returned 'x': it must be a number of seconds"),
         ({"interval": lambda **_: 0}, "has returned 0: it must be a number of seconds, more than 0"),
         ({"interval": lambda **_: True}, "has returned True: it must be a number"),
+        ({"interval": lambda **_: 10**400}, "it must be a number of seconds, more than 0"),
         ({"interval": lambda spec, **_: spec["missing"]}, "The function interval= of Timer 'tick'"),
         ({"cron": lambda spec, **_: spec["wrong"]}, "has returned 'x': 'x' is not a cron expression"),
         ({"cron": lambda **_: 5}, "has returned 5: it must be a string such as"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import math
+import sys
 from typing import Any, Final
 
 import msgspec
@@ -58,7 +58,7 @@ def resolve(daemon: Daemon, timer: TimerHandler) -> Rhythm:
 def _ask_interval(daemon: Daemon, timer: TimerHandler) -> float | None:
     found = _ask(daemon, timer, "interval", timer.interval_of)
     is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    if found is not None and not (is_number and 0 < found < math.inf):
+    if found is not None and not (is_number and 0 < found <= sys.float_info.max):
         where = _describe(timer, "interval", found)
         raise RhythmError(f"{where}: it must be a number of seconds, more than 0, or None")
     return None if found is None else float(found)
