@@ -52,6 +52,12 @@ def test_a_subresource_has_entries_of_its_own() -> None:
     assert Attribution(before, after, own={"trioperator"}).find(("status", "phase")) == "kubectl-edit"
 
 
+def test_a_change_whose_entry_is_as_before_was_made_by_its_manager_in_the_same_second() -> None:
+    entries = entry("kubectl", 1, "spec.color"), entry("trioperator", 2, "spec.size")
+    before, after = obj(*entries, spec={"size": 1}), obj(*entries, spec={"size": 2})
+    assert Attribution(before, after).find(("spec", "size")) == "trioperator"
+
+
 def test_a_field_within_an_atomic_one_belongs_to_its_manager() -> None:
     before = obj(entry("a", 1, "spec.selector"), spec={"selector": {"app": "x"}})
     after = obj(entry("b", 2, "spec.selector"), spec={"selector": {"app": "y"}})

@@ -71,7 +71,8 @@ class Attribution:
     def find(self, path: FieldPath) -> str | None:
         """Return the manager that has changed a field; None if that is not known."""
         if resolve(self._after, path) is not None:
-            return next((_name(entry) for entry in self._later if _manages(entry, path)), None)
+            entries = (*self._later, *entries_of(self._after))  # in the same second, an entry may stay as it was
+            return next((_name(entry) for entry in entries if _manages(entry, path)), None)
         # It is removed: who has lost it has no newer time.
         newer = (entry for entry in self._later if _time(entry) > _time(self._known.get(_key(entry), {})))
         return next((_name(entry) for entry in newer if not _manages(entry, path)), None) if self._known else None

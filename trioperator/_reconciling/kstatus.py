@@ -20,7 +20,7 @@ from trioperator._handling.handlers.handler import unwrap
 from trioperator._kube.status_schemas import StatusSchemas
 from trioperator._logs import Logger
 from trioperator._model.patch import Patch
-from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule, Report
+from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule, Report, Reported
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
@@ -72,11 +72,12 @@ class StatusReporter:
         generation = (cause.raw.get("metadata") or {}).get("generation")
         handlers = [handler for handler in schedule.handlers if handler.kstatus]
         report = _summarize([own for own in map(schedule.get, handlers) if own is not None], digest)
-        if report is None or schedule.reported == (generation, report):
+        if report is None or schedule.has_reported(generation, report, version=state.version):
             return
         resource = state.cache.kind.resource
         if await self._schemas.has_conditions(resource):
-            patch, body = Patch(), state.body or cause.raw
+            self._pending.withdraw(state, BY)  # what is held may be the opposite, and outdated
+            patch, body = Patch(), self._pending.preview(state, state.body or cause.raw)
             conditions = Conditions(body, patch)
             for name, wanted in _list_conditions(report):
                 if not self._is_theirs(name, conditions.get(name), state, schedule):
@@ -87,7 +88,7 @@ class StatusReporter:
         elif (until := self._schemas.find_denial(resource)) is not None:
             schedule.postpone_report(until)
             return
-        schedule.reported = (generation, report)
+        schedule.reported = Reported(generation, report, state.version)
 
     async def store(self, state: ObjectState, patcher: Patcher, schedule: ObjectSchedule, logger: Logger) -> None:
         """Store what is pending for an object. Without the right to set conditions, there are none for a while."""
@@ -106,6 +107,8 @@ class StatusReporter:
             schedule.postpone_report(until)
             await patcher.store(state, Patch(), logger)
         else:
+            if schedule.reported is not None:
+                schedule.reported = schedule.reported._replace(version=state.version)
             if has_conditions:
                 self._schemas.permit(resource)
 

@@ -251,7 +251,7 @@ class LevelReconciler:
             find_end=state.find_end,
         )
         children = collect_children(self._watches, handler, cause)
-        conditions = Conditions(cause.body, own.patch)
+        conditions = Conditions(self._executor.pending.preview(state, cause.body), own.patch)
         own_kwargs = {"children": children, "conditions": conditions, "last_error": schedule.error}
         return cause.kwargs_with(handler, own.patch, own_kwargs), attempt
 

@@ -80,6 +80,14 @@ class Report(msgspec.Struct, frozen=True):
         return self.outlook == "done" or self.reason == "Applied"
 
 
+class Reported(NamedTuple):
+    """What was reported last: for which generation of the object, and in which version of it that is stored."""
+
+    generation: int | None
+    report: Report
+    version: int
+
+
 class DesiredChildren:
     """Children of an object by one handler: those that it desires, and how far they are there.
 
@@ -250,7 +258,7 @@ class ObjectSchedule:
     def __init__(self) -> None:
         self._handlers: dict[ReconcileHandler, HandlerSchedule] = {}
         self._former: dict[ReconcileHandler, frozenset[ChildKey]] = {}
-        self.reported: tuple[int | None, Report] | None = None  # for which generation what was reported last
+        self.reported: Reported | None = None
         self.report_at: float | None = None  # when what could not be reported is due again
         self.deletions = LoopGuard(free=0, backoff=_DELETIONS, limit=_MAX_DELETIONS)
 
@@ -297,6 +305,14 @@ class ObjectSchedule:
         """When the next handler or the report is due, if nothing changes."""
         times = (*(schedule.due for schedule in self), self.report_at)
         return min((due for due in times if due is not None), default=None)
+
+    def has_reported(self, generation: int | None, report: Report, *, version: int) -> bool:
+        """Check whether this was reported last, and the object has not gone back since, as by a restore of etcd.
+
+        Until its new version is known, it is -1.
+        """
+        last = self.reported
+        return last is not None and last[:2] == (generation, report) and 0 <= last.version <= version
 
     def postpone_report(self, until: float) -> None:
         """Note that nothing could be reported, and when it is due again."""

@@ -241,7 +241,10 @@ class ContentionGuard:
             attribution = Attribution(before, after, own=self._own)
             changed = itertools.islice(find_changed_fields(before, after), _MAX_CHANGED)
             own = self._own
-            fields |= dict.fromkeys(path for path in changed if attribution.find(path) in own)
+            # Who has removed a field may not be recorded: here, it was this write.
+            fields |= dict.fromkeys(
+                path for path in changed if (manager := attribution.find(path)) is None or manager in own
+            )
         return fields
 
     def observe(self, state: ObjectState) -> None:

@@ -110,6 +110,11 @@ class PendingPatches:
         """Return the pending patch of an object, if there is one."""
         return self._patches.get(state)
 
+    def preview(self, state: ObjectState, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a body as it will be with what is pending: what is held, or was sent without a response."""
+        pending = self._patches.get(state)
+        return preview(body, pending) if pending else body
+
     def contribute(
         self, state: ObjectState, patch: Mapping[str, Any], fns: Sequence[PatchFn], *, by: str, logger: Logger
     ) -> bool:
