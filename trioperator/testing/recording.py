@@ -26,6 +26,9 @@ from trioperator.testing.rights import UsedRight, handler_at_work
 #: Sends a write with the given function, or does something else.
 OnWrite: TypeAlias = Callable[[Callable[[], Awaitable[httpx.Response]]], Awaitable[httpx.Response]]
 
+#: The loggers of operators: of those for Kopf, too.
+LOGGERS: Final = ("trioperator", "kopf")
+
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # Written repeatedly, whatever an operator does for its objects.
 _ROUTINE: Final = re.compile(r"/(events|leases|clusterkopfpeerings|kopfpeerings)(/|$)")
@@ -118,24 +121,30 @@ class _LogHandler(logging.Handler):
     def __init__(self, logs: RecordLog[LogLine]) -> None:
         super().__init__()
         self._logs = logs
+        self._last: logging.LogRecord | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Add a record. It may come from a thread."""
-        self._logs.append(LogLine.of(record))
+        """Add a record, once, though one of these loggers may be the parent of the other. It may come from a thread."""
+        if record is not self._last:
+            self._last = record
+            self._logs.append(LogLine.of(record))
 
 
 @contextlib.contextmanager
 def record_logs(logs: RecordLog[LogLine]) -> Iterator[None]:
     """Record what operators and their handlers log in the context, from INFO on, or from the level that is set."""
-    logger, handler = logging.getLogger("trioperator"), _LogHandler(logs)
-    level = logger.level
-    logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
-    logger.addHandler(handler)
+    handler, levels = _LogHandler(logs), dict[logging.Logger, int]()
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        levels[logger] = logger.level
+        logger.setLevel(min(logger.getEffectiveLevel(), logging.INFO))
+        logger.addHandler(handler)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+        for logger, level in levels.items():
+            logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 class RecordingTransport(httpx.AsyncBaseTransport):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
 import trioperator
+from tests.processes.conftest import environment
+from tests.testing.exploring.operators import write_crd
 from trioperator.errors import ConfigError
 from trioperator.testing.exploring.app import FilesApp, RegistryApp
 
@@ -69,3 +74,20 @@ def test_handlers_that_are_declared_stay_and_others_are_declared_at_each_start()
     app = RegistryApp(registry, declare=declare)
     assert [handler.id for handler in app.load()] == [handler.id for handler in app.load()]
     assert not tuple(registry)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("trio_asyncio") is None, reason="trio-asyncio is not installed")
+def test_operators_for_kopf_are_explored_with_the_settings_and_the_log_of_kopf(tmp_path: pathlib.Path) -> None:
+    source = """
+import kopf
+
+@kopf.on.delete("webapps")
+async def delete_fn(**_):
+    raise kopf.TemporaryError("not yet")
+"""
+    (tmp_path / "app.py").write_text(source)
+    command = [sys.executable, "-m", "trioperator.kopf", "explore", "app.py", "--crds", write_crd(tmp_path)]
+    command += ["--play", '[{"spec": {}}]']
+    done = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path), check=False, capture_output=True, text=True)
+    assert "kept by the finalizers kopf.zalando.org/KopfFinalizerMarker" in done.stdout, done.stderr
+    assert "Handler 'delete_fn' failed temporarily: not yet" in done.stdout

@@ -127,6 +127,13 @@ def test_release_finds_what_is_left_behind(tmp_path: pathlib.Path) -> None:
     assert (finding.oracle, finding.lines) == ("release", ["ConfigMap default/example is left behind"])
 
 
+def test_release_tells_what_keeps_an_object_by_retrying(tmp_path: pathlib.Path) -> None:
+    source = "\n@trioperator.on.delete('webapps')\ndef delete_fn():\n    raise trioperator.TemporaryError('not yet')\n"
+    (finding,) = find(tmp_path, source, {"size": 1})
+    assert "is kept by the finalizers" in finding.lines[0]
+    assert finding.details == ["Handler 'delete_fn' failed temporarily: not yet"]
+
+
 def test_effects_finds_what_is_undone_on_the_way(tmp_path: pathlib.Path) -> None:
     source = CHANGES + CHILD.replace(
         "    await", "    await client.delete('configmaps', name, missing_ok=True)\n    await"

@@ -6,12 +6,18 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
 from trioperator.cli.loading import load_all
 from trioperator.cli.project import find_roots, is_in_project
 from trioperator.cli.project_metrics import ProjectMetrics
 from trioperator.errors import ConfigError
+
+
+def find_kopf() -> Any:
+    """Return the module that runs operators for Kopf, if that is what is explored; otherwise None."""
+    return sys.modules.get("trioperator.kopf.running") if "trio_asyncio" in sys.modules else None
 
 
 class App:

@@ -7,7 +7,6 @@ import contextlib
 import datetime
 import functools
 import logging
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -20,7 +19,7 @@ from trioperator.errors import ApiError, ConfigError, TrioperatorError
 from trioperator.testing.autojump import serial_threads
 from trioperator.testing.determinism import deterministic
 from trioperator.testing.effects import Outside, play_outside
-from trioperator.testing.exploring.app import App
+from trioperator.testing.exploring.app import App, find_kopf
 from trioperator.testing.exploring.outside import Deadline, OutsideCallError, refuse_outside_calls
 from trioperator.testing.exploring.perturbations import NONE, Perturbation
 from trioperator.testing.exploring.stages import Stage
@@ -28,6 +27,7 @@ from trioperator.testing.exploring.steps import Play
 from trioperator.testing.exploring.subjects import State, Subject, World
 from trioperator.testing.exploring.troubles import Trouble
 from trioperator.testing.operator_runner import open_unchecked_runner
+from trioperator.testing.recording import LOGGERS
 
 _HOUR: Final = 3600.0
 # Seconds of a play, after which it hangs: of the processor, or real ones without progress.
@@ -98,14 +98,17 @@ class Player:
 @contextlib.contextmanager
 def _kept_logs() -> Iterator[None]:
     """Keep the log of operators in the context to their runners, which record it; nobody sees it besides."""
-    logger, nobody = logging.getLogger("trioperator"), logging.NullHandler()
-    before, logger.propagate = logger.propagate, False
-    logger.addHandler(nobody)  # without any handler, warnings would be printed
+    loggers, nobody = [logging.getLogger(name) for name in LOGGERS], logging.NullHandler()
+    before = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.propagate = False
+        logger.addHandler(nobody)  # without any handler, warnings would be printed
     try:
         yield
     finally:
-        logger.removeHandler(nobody)
-        logger.propagate = before
+        for logger, propagate in zip(loggers, before, strict=True):
+            logger.removeHandler(nobody)
+            logger.propagate = propagate
 
 
 def _describe_hang(play: Play, place: str) -> str:
@@ -168,9 +171,8 @@ class _Performance:
         with trio.CancelScope() as scope, deadline.guard(scope):
             cluster = Cluster(clock=wall_now, seed=result.seed)
             async with contextlib.AsyncExitStack() as stack:
-                bridge = sys.modules.get("trioperator.kopf.bridge")
-                if bridge and "trio_asyncio" in sys.modules:  # which only what runs operators for Kopf loads
-                    await stack.enter_async_context(bridge.open_loop())
+                if (kopf := find_kopf()) is not None:
+                    await stack.enter_async_context(kopf.open_loop())
                 await _furnish(cluster, world)
                 if world.controllers:
                     await stack.enter_async_context(cluster.open_controllers(*world.controllers))

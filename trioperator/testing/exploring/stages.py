@@ -17,7 +17,7 @@ from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError
 from trioperator.settings import OperatorSettings
 from trioperator.testing.effects import Outside
-from trioperator.testing.exploring.app import App
+from trioperator.testing.exploring.app import App, find_kopf
 from trioperator.testing.exploring.history import History, find_lies, find_outdated
 from trioperator.testing.exploring.snapshots import Snapshot, list_written, take_snapshot
 from trioperator.testing.exploring.steps import Step
@@ -71,13 +71,15 @@ class Stage:
         """Start the operator, with its handlers as a new process has them. Raises ConfigError and what it raises."""
         registry = self._app.load()
         self._learn(registry)
-        settings = OperatorSettings()
+        kopf = find_kopf()
+        settings = OperatorSettings() if kopf is None else kopf.OperatorSettings()
+        options = {} if kopf is None else {"lifecycle": kopf.get_default_lifecycle()}
         settings.watching.server_timeout = settings.watching.inactivity_timeout = _FOREVER
         leadership = settings.leadership
         leadership.lease_duration, leadership.renew_deadline, leadership.retry_period = _LEASE
         self.watches = WatchTransport(self.cluster.transport(), self.heard)
         transport = FaultyTransport(self.watches, plan)
-        await self.operator.start(registry, settings=settings, transport=transport)
+        await self.operator.start(registry, settings=settings, transport=transport, **options)
 
     def _learn(self, registry: OperatorRegistry) -> None:
         ids = {handler: handler.id.rpartition(".<locals>.")[2] for handler in registry}
