@@ -126,6 +126,7 @@ def clients(session: nox.Session) -> None:
         "tests/helpers",
         "tests/kopf",
         "tests/test_embedding.py",
+        "tests/testing/test_library_clients.py",
         "tests/world",
     ]
     session.run("python", "-m", "pytest", *tests, "--reruns=1", "-raR", *session.posargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 import trio
@@ -78,11 +79,15 @@ class LibraryLogins:
             if authorization := kube.credentials.info.authorization():
                 configuration.api_key["BearerToken"] = authorization
 
-        configuration = _configuration(name)()
-        load = importlib.import_module(f"{name}.config").load_kube_config_from_dict
-        _finish(load(make_kubeconfig(kube.credentials.info), client_configuration=configuration))
+        configuration, module = _configuration(name)(), importlib.import_module(f"{name}.config")
+        load_kubeconfig(module, make_kubeconfig(kube.credentials.info), client_configuration=configuration)
         configuration.refresh_api_key_hook = refresh
         return configuration
+
+
+def load_kubeconfig(module: Any, kubeconfig: Mapping[str, Any], **options: Any) -> None:
+    """Load a kubeconfig with a library's module of configurations; async functions for it are run, too."""
+    _finish(module.load_kube_config_from_dict(kubeconfig, **options))
 
 
 def _configuration(name: str) -> Any:

@@ -23,6 +23,7 @@ from trioperator._telemetry.why import History, find_history
 from trioperator._tooling.permissions import Requirements, list_permissions
 from trioperator.apiserver import Cluster
 from trioperator.crds.definitions import collect_definitions
+from trioperator.testing.library_routes import routing_to
 from trioperator.testing.recording import Journal, OnWrite, RecordingInstruments, RecordingTransport, record_logs
 from trioperator.testing.records import Call, LogLine, RecordLog, Write
 from trioperator.testing.rights import LearningTransport, MissingRights, find_missing_rights
@@ -201,6 +202,10 @@ class OperatorRunner:
         run.scope.cancel(reason="the operator crashes")
         await run.ended.wait()
 
+    def cut_off(self) -> None:
+        """Let nothing of the operator reach the server from now on, and call none of its handlers; :meth:`crash` it."""
+        self._get_run().cut_off()
+
     def expect_failures(self, *handlers: str | type[BaseException]) -> None:
         """Expect that handlers fail: those with the given ids, or with such errors; without arguments, any handler.
 
@@ -354,7 +359,8 @@ class _Run:
         elif isinstance(given, trio.Event):
             self.stop_flag = given
         try:
-            with self.scope, bound_contextvars(operator=self.plan.name) if self.plan.name else contextlib.nullcontext():
+            naming = bound_contextvars(operator=self.plan.name) if self.plan.name else contextlib.nullcontext()
+            with self.scope, naming, routing_to(self.transport):
                 await supervise(self.plan, task_status=task_status)
             if self.scope.cancelled_caught:
                 with contextlib.suppress(RuntimeError):  # it has been ready before the crash

@@ -96,7 +96,7 @@ class _RecordingInvoker(Invoker):
             handler_at_work.reset(token)
             call.ended = trio.current_time()
             ignored = self._ignored.pop(attempt, None)
-        if not outcome.awaits_subhandlers:
+        if not (outcome.awaits_subhandlers or self._recording.is_dead):  # what fails in a crash, nobody sees
             call.result, call.error, call.final = outcome.result, outcome.error or ignored, outcome.final
             call.stack = _extract_stack(call.error)
             if call.failed or call.denied:

@@ -14,6 +14,7 @@ from trioperator.errors import ConfigError
 from trioperator.testing import check_states
 from trioperator.testing.exploring.app import App
 from trioperator.testing.exploring.checks import make_players
+from trioperator.testing.exploring.outside import OutsideCallError
 from trioperator.testing.exploring.subjects import State
 
 STATES: list[State] = [{"spec": {"greeting": "a"}}, {"spec": {}}]
@@ -51,6 +52,15 @@ def test_files_that_do_not_return_from_their_import_are_named(monkeypatch: pytes
         make_players(Endless(), on_blocked=places.append)
     assert "test_checks.py:" in places[0]
     assert places[0].endswith(", while it is imported")
+
+
+def test_requests_on_import_reach_the_cluster_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    request = "import httpx\n\nassert httpx.get('{}/api').json()['kind'] == 'APIVersions'\n"
+    folder = write(tmp_path, GOOD + request.format("http://cluster"))
+    check_states(STATES, folder / "app.py", crds=[folder / "crd.yaml"])
+    folder = write(tmp_path, GOOD + request.format("http://db.example.com"))
+    with pytest.raises(OutsideCallError, match=r"looks up db.example.com \(.*app.py:\d+\), while it is imported\."):
+        check_states(STATES, folder / "app.py", crds=[folder / "crd.yaml"])
 
 
 def test_bad_input_is_an_error_that_says_what_to_do(tmp_path: pathlib.Path) -> None:

@@ -8,16 +8,20 @@ from typing import Any, Final
 
 import trio
 
+from trioperator._handling.declaring.registry import OperatorRegistry
+from trioperator.apiserver import Cluster
 from trioperator.cli.manifests import load_manifests
 from trioperator.errors import ConfigError
 from trioperator.testing.exploring.app import App, FilesApp
 from trioperator.testing.exploring.explorer import Budget, Explorer, SubjectReport
 from trioperator.testing.exploring.oracles import ORACLES
-from trioperator.testing.exploring.outside import Deadline
+from trioperator.testing.exploring.outside import HOW_TO_FAKE, Deadline, OutsideCallError, refuse_outside_calls
 from trioperator.testing.exploring.perturbations import FAULTS
 from trioperator.testing.exploring.plays import Player
 from trioperator.testing.exploring.subjects import State, World, find_subjects
 from trioperator.testing.exploring.worlds import StatusRule
+from trioperator.testing.library_clients import routed_libraries
+from trioperator.testing.library_routes import routing_to
 
 # Seconds for the perturbations of one sequence.
 _PATIENCE: Final = 600.0
@@ -49,16 +53,31 @@ def make_players(
         if on_blocked is not None:
             on_blocked(f"at {place or 'an unknown place'}, while it is imported")
 
-    with Deadline(_PATIENCE_OF_IMPORTS, on_blocked=end_blocked).guard_import():
-        registry = app.load()
-    if not tuple(registry):
-        raise ConfigError("There is nothing to explore: no decorator has registered a function.")
-
     async def find() -> list[Player]:
+        with Deadline(_PATIENCE_OF_IMPORTS, on_blocked=end_blocked).guard_import():
+            registry = _load(app)
+        if not tuple(registry):
+            raise ConfigError("There is nothing to explore: no decorator has registered a function.")
         whole, subjects = await find_subjects(registry, world, [*others, *objects], kinds=kinds)
         return [Player(app, subject, whole, on_blocked=on_blocked) for subject in subjects]
 
     return trio.run(find)
+
+
+def _load(app: App) -> OperatorRegistry:
+    """Load the handlers, of files that may send requests to the API server, and nowhere else, on import."""
+    while True:  # again where a library was imported in it, which had not been routed
+        with routed_libraries() as libraries, routing_to(Cluster().transport()), refuse_outside_calls() as refused:
+            try:
+                registry = app.load()
+            except ConfigError:
+                if libraries.are_whole and not refused:
+                    raise
+        if libraries.are_whole:
+            break
+    if refused:
+        raise OutsideCallError(f"{refused[0]}, while it is imported. {HOW_TO_FAKE}")
+    return registry
 
 
 def _read(paths: Iterable[str | os.PathLike[str]]) -> list[Mapping[str, Any]]:

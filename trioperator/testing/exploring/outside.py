@@ -18,6 +18,12 @@ from trioperator.cli.project import is_library
 from trioperator.errors import ConfigError
 from trioperator.testing.rights import handler_at_work
 
+#: What to do about a refused call.
+HOW_TO_FAKE: Final = (
+    "Plays do not reach the outside: fake what is called, with trioperator.testing.effects, in a file for --setup"
+    " (docs/exploring.md#external-apis)."
+)
+
 _RUN: Final = "trio._core._run"  # the module of the functions that run tasks
 # Audit events of CPython, and how to say what happens.
 _EVENTS: Final = {

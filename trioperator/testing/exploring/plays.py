@@ -20,12 +20,14 @@ from trioperator.testing.autojump import serial_threads
 from trioperator.testing.determinism import deterministic
 from trioperator.testing.effects import Outside, play_outside
 from trioperator.testing.exploring.app import App, find_kopf
-from trioperator.testing.exploring.outside import Deadline, OutsideCallError, refuse_outside_calls
+from trioperator.testing.exploring.outside import HOW_TO_FAKE, Deadline, OutsideCallError, refuse_outside_calls
 from trioperator.testing.exploring.perturbations import NONE, Perturbation
 from trioperator.testing.exploring.stages import Stage
 from trioperator.testing.exploring.steps import Play
 from trioperator.testing.exploring.subjects import State, Subject, World
 from trioperator.testing.exploring.troubles import Trouble
+from trioperator.testing.library_clients import routed_libraries
+from trioperator.testing.library_routes import routing_to
 from trioperator.testing.operator_runner import open_unchecked_runner
 from trioperator.testing.recording import LOGGERS
 
@@ -61,8 +63,27 @@ class Player:
         *to_the_end* adds two quiet hours, unless there is a *perturbation*, and the deletion. Raises ConfigError for
         operators that do not start or that hang, and OutsideCallError for those that reach for the outside.
         """
-        performance = _Performance(self, states, seed=seed, to_the_end=to_the_end, perturbation=perturbation)
         self.transitions += len(states)
+        while True:  # again where a library was imported in it, which had not been routed
+            performance = _Performance(self, states, seed=seed, to_the_end=to_the_end, perturbation=perturbation)
+            with routed_libraries() as libraries:
+                try:
+                    deadline, refused = self._perform(performance)
+                except ConfigError:
+                    if libraries.are_whole:
+                        raise
+                    continue
+            if libraries.are_whole:
+                break
+        if refused:
+            raise OutsideCallError(f"{refused[0]}. {HOW_TO_FAKE}")
+        if deadline.place is not None:
+            raise ConfigError(_describe_hang(performance.result, deadline.place))
+        return performance.result
+
+    def _perform(self, performance: _Performance) -> tuple[Deadline, list[str]]:
+        """Perform a play, and return its deadline, and what was refused in it."""
+        seed, perturbation = performance.result.seed, performance.perturbation
         deadline = Deadline(_PATIENCE, on_blocked=functools.partial(self._end_blocked, performance.result))
         start = _START + datetime.timedelta(days=seed, seconds=seed * 7.5)
         order = perturbation.at if perturbation.fault == "order" else seed
@@ -79,14 +100,7 @@ class Player:
                 trio.run(performance.run, self.app, self.world, deadline, outside, clock=clock)
             except (BaseExceptionGroup, TrioperatorError, SystemExit) as error:
                 raise _find_cause(error) from None
-        if refused:
-            raise OutsideCallError(
-                f"{refused[0]}. Plays do not reach the outside: fake what is called, with"
-                " trioperator.testing.effects, in a file for --setup (docs/exploring.md#external-apis)."
-            )
-        if deadline.place is not None:
-            raise ConfigError(_describe_hang(performance.result, deadline.place))
-        return performance.result
+        return deadline, refused
 
     def _end_blocked(self, play: Play, place: str | None) -> None:
         """Report where the event loop is blocked, or else which handlers are called meanwhile."""
@@ -162,7 +176,7 @@ class _Performance:
         self._player = player
         self._states = states
         self._to_the_end = to_the_end
-        self._perturbation = perturbation
+        self.perturbation = perturbation
         self.result = Play(seed=seed)
 
     async def run(self, app: App, world: World, deadline: Deadline, outside: Outside) -> None:
@@ -173,6 +187,7 @@ class _Performance:
             async with contextlib.AsyncExitStack() as stack:
                 if (kopf := find_kopf()) is not None:
                     await stack.enter_async_context(kopf.open_loop())
+                stack.enter_context(routing_to(cluster.transport()))  # for files that send requests on import
                 await _furnish(cluster, world)
                 if world.controllers:
                     await stack.enter_async_context(cluster.open_controllers(*world.controllers))
@@ -180,7 +195,7 @@ class _Performance:
                 result.calls, result.writes = operator.calls, operator.writes
                 stage = Stage(cluster, operator, app, subject=self._player.subject, world=world)
                 stage.anonymous, stage.outside = self._player.anonymous, outside
-                trouble = Trouble(stage, self._states, self._perturbation)
+                trouble = Trouble(stage, self._states, self.perturbation)
                 await stage.start(trouble.plan)
                 async with trouble.open():
                     await self._perform(stage, trouble)
@@ -204,7 +219,7 @@ class _Performance:
         await trouble.conclude(result.last)
         if self._to_the_end:
             count = len(self._states)
-            if self._perturbation is NONE:
+            if self.perturbation is NONE:
                 result.hours = [await stage.wait(_HOUR), await stage.wait(_HOUR)]
             await trouble.before(count)
             result.release = await stage.delete(then=functools.partial(trouble.after, count))

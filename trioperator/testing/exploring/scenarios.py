@@ -21,6 +21,7 @@ from trioperator.testing.exploring.outside import OutsideCallError, refuse_outsi
 from trioperator.testing.exploring.perturbations import FAULTS, NONE, Perturbation, iterate_perturbations, make_plan
 from trioperator.testing.exploring.snapshots import Mask, Snapshot, compare, take_snapshot
 from trioperator.testing.exploring.troubles import Crash
+from trioperator.testing.library_clients import routed_libraries
 from trioperator.testing.operator_runner import OperatorRunner, open_runner
 from trioperator.testing.transport import FaultyTransport
 
@@ -106,6 +107,7 @@ class _Play:
         with (
             deterministic(order),
             serial_threads(),
+            routed_libraries(),
             refuse_outside_calls() as refused,
             play_outside() as self.outside,
         ):
@@ -116,7 +118,7 @@ class _Play:
     async def _run(self) -> None:
         cluster = _LateCluster(self._perturbation, seed=self._seed)
         async with open_runner(cluster) as operator:
-            crash = Crash(self._perturbation, functools.partial(_restart, operator))
+            crash = Crash(self._perturbation, operator, functools.partial(_restart, operator))
             operator.on_write = crash.around_write
             self.outside.on_call = crash.around_call
             async with crash.open():

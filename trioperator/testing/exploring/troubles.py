@@ -24,6 +24,7 @@ from trioperator.testing.exploring.perturbations import (
 from trioperator.testing.exploring.stages import Send, Stage
 from trioperator.testing.exploring.steps import Step
 from trioperator.testing.exploring.subjects import State
+from trioperator.testing.operator_runner import OperatorRunner
 
 # Seconds until all late events of a change have come: each of them waits for the one before.
 _LATENESS: Final = 900.0
@@ -43,8 +44,11 @@ _METADATA: Final[dict[str, dict[str, dict[str, str | None]]]] = {
 class Crash:
     """The crash of a perturbation, if it is one: at a write, or at a call outside. *restart* does what follows."""
 
-    def __init__(self, perturbation: Perturbation, restart: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self, perturbation: Perturbation, operator: OperatorRunner, restart: Callable[[], Awaitable[object]]
+    ) -> None:
         self._perturbation = perturbation
+        self._operator = operator
         self._restart_operator = restart
         self._crashing = trio.Event()
         self.writes = self._calls = 0
@@ -77,6 +81,7 @@ class Crash:
             return await send()
         if found.what.startswith("after"):
             await send()
+        self._operator.cut_off()  # a sync function in this task may go on
         self._crashing.set()
         await trio.sleep_forever()
         raise AssertionError("the operator has crashed")
@@ -91,7 +96,7 @@ class Trouble:
         self._states = states
         self._perturbation = perturbation
         self._index = 0  # of the change that is going on
-        self._crash = Crash(perturbation, self._restart)
+        self._crash = Crash(perturbation, stage.operator, self._restart)
         if perturbation.fault in ("crash", "edit", "blind"):
             stage.around_write = self._around_write
             stage.outside.on_call = self._crash.around_call
