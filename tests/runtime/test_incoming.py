@@ -127,3 +127,29 @@ async def test_objects_of_the_start_are_told_from_new_ones(
     assert causes(operator)[0] == "start"
     assert operator.why("nobody") == operator.why("nobody")
     assert operator.why("nobody").writes == 0
+
+
+async def test_what_follows_an_own_write_is_no_retry_of_a_handler_that_waits(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.create("databases", backoff=60)
+    async def fail(**_: Any) -> None:
+        raise trioperator.TemporaryError("not yet", delay=60)
+
+    @trioperator.daemon("databases", initial_delay=10)
+    async def measure(patch: trioperator.Patch, stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        patch.status["size"] = 7
+        await stopped.wait()
+
+    @trioperator.on.event("databases")
+    async def mark(patch: trioperator.Patch, **_: Any) -> None:
+        patch.status["marked"] = True
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    await trio.sleep(50)
+    assert "own write" in [cause for each in operator.why("orders").occurrences for cause in each.causes]
+    assert "retry" not in causes(operator)
+    await trio.sleep(15)
+    assert causes(operator).count("retry") == 1

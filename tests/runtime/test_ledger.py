@@ -3,13 +3,22 @@
 import sys
 from typing import Any
 
+import msgspec
 import trio
 from trio.testing import MockClock
 
 from trioperator._model.resource import Resource
-from trioperator._runtime.ledger import Change, Ledger, Page, current_run, stand_alone
+from trioperator._runtime.ledger import Change, Ledger, Page, Subject, current_run, stand_alone
 
-SUBJECT = (Resource("example.com", "v1", "databases", kind="Database"), "default", "orders")
+
+class Own(msgspec.Struct, frozen=True):
+    """An object that has runs."""
+
+    uid: str
+    subject: Subject = (Resource("example.com", "v1", "databases", kind="Database"), "default", "orders")
+
+
+OWN = Own("1")
 PATH = "/apis/example.com/v1/namespaces/default/databases/orders"
 
 
@@ -22,7 +31,7 @@ def find(ledger: Ledger, uid: str = "1") -> Page:
 async def test_a_run_is_on_record_with_all_that_belongs_to_it(autojump_clock: MockClock) -> None:
     ledger = Ledger()
     ledger.note_cause("1", "child", "secrets orders")
-    run = ledger.begin("1", SUBJECT, ledger.take_causes("1"))
+    run = ledger.begin(OWN, ledger.take_causes("1"))
     began = trio.current_time()
     await trio.sleep(2)
     ledger.called("test.<locals>.resize", began, "succeeded")
@@ -40,7 +49,7 @@ async def test_a_run_is_on_record_with_all_that_belongs_to_it(autojump_clock: Mo
 
 async def test_reads_and_failed_requests_are_no_writes() -> None:
     ledger = Ledger()
-    run = ledger.begin("1", SUBJECT, [])
+    run = ledger.begin(OWN, [])
     for method, status in (("GET", 200), ("PATCH", 409), ("PATCH", 0), ("POST", 201)):
         ledger.requested(method, "/api/v1/namespaces/default/secrets", status)
     ledger.end(run)
@@ -50,18 +59,18 @@ async def test_reads_and_failed_requests_are_no_writes() -> None:
 
 async def test_an_object_for_which_nothing_is_done_has_no_page() -> None:
     ledger = Ledger()
-    ledger.end(ledger.begin("1", SUBJECT, [("start", 5)]))
+    ledger.end(ledger.begin(OWN, [("start", 5)]))
     assert ledger.find("1") is None
 
 
 async def test_runs_with_nothing_to_do_are_one_record_and_are_counted(autojump_clock: MockClock) -> None:
     ledger = Ledger()
-    run = ledger.begin("1", SUBJECT, [("start", 1)])
+    run = ledger.begin(OWN, [("start", 1)])
     ledger.called("create", 0.0, "succeeded")
     ledger.end(run)
     for version in range(2, 52):
         await trio.sleep(1)
-        ledger.end(ledger.begin("1", SUBJECT, [("MODIFIED", version)]))
+        ledger.end(ledger.begin(OWN, [("MODIFIED", version)]))
     first, idle = find(ledger).records
     assert (first.times, idle.times) == (1, 50)
     assert idle.last - idle.began == 49
@@ -70,7 +79,7 @@ async def test_runs_with_nothing_to_do_are_one_record_and_are_counted(autojump_c
 
 async def test_a_timer_is_one_record_until_something_else_happens(autojump_clock: MockClock) -> None:
     ledger = Ledger()
-    stand_alone("1", SUBJECT, "timer")
+    stand_alone(OWN, "timer")
     for result in ("succeeded", "succeeded", "retried", "succeeded"):
         ledger.called("tick", trio.current_time(), result)
     records = find(ledger).records
@@ -84,7 +93,7 @@ async def test_a_timer_is_one_record_until_something_else_happens(autojump_clock
 
 async def test_what_outlives_a_run_is_on_record_on_its_own() -> None:
     ledger = Ledger()
-    ledger.end(ledger.begin("1", SUBJECT, [("ADDED", 1)]))
+    ledger.end(ledger.begin(OWN, [("ADDED", 1)]))
     ledger.requested("PATCH", PATH, 200)
     assert find(ledger).records[0].requests[0].path == "databases/orders"
     assert find(ledger).writes == 1
@@ -101,7 +110,7 @@ async def test_what_is_of_no_object_is_on_no_record() -> None:
 async def test_a_page_takes_less_than_a_kibibyte() -> None:
     ledger = Ledger()
     for version in range(100):
-        run = ledger.begin("1", SUBJECT, [("MODIFIED", version), ("child", "secrets orders-password")])
+        run = ledger.begin(OWN, [("MODIFIED", version), ("child", "secrets orders-password")])
         ledger.note_change(run, {"spec": {}}, {"spec": {f"field-{n}": version for n in range(50)}})
         for number in range(20):
             ledger.called(f"a_handler_with_a_long_name_{number}" * 3, 0.0, "succeeded")
@@ -114,7 +123,7 @@ async def test_a_page_takes_less_than_a_kibibyte() -> None:
 async def test_a_page_has_several_ordinary_runs() -> None:
     ledger = Ledger()
     for version in range(100):
-        run = ledger.begin("1", SUBJECT, [("MODIFIED", 100_000 + version)])
+        run = ledger.begin(OWN, [("MODIFIED", 100_000 + version)])
         ledger.note_change(run, {"spec": {"size": 0}}, {"spec": {"size": 1}})
         ledger.called("resize_database", 0.0, "succeeded")
         ledger.requested("PATCH", f"{PATH}/status", 200)
@@ -134,7 +143,7 @@ def measure(page: Page) -> int:
 async def test_the_least_recently_active_object_is_dropped() -> None:
     ledger = Ledger(limit=3)
     for uid in ("1", "2", "3", "1", "4"):
-        run = ledger.begin(uid, SUBJECT, [("ADDED", 1)])
+        run = ledger.begin(Own(uid), [("ADDED", 1)])
         ledger.called("create", 0.0, "succeeded")
         ledger.end(run)
     assert [uid for uid, _ in ledger.pages()] == ["3", "1", "4"]
@@ -159,7 +168,7 @@ THEIRS = {"manager": "kubectl", "time": "2026-01-01T00:00:09Z", "fieldsV1": {"f:
 
 async def test_a_change_has_its_field_and_its_manager() -> None:
     ledger = Ledger()
-    run = ledger.begin("1", SUBJECT, [("MODIFIED", 2)])
+    run = ledger.begin(OWN, [("MODIFIED", 2)])
     ledger.note_change(run, obj(1, OURS), obj(2, THEIRS))
     ledger.requested("GET", PATH, 200)
     ledger.end(run)
@@ -168,7 +177,7 @@ async def test_a_change_has_its_field_and_its_manager() -> None:
 
 async def test_without_an_earlier_state_the_last_manager_is_known() -> None:
     ledger = Ledger()
-    run = ledger.begin("1", SUBJECT, [("MODIFIED", 2)])
+    run = ledger.begin(OWN, [("MODIFIED", 2)])
     ledger.note_change(run, None, obj(2, OURS, THEIRS))
     assert run.changes == [("", "kubectl")]
 
@@ -177,21 +186,21 @@ async def test_in_a_storm_changes_have_no_fields_and_later_ones_have_again(autoj
     ledger = Ledger()
     found = []
     for _ in range(300):
-        run = ledger.begin("1", SUBJECT, [("MODIFIED", 2)])
+        run = ledger.begin(OWN, [("MODIFIED", 2)])
         ledger.note_change(run, obj(1), obj(2))
         found.append(bool(run.changes))
     assert (all(found[:50]), any(found[60:])) == (True, False)
     await trio.sleep(1)
-    run = ledger.begin("1", SUBJECT, [("MODIFIED", 2)])
+    run = ledger.begin(OWN, [("MODIFIED", 2)])
     ledger.note_change(run, obj(1), obj(2))
     assert run.changes
 
 
 async def test_a_run_that_began_long_before_others_has_its_fields(autojump_clock: MockClock) -> None:
     ledger = Ledger()
-    runs = [ledger.begin("1", SUBJECT, [("MODIFIED", 2)])]
+    runs = [ledger.begin(OWN, [("MODIFIED", 2)])]
     await trio.sleep(600)
-    runs += [ledger.begin("2", SUBJECT, [("MODIFIED", 3)])]
+    runs += [ledger.begin(Own("2"), [("MODIFIED", 3)])]
     for run in reversed(runs):
         ledger.note_change(run, obj(1), obj(2))
     assert all(run.changes for run in runs)
@@ -216,7 +225,7 @@ async def test_of_a_change_of_very_many_fields_only_some_are_looked_at(autojump_
         return {"metadata": {"managedFields": managers}, "spec": {f"k{number}": version for number in range(20_000)}}
 
     ledger = Ledger()
-    run = ledger.begin("u", SUBJECT, [])
+    run = ledger.begin(Own("u"), [])
     _Fields.looks = 0
     ledger.note_change(run, wide(1), wide(2))
     assert run.changes

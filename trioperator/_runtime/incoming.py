@@ -30,25 +30,41 @@ class Incoming:
         self._pending = pending
         self._is_resync = is_resync
         self._is_retry = is_retry
+        self._newer: set[ObjectState] = set()
 
     def begin(self, state: ObjectState) -> Run:
         """Begin the run of a reconcile, with why it is made: what has come, the oldest first, else why it is due."""
-        causes = self._ledger.take_causes(state.uid)
-        for event in state.events or ():
-            causes.append((event.type or ("start" if state.initial else "listed"), event.version))
-        if not causes and (pending := self._pending.get(state)):
-            causes = [("patch", contribution.by) for contribution in pending.contributions]
-        return self._ledger.begin(state.uid, state.subject, causes or [(self._name_due(state), None)])
+        ledger, events = self._ledger, state.events
+        causes = ledger.take_causes(state.uid) if ledger.noted else []
+        if events:
+            for event in events:
+                causes.append((event.type or ("start" if state.initial else "listed"), event.version))
+        elif not causes:
+            pending = self._pending.get(state)
+            if pending:
+                causes = [("patch", contribution.by) for contribution in pending.contributions]
+            else:
+                causes = [(self._name_due(state), None)]
+        self._newer.discard(state)
+        return ledger.begin(state, causes)
 
     def end(self, run: Run) -> None:
         """End the run of a reconcile."""
         self._ledger.end(run)
 
+    def note_newer(self, state: ObjectState) -> None:
+        """Note that a reconcile has led to a newer state, usually by an own write: that is why the next one is made."""
+        self._newer.add(state)
+
+    def forget(self, state: ObjectState) -> None:
+        """Forget an object that is gone, or is no longer handled."""
+        self._newer.discard(state)
+
     def _name_due(self, state: ObjectState) -> str:
+        if state in self._newer:
+            return "own write"
         if self._is_retry(state):
             return "retry"
-        if state.body is not None:
-            return "own write"
         return "resync" if self._is_resync(state) else "due"
 
     def note_request(self, state: ObjectState) -> None:
@@ -57,8 +73,10 @@ class Incoming:
 
     def note_event(self, state: ObjectState, event: WatchEvent, *, before: Mapping[str, Any] | None) -> None:
         """Note what a watch event has changed, as far as the state before is known."""
+        if event.type != "MODIFIED" or state.body is None:
+            return
         run = current_run.get(None)
-        if event.type != "MODIFIED" or state.body is None or run is None or not self._ledger.finds_changes(run):
+        if run is None or not self._ledger.finds_changes(run):
             return
         if before is None and event.previous is not None:
             with contextlib.suppress(msgspec.MsgspecError, ValueError):
@@ -68,7 +86,9 @@ class Incoming:
 
     def note_update(self, cause: ChangeCause) -> None:
         """Note what has changed since the last-handled configuration, if a watch event has brought that just now."""
+        if cause.reason is not Reason.UPDATE:
+            return
         run = current_run.get(None)
-        if run is None or run.changes or cause.reason is not Reason.UPDATE or type(run.causes[-1][1]) is not int:
+        if run is None or run.changes or type(run.causes[-1][1]) is not int:
             return
         self._ledger.note_change(run, cause.old, cause.new or {}, managed=cause.raw)

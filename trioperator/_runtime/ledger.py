@@ -22,10 +22,11 @@ import contextvars
 import functools
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 import trio
+from trio.abc import Clock
 
 from trioperator._model.contention import Verdict
 from trioperator._model.field_managers import Attribution, find_changed_fields, find_last_manager, format_field
@@ -59,6 +60,8 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 #: The kind of an object, its namespace and its name.
 Subject: TypeAlias = tuple[Resource, str, str]
 Causes: TypeAlias = list[tuple[str, str | int | None]]
+#: A call of a handler or a request, as :class:`Call` and :class:`Request` have it.
+Note: TypeAlias = tuple[str, int | str, int | str]
 
 
 class Cause(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -98,32 +101,55 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     milliseconds: int
     causes: tuple[Cause, ...]
     changes: tuple[Change, ...]
-    calls: tuple[Call, ...]
-    requests: tuple[Request, ...]
+    notes: tuple[Note, ...]
     omitted: int = 0
     times: int = 1
     last: float = 0.0
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of handlers."""
+        return tuple(note for note in map(_read, self.notes) if isinstance(note, Call))
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """The requests."""
+        return tuple(note for note in map(_read, self.notes) if isinstance(note, Request))
+
+
+def _read(note: Note) -> Call | Request:
+    """Return the call or the request of a note: only a call has a number in the middle."""
+    if isinstance(note[1], int):
+        return msgspec.convert(note, Call)
+    return msgspec.convert(note, Request)
 
 
 _decode: Final = msgspec.msgpack.Decoder(Record).decode
 
 
+class Owner(Protocol):
+    """An object that has runs."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def subject(self) -> Subject: ...
+
+
 class Run(msgspec.Struct, eq=False):
     """A reconcile of an object: what it collects until it has ended.
 
-    It is *busy* if anything was called or requested. *room* is how many bytes more its record may take. *until* is when
-    the last call has ended; 0 if something else was done since.
+    It is *busy* if anything was called or requested: that is in its *notes*. *room* is how many bytes more its record
+    may take. *until* is when its last call has ended; 0 if it has made none.
     """
 
-    uid: str
-    subject: Subject
+    owner: Owner
     began: float
     causes: Causes
-    omitted: int = 0
+    notes: list[Note] = []
     changes: list[tuple[str, str | None]] = []
-    calls: list[tuple[str, int, str]] = []
-    requests: list[tuple[str, str, int]] = []
     room: int = _MAX_RECORD
+    omitted: int = 0
     until: float = 0.0
     writes: int = 0
     busy: bool = False
@@ -149,11 +175,14 @@ class Page:
         """Add a record; drop the oldest ones that have no room."""
         if self._repeated is not None:
             self._flush()
-        records = self._records
-        dropped, most = 0, _MAX_BYTES - _LENGTH - len(record)
-        while len(records) - dropped > most:
-            dropped += _LENGTH + int.from_bytes(records[dropped : dropped + _LENGTH])
-        self._records = b"".join((records[dropped:], len(record).to_bytes(_LENGTH), record))
+        records, size = self._records, len(record)
+        excess = len(records) + _LENGTH + size - _MAX_BYTES
+        if excess > 0:
+            dropped = 0
+            while dropped < excess:
+                dropped += _LENGTH + int.from_bytes(records[dropped : dropped + _LENGTH])
+            records = records[dropped:]
+        self._records = b"%b%b%b" % (records, size.to_bytes(_LENGTH), record)
 
     def repeat(self, what: object, now: float, record: tuple[Any, ...]) -> None:
         """Add a record, or count it if it is the same as the one before."""
@@ -193,8 +222,9 @@ class Ledger:
         self._limit = limit
         self.contended: dict[str, tuple[Subject, tuple[Verdict, ...]]] = {}
         self.managers: set[str] = set()  # under whose names the operator's own clients have written
-        self._query = ""  # of the last write: nearly all have the same
-        self._noted: dict[str, Causes] = {}
+        self._clock: Clock | None = None  # of the event loop: asking that for it each time takes four times as long
+        self._place = "?"  # what the path of the last request began with: its API and namespace
+        self.noted: dict[str, Causes] = {}  # why objects are going to be reconciled, where no watch event tells
         self._budget, self._filled_at = float(_MAX_CHANGES), 0.0
 
     def __len__(self) -> int:
@@ -206,15 +236,15 @@ class Ledger:
 
     def note_cause(self, uid: str, what: str, detail: str | int | None = None) -> None:
         """Note why an object is going to be reconciled, where no watch event tells."""
-        if len(self._noted) >= self._limit:
-            self._noted.clear()  # of objects that are handled elsewhere by now
-        noted = self._noted.setdefault(uid, [])
+        if len(self.noted) >= self._limit:
+            self.noted.clear()  # of objects that are handled elsewhere by now
+        noted = self.noted.setdefault(uid, [])
         if len(noted) < _MAX_CAUSES and (what, detail) not in noted:
             noted.append((what, detail))
 
     def take_causes(self, uid: str) -> Causes:
         """Return why an object is reconciled, as far as it was noted; forget that."""
-        return self._noted.pop(uid, []) if self._noted else []
+        return self.noted.pop(uid, [])
 
     def find_own_managers(self, field_manager: str) -> frozenset[str]:
         """Return the names under which this operator writes: in whatever version, and by whatever replica."""
@@ -224,9 +254,11 @@ class Ledger:
         """Yield the uids of objects with their pages, the least recently active one first."""
         yield from self._pages.items()
 
-    def begin(self, uid: str, subject: Subject, causes: Causes) -> Run:
+    def begin(self, owner: Owner, causes: Causes) -> Run:
         """Begin a run in this task."""
-        run = Run(uid, subject, trio.current_time(), causes)
+        if self._clock is None:
+            self._clock = trio.lowlevel.current_clock()
+        run = Run(owner, self._clock.current_time(), causes)
         if len(causes) > _MAX_CAUSES:
             run.causes, run.omitted = causes[-_MAX_CAUSES:], len(causes) - _MAX_CAUSES
         current_run.set(run)
@@ -235,20 +267,21 @@ class Ledger:
     def end(self, run: Run) -> None:
         """End a run, and put it on record."""
         run.ended = True
-        page = self._pages.pop(run.uid, None)
+        uid = run.owner.uid
+        page = self._pages.pop(uid, None)
         if page is None:
             if not run.busy:
                 return
-            page = self._make_page(run.subject)
-        self._pages[run.uid] = page
-        spent = round(((run.until or trio.current_time()) - run.began) * 1000)
-        record = run.began, spent, run.causes, run.changes, run.calls, run.requests, run.omitted
+            page = self._make_page(run.owner)
+        self._pages[uid] = page
         if run.busy:
+            spent = int(((run.until or trio.current_time()) - run.began) * 1000)
             page.runs += 1
             page.writes += run.writes
-            page.add(_encode(record))
+            page.add(_encode((run.began, spent, run.causes, run.changes, run.notes, run.omitted)))
         else:
             page.idle += 1
+            record = run.began, 0, run.causes, run.changes, (), run.omitted
             page.repeat([cause[0] for cause in run.causes], run.began, record)
 
     def called(self, handler: str, began: float, result: str) -> None:
@@ -256,14 +289,20 @@ class Ledger:
         run = current_run.get(None)
         if run is None:
             return
-        run.until = trio.current_time()
-        spent = round((run.until - began) * 1000)
-        call = (handler.rpartition(".<locals>.")[2][:_MAX_TEXT], spent, result)
+        run.until = now = trio.current_time() if self._clock is None else self._clock.current_time()
+        spent = int((now - began) * 1000)
+        if len(handler) > _MAX_TEXT or "<" in handler:
+            handler = handler.rpartition(".<locals>.")[2][:_MAX_TEXT]
         if run.ended:
-            self._page(run).repeat((handler, result), began, (began, spent, run.causes[:1], (), (call,), ()))
+            record = began, spent, run.causes[:1], (), ((handler, spent, result),)
+            self._page(run).repeat((handler, result), began, record)
+            return
+        run.busy = True
+        run.room -= len(handler) + _ITEM
+        if run.room > 0:
+            run.notes.append((handler, spent, result))
         else:
-            run.busy = True
-            _collect(run, run.calls, call, call[0])
+            run.omitted += 1
 
     def requested(self, method: str, target: str, status: int) -> None:
         """Note a request in the context of an object, with the status of its response."""
@@ -271,19 +310,24 @@ class Ledger:
         if run is None:
             return
         is_write = method != "GET" and 200 <= status < 300
-        path, _, query = target.partition("?")
-        if is_write and query != self._query and len(self.managers) < _MAX_MANAGERS:
-            self._query = query
-            self.managers.update(_find_managers(query))
-        request = (method, _shorten(path), status)
+        if "?" in target:
+            target, _, query = target.partition("?")
+            if is_write and len(self.managers) < _MAX_MANAGERS:
+                self.managers.update(_find_managers(query))
+        path = target[len(self._place) :] if target.startswith(self._place) else self._shorten(target)
+        path = path[-_MAX_TEXT:]
         if run.ended:
             now, page = trio.current_time(), self._page(run)
             page.writes += is_write
-            page.repeat(request, now, (now, 0, run.causes[:1], (), (), (request,)))
+            page.repeat((method, path, status), now, (now, 0, run.causes[:1], (), ((method, path, status),)))
+            return
+        run.busy = True
+        run.writes += is_write
+        run.room -= len(path) + _ITEM
+        if run.room > 0:
+            run.notes.append((method, path, status))
         else:
-            run.busy, run.until = True, 0.0
-            run.writes += is_write
-            _collect(run, run.requests, request, request[1])
+            run.omitted += 1
 
     def finds_changes(self, run: Run) -> bool:
         """Check whether the fields of another change can be found, as there were not too many changes lately."""
@@ -316,44 +360,40 @@ class Ledger:
         changed = find_changed_fields(before, after)
         for path in changed:
             manager = attribution.find(path)
-            found = (format_field(path)[:_MAX_TEXT], None if manager is None else manager[:_MAX_TEXT])
-            _collect(run, run.changes, found, found[0])
+            field = format_field(path)[:_MAX_TEXT]
+            run.room -= len(field) + _ITEM
             if run.room <= 0:  # an object may have 100,000 fields
-                run.omitted += sum(1 for _ in changed)
+                run.omitted += 1 + sum(1 for _ in changed)
+                return
+            run.changes.append((field, None if manager is None else manager[:_MAX_TEXT]))
+
+    def _shorten(self, path: str) -> str:
+        """Return the path of a request without the API and the namespace: ``databases/orders/status``."""
+        before, found, inside = path.partition("/namespaces/")
+        namespace, _, short = inside.partition("/")
+        if not short:
+            return path.split("/", 3 if path.startswith("/api/") else 4)[-1]
+        self._place = f"{before}{found}{namespace}/"
+        return short
 
     def _page(self, run: Run) -> Page:
         """Return the page of an object that is active."""
-        page = self._pages.pop(run.uid, None) or self._make_page(run.subject)
-        self._pages[run.uid] = page
+        page = self._pages.pop(run.owner.uid, None) or self._make_page(run.owner)
+        self._pages[run.owner.uid] = page
         return page
 
-    def _make_page(self, subject: Subject) -> Page:
+    def _make_page(self, owner: Owner) -> Page:
         if len(self._pages) >= self._limit:
             del self._pages[next(iter(self._pages))]
-        return Page(subject)
+        return Page(owner.subject)
 
 
-def stand_alone(uid: str, subject: Subject, what: str) -> None:
+def stand_alone(owner: Owner, what: str) -> None:
     """Let the rest of this task be on record on its own, for an object: it is a daemon or a timer."""
-    current_run.set(Run(uid, subject, 0.0, [(what, None)], ended=True))
+    current_run.set(Run(owner, 0.0, [(what, None)], ended=True))
 
 
 @functools.lru_cache(maxsize=_MAX_MANAGERS)
 def _find_managers(query: str) -> tuple[str, ...]:
     """Return the field managers in the query of a request; nearly all requests have the same."""
     return tuple(urllib.parse.parse_qs(query).get("fieldManager", ()))
-
-
-def _shorten(path: str) -> str:
-    """Return the path of a request without the API and the namespace: ``databases/orders/status``."""
-    short = path.partition("/namespaces/")[2].partition("/")[2]
-    return (short or path.split("/", 3 if path.startswith("/api/") else 4)[-1])[-_MAX_TEXT:]
-
-
-def _collect(run: Run, items: list[Any], item: tuple[Any, ...], text: str) -> None:
-    """Add an item to a run, if there is room for its text."""
-    run.room -= len(text) + _ITEM
-    if run.room > 0:
-        items.append(item)
-    else:
-        run.omitted += 1

@@ -132,8 +132,8 @@ class Reconciler:
         )
         self._gone = GoneObjects(executor, daemons=daemons, takeover=takeover, lifecycle=lifecycle)
         # All that keep something of an object, and forget it with the object.
-        owners = (executor.pending, executor.progress, daemons, level, errors, guard, pauses, self.events, changes)
-        self._owners: Sequence[_KeepsObjects] = owners
+        parts = (executor.pending, executor.progress, daemons, level, errors, guard, pauses, self.events, changes)
+        self._owners: Sequence[_KeepsObjects] = (*parts, incoming)
 
     async def reconcile(self, state: ObjectState) -> Result:
         """Do what there is to do for an object now, and return when there will be more."""
@@ -186,7 +186,9 @@ class Reconciler:
             self._forget(state)
         if state in self._guard.watched:
             result = self._guard.join(state, result)
-        if not (state.events or type(result) is Again):
+        if type(result) is Again:
+            self._incoming.note_newer(state)
+        elif not state.events:
             self._executor.patcher.settle(state)  # what handlers have written is brought by the watch
         return result
 

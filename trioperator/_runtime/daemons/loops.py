@@ -60,7 +60,7 @@ class DaemonLoops:
             return
         current_cause.set(daemon.cause)  # the task is the daemon's own
         what = "timer" if isinstance(daemon.handler, TimerHandler) else "daemon"
-        stand_alone(daemon.state.uid, daemon.state.subject, what)
+        stand_alone(daemon.state, what)
         delay = self._initial_delay(daemon)
         if isinstance(daemon.handler, TimerHandler):
             await self._serve_timer(daemon, daemon.handler, delay)
