@@ -405,8 +405,12 @@ class Cluster:
         api_version, name = kind_of(manifest)
         kind = self._state.catalog.by_object(api_version, name)
         if kind is None:
-            text = f"The cluster has no kind {name!r} in {api_version!r}: apply its CustomResourceDefinition first."
-            raise ConfigError(text)
+            text = f"The cluster has no kind {name!r} in {api_version!r}"
+            group, others = api_version.rpartition("/")[0], self._state.catalog
+            served = [each.version for each in others if each.group == group and each.kind == name]
+            if served:
+                raise ConfigError(f"{text}, but in {' and '.join(f'{group}/{each}'.lstrip('/') for each in served)}.")
+            raise ConfigError(f"{text}: apply its CustomResourceDefinition first.")
         return kind
 
     @staticmethod
