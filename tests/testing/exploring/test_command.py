@@ -123,6 +123,34 @@ def test_findings_exit_with_1_and_the_command_plays_them_again(explore: Explore)
     assert finding["summary"] in again.stdout
 
 
+def test_a_report_that_cannot_be_written_is_an_error_without_a_traceback(
+    environment: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "app.py").write_text(GOOD)
+    command = [sys.executable, "-m", "trioperator", "explore", "app.py", "--crds", write_crd(tmp_path)]
+    command += ["--play", '[{"spec": {}}]']
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "Cannot write the report: No space left on device.\n")
+
+
+def test_tests_that_cannot_be_written_are_an_error_before_the_search(explore: Explore) -> None:
+    result = explore(GOOD, "--write-tests", "/proc")
+    assert result.exit_code == 2
+    assert "--write-tests: No such file or directory: /proc" in result.stderr
+    assert result.stdout == ""
+
+
+def test_definitions_of_versions_that_are_not_served_say_which_are(explore: Explore, tmp_path: pathlib.Path) -> None:
+    write_crd(tmp_path, {**make_crd(), "apiVersion": "apiextensions.k8s.io/v1beta1"})
+    result = explore(GOOD)
+    assert result.exit_code == 2
+    text = "no kind 'CustomResourceDefinition' in 'apiextensions.k8s.io/v1beta1', but in apiextensions.k8s.io/v1."
+    assert text in result.stderr
+
+
 def test_a_seed_has_the_same_report_in_each_process(tmp_path: pathlib.Path, environment: dict[str, str]) -> None:
     (tmp_path / "app.py").write_text(UNSTEADY)
     write_crd(tmp_path)

@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
@@ -112,6 +113,8 @@ def _check_directory(path: str | None) -> None:
     if path is not None:
         try:
             os.makedirs(path, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                pass
         except OSError as error:
             raise typer.BadParameter(f"{error.strerror or error}: {path}", param_hint="--write-tests") from None
 
@@ -135,9 +138,26 @@ def _publish(report: Report, format: OutputFormat, directory: str | None) -> Non
     """Print a report, and write tests into a directory, if one is given."""
     from trioperator.testing.exploring.reports import render_json, render_text, write_tests
 
-    typer.echo(render_json(report) if format is OutputFormat.JSON else render_text(report))
-    for path in write_tests(report, directory) if directory is not None else ():
+    with _writing("the report"):
+        typer.echo(render_json(report) if format is OutputFormat.JSON else render_text(report))
+    with _writing("the tests"):
+        written = [] if directory is None else write_tests(report, directory)
+    for path in written:
         typer.echo(f"Written: {path}", err=True)
+
+
+@contextlib.contextmanager
+def _writing(what: str) -> Iterator[None]:
+    """End the command with a message if something cannot be written; quietly if nobody reads it any more."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        with open(os.devnull, "wb") as nowhere:  # Python writes what is left in its buffer, when it exits
+            os.dup2(nowhere.fileno(), 1)
+        typer.echo(f"Cannot write {what}: {error.strerror}.", err=True)
+        raise typer.Exit(2) from None
 
 
 def _check_installed() -> None:
