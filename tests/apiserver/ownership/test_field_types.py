@@ -180,6 +180,14 @@ def test_an_empty_object_has_its_required_fields_and_its_defaults() -> None:
     assert node.blank == {"a": None, "b": "", "c": {"d": 0}}
 
 
+def test_the_types_of_built_in_kinds_are_compiled_once_for_all_clusters() -> None:
+    one, other = (Catalog().find("deployments") for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert one is not other
+    assert type_of_kind(one) is type_of_kind(other)
+
+
 def test_built_in_kinds_have_types() -> None:
     kind = Catalog().get("", "v1", "pods")
     assert kind is not None

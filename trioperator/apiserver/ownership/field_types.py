@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ..model.kind_schemas import Node, reference, resolve, schema_of
+from ..model.kind_schemas import Node, definition, definition_of, reference, resolve, schema_of
 from ..model.kinds import Kind
 from ..model.quoting import go_text
 from .field_sets import Path, item_element, path_text, value_element
@@ -155,7 +155,13 @@ DEDUCED: Final = FieldType({})
 
 def type_of_kind(kind: Kind) -> FieldType:
     """Return the type of the whole objects of the kind."""
-    return FieldType(schema_of(kind) or {})
+    name = definition_of(kind) if kind.custom is None else None
+    return FieldType(schema_of(kind) or {}) if name is None else _type_of_definition(name)
+
+
+@functools.cache  # for all clusters of the process: tests have many
+def _type_of_definition(name: str) -> FieldType:
+    return FieldType(definition(name))
 
 
 # -- type checks ---------------------------------------------------------------------------------------------------
