@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import socket
 import socketserver
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +26,7 @@ from tests.program import Program
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "21-everything"
 NAMESPACE = "database-operator"
+DATABASES = "databases.db.example.com"
 
 # There is no network of Services: each replica has a port here, and is found by that of the Service.
 LOCAL_SERVICE = """
@@ -82,10 +85,12 @@ class Replicas:
     def __init__(self, controlplane: ControlPlane, folder: pathlib.Path, service: Service) -> None:
         self.kubectl = controlplane.kubectl
         self.programs: dict[str, Program] = {}
+        self.metrics: dict[str, int] = {}
         command = [sys.executable, "-m", "trioperator", "manifests"]
         printed = subprocess.run(command, cwd=FOLDER, check=True, capture_output=True, text=True).stdout
+        self._store_in_the_old_version(controlplane, list(yaml.safe_load_all(printed)))
         self.kubectl("apply", "--server-side", "-f", "-", input=printed)
-        self.kubectl("wait", "--for=condition=Established", "crd/databases.db.example.com", "--timeout=60s")
+        self.kubectl("wait", "--for=condition=Established", f"crd/{DATABASES}", "--timeout=60s")
         self.deployed = Deployed(controlplane, folder, yaml.safe_load_all(printed))
         self._folder, self._service = folder, service
         (folder / "local_service.py").write_text(LOCAL_SERVICE)
@@ -96,15 +101,31 @@ class Replicas:
         [self._container] = self.deployed.deployment["spec"]["template"]["spec"]["containers"]
         self._container["args"].append("--module=local_service")
 
+    def _store_in_the_old_version(self, controlplane: ControlPlane, manifests: list[dict[str, Any]]) -> None:
+        """Create a database that is stored as it was before there was another version."""
+        [crd] = [each for each in manifests if each["kind"] == "CustomResourceDefinition"]
+        for version in crd["spec"]["versions"]:
+            version["storage"] = version["name"] == "v1alpha1"
+        self.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(crd))
+        self.kubectl("wait", "--for=condition=Established", f"crd/{DATABASES}", "--timeout=60s")
+        old = {"apiVersion": "db.example.com/v1alpha1", "kind": "Database", "spec": {"sizeGb": 1}}
+        controlplane.apply({**old, "metadata": {"name": "old", "namespace": "default"}})
+
     def start(self, name: str) -> Program:
         """Start a replica with the arguments, the variables and the token of its pod."""
         self.deployed.health, self.deployed.webhooks, self.deployed.metrics = free_ports(3)
         self._container["env"][0] = {"name": "POD_ID", "value": name}
         environ = {**os.environ, "PYTHONPATH": str(FOLDER), "SERVICE_PORT": str(self._service.port)}
         program = self.deployed.start(environ=environ, log=self._folder / f"{name}.txt")
-        self.programs[name] = program
+        self.programs[name], self.metrics[name] = program, self.deployed.metrics
         self._service.backends.append(self.deployed.webhooks)
         return program
+
+    def count_calls(self, name: str) -> float:
+        """Return how often a replica has called the reconcile handler."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics[name]}/metrics", timeout=30) as response:
+            pattern = r'^trioperator_handler_calls_total{.*handler="provide".*} (\S+)'
+            return sum(map(float, re.findall(pattern, response.read().decode(), re.MULTILINE)))
 
     def find_leader(self) -> str:
         path = "jsonpath={.spec.holderIdentity}"
@@ -127,7 +148,7 @@ class Replicas:
         self.deployed.close()
         hooks = "validatingwebhookconfigurations/webhooks.db.example.com"
         self.kubectl("delete", hooks, hooks.replace("validating", "mutating"), check=False)
-        self.kubectl("delete", "crd/databases.db.example.com", f"namespace/{NAMESPACE}", "--wait=false", check=False)
+        self.kubectl("delete", f"crd/{DATABASES}", f"namespace/{NAMESPACE}", "--wait=false", check=False)
 
 
 @pytest.fixture
@@ -143,6 +164,26 @@ def make_database(name: str, **spec: Any) -> str:
     metadata = {"name": name, "namespace": "default"}
     database = {"apiVersion": "db.example.com/v1", "kind": "Database", "metadata": metadata}
     return json.dumps({**database, "spec": {"storage": "1536Mi", **spec}})
+
+
+def pause_and_poke(replicas: Replicas, leader: str) -> None:
+    """Pause a database, change it and another one, and let the operator catch up; then poke it."""
+    kubectl = replicas.kubectl
+
+    def count(name: str) -> str:
+        return kubectl("get", "statefulset", name, "-o", "jsonpath={.spec.replicas}")
+
+    kubectl("annotate", "db", "many-2", "trioperator.dev/paused=true")
+    kubectl("wait", "--for=condition=Paused", "db/many-2", "--timeout=60s")
+    for name in ("many-2", "many-3"):
+        kubectl("patch", "db", name, "--type=merge", "-p", '{"spec": {"replicas": 2}}')
+    until(lambda: count("many-3") == "2")
+    assert count("many-2") == "1", "it is paused"
+    kubectl("annotate", "db", "many-2", "trioperator.dev/paused-")
+    until(lambda: count("many-2") == "2")
+    calls = replicas.count_calls(leader)
+    kubectl("annotate", "db", "many-2", "trioperator.dev/reconcile-requested-at=now")
+    until(lambda: replicas.count_calls(leader) > calls)
 
 
 def test_two_replicas_one_of_which_is_killed(controlplane: ControlPlane, replicas: Replicas) -> None:
@@ -181,6 +222,9 @@ def test_two_replicas_one_of_which_is_killed(controlplane: ControlPlane, replica
     kubectl("patch", old, "many-1", "--type=merge", "-p", '{"spec": {"replicas": 2}}')
     assert kubectl("get", "db", "many-1", "-o", "jsonpath={.spec.storage}") == "1536Mi", "nothing is lost"
     until(lambda: is_ready("many-1"))
+    pause_and_poke(replicas, second)
+    until(lambda: kubectl("get", "crd", DATABASES, "-o", "jsonpath={.status.storedVersions}") == '["v1"]')
+    assert kubectl("get", "db", "old", "-o", "jsonpath={.spec.storage}") == "1Gi"
     kubectl("delete", "db", "--all", "--timeout=90s")
 
     program = replicas.programs[second]

@@ -8,15 +8,21 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 import yaml
 
 import trioperator
 from tests.controlplane import free_ports
+from tests.e2e.test_life import until
 from tests.program import Program
 
+CRDS = "customresourcedefinitions.apiextensions.k8s.io"
+DATABASES = "databases.db.example.com"
+PAUSED = "trioperator.dev/paused"
+POKED = "trioperator.dev/reconcile-requested-at"
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "21-everything"
 
 
@@ -53,6 +59,11 @@ class Development:
             text: str = response.read().decode()
         return text
 
+    def count_calls(self) -> float:
+        """Return how often the reconcile handler was called."""
+        pattern = r'^trioperator_handler_calls_total{.*handler="provide".*} (\S+)'
+        return sum(map(float, re.findall(pattern, self.read_metrics(), re.MULTILINE)))
+
     def find_kubeconfig(self) -> str:
         [path] = re.findall(r"kubectl --kubeconfig=(\S+)", self.program.output)
         return str(path)
@@ -68,11 +79,36 @@ def development(tmp_path: pathlib.Path) -> Iterator[Development]:
         development.program.process.wait()
 
 
+def is_migrated(crd: Mapping[str, Any]) -> bool:
+    return bool(crd["status"]["storedVersions"] == ["v1"])
+
+
+async def pause_and_poke(client: trioperator.Client, development: Development) -> None:
+    def is_paused(database: Mapping[str, Any]) -> bool:
+        return any(each["type"] == "Paused" for each in database["status"]["conditions"])
+
+    await client.patch(DATABASES, "users", merge={"metadata": {"annotations": {PAUSED: "true"}}})
+    await client.wait_for(DATABASES, "users", condition=is_paused, timeout=60)
+    await client.patch(DATABASES, "users", merge={"spec": {"replicas": 3}})
+    await client.patch(DATABASES, "orders", merge={"spec": {"replicas": 1}})
+    await client.wait_for("statefulsets", "orders", condition=lambda found: found["spec"]["replicas"] == 1, timeout=60)
+    assert (await client.get("statefulsets", "users"))["spec"]["replicas"] == 2, "it is paused"
+    await client.patch(DATABASES, "users", merge={"metadata": {"annotations": {PAUSED: None}}})
+    await client.wait_for(DATABASES, "users", condition=lambda found: found["status"].get("readyReplicas") == 3)
+    assert not is_paused(await client.get(DATABASES, "users"))
+    calls = development.count_calls()
+    await client.patch(DATABASES, "users", merge={"metadata": {"annotations": {POKED: "now"}}})
+    until(lambda: development.count_calls() > calls)
+
+
 async def test_it_goes_on_when_its_files_change(development: Development) -> None:
     program, backups = development.program, development.folder / "database_operator" / "backups.py"
     for line in development.shown:
         program.wait_for(line)
     assert "database_backups_total" in development.read_metrics()
+    async with trioperator.open_client(kubeconfig=development.find_kubeconfig()) as client:
+        stored = {"status": {"storedVersions": ["v1alpha1", "v1"]}}
+        await client.patch(CRDS, DATABASES, merge=stored, subresource="status")
     backups.write_text(backups.read_text().replace("Backups that are over.", "Backups, done or failed."))
     program.wait_for("backups.py has changed: the operator starts again.")
     program.wait_for("The operator is ready.", count=2)
@@ -82,10 +118,12 @@ async def test_it_goes_on_when_its_files_change(development: Development) -> Non
     database["metadata"]["name"] = "users"
     async with trioperator.open_client(kubeconfig=development.find_kubeconfig()) as client:
         await client.create(database)
-        ready = await client.wait_for("databases.db.example.com", "users", condition="Ready", timeout=60)
+        ready = await client.wait_for(DATABASES, "users", condition="Ready", timeout=60)
         assert ready["spec"]["version"] == "18"
         with pytest.raises(trioperator.InvalidError, match="cannot shrink"):
-            await client.patch("databases.db.example.com", "users", merge={"spec": {"storage": "512Mi"}})
+            await client.patch(DATABASES, "users", merge={"spec": {"storage": "512Mi"}})
+        await client.wait_for(CRDS, DATABASES, condition=is_migrated, timeout=60)
+        await pause_and_poke(client, development)
     assert program.stop() == 0
     assert "[ERROR" not in program.output
     assert "Traceback" not in program.output

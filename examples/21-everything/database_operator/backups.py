@@ -15,7 +15,7 @@ def find_schedule(spec: trioperator.Spec) -> str | None:
     return (spec.get("backups") or {}).get("schedule")
 
 
-@trioperator.timer(Database, cron=find_schedule, rights=["get,list,watch,create,delete:jobs.batch"])
+@trioperator.timer(Database, cron=find_schedule, rights=["get,list,watch,create,patch,delete:jobs.batch"])
 async def back_up(
     name: str,
     body: trioperator.Body,
@@ -25,10 +25,7 @@ async def back_up(
     logger: trioperator.Logger,
 ) -> None:
     job = f"{name}-{trioperator.wall_now():%Y%m%d%H%M}"
-    try:
-        await client.create(make_backup(name, job, spec))
-    except trioperator.ConflictError:
-        pass  # it was created by an attempt that was not completed
+    await client.apply(make_backup(name, job, spec))  # an attempt that was not completed may have created it
     done = await client.wait_for("jobs.batch", job, condition=is_over, timeout=3600)
     outcome = "Failed" if done["status"].get("failed") else "Completed"
     BACKUPS.labels(outcome).inc()

@@ -18,6 +18,7 @@ async def configure(settings: trioperator.OperatorSettings) -> None:
     settings.admission.server = trioperator.WebhookAutoServer()
     settings.admission.managed = "webhooks.db.example.com"
     settings.admission.managed_conversions = True
+    settings.crds.migrate = True
 
 
 @trioperator.index("secrets", labels={SETTINGS: trioperator.PRESENT})

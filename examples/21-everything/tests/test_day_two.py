@@ -1,11 +1,14 @@
-"""The later life of a database: it is paused, poked and fought over."""
+"""The later life of a database: it is paused, poked, fought over, and stored in another version."""
 
 from typing import Any
 
 import httpx
 import trio
+from conftest import MODULES
+from database_operator.kinds import Database, OldDatabase
 from trio.testing import MockClock
 
+from trioperator import crds
 from trioperator.apiserver import Cluster
 from trioperator.testing import OperatorRunner
 
@@ -65,3 +68,23 @@ async def test_who_changes_a_service_back_is_named(
     await trio.sleep(300)
     assert (await find_condition(cluster, "Contended"))["status"] == "False"
     assert (await cluster.get("services", "orders"))["spec"]["selector"] == {"database": "orders"}
+
+
+async def test_databases_that_are_stored_in_the_old_version_are_migrated_at_the_start(
+    autojump_clock: MockClock, cluster: Cluster, operator: OperatorRunner
+) -> None:
+    crd = crds.make_definition([OldDatabase, Database])
+    for version in crd["spec"]["versions"]:
+        version["storage"] = version["name"] == "v1alpha1"
+    await cluster.apply(crd)
+    for number in range(3):
+        metadata = {"name": f"old-{number}", "namespace": "default"}
+        old = {"apiVersion": "db.example.com/v1alpha1", "kind": "Database", "metadata": metadata}
+        await cluster.create({**old, "spec": {"sizeGb": 1}})
+    await cluster.apply(crds.make_definition([OldDatabase, Database]))
+    async with cluster.open_controllers():
+        await operator.start(*MODULES)
+        await trio.sleep(60)
+        crd = await cluster.get("customresourcedefinitions", "databases.db.example.com")
+        assert crd["status"]["storedVersions"] == ["v1"]
+        assert (await cluster.get("databases", "old-1"))["spec"]["storage"] == "1Gi"
