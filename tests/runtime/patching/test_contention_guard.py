@@ -307,6 +307,39 @@ async def test_handlers_are_tried_again_as_announced_while_something_is_held(
     assert [later - one for one, later in itertools.pairwise(attempts)] == pytest.approx([10, 10])
 
 
+@pytest.mark.parametrize("is_crowded", [False, True])
+async def test_what_is_held_is_stored_when_the_contention_is_over(
+    is_crowded: bool,
+    cluster: Cluster,
+    operator: OperatorRunner,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trioperator._runtime.patching.contention_guard._MAX_WATCHED", 1)
+
+    @trioperator.on.event("databases")
+    async def insist(patch: trioperator.Patch, spec: trioperator.Spec, **_: Any) -> None:
+        patch.status["phase"] = f"Ready {spec['size']}"
+
+    await cluster.apply(CRD)
+    await operator.start()
+    await cluster.create(database(size=1))
+    while not operator.logs.select(level="WARNING"):
+        await trio.sleep(1)
+        await cluster.patch("databases", "orders", {"status": {"phase": "Degraded"}}, subresource="status")
+        await trio.sleep(1)
+    await cluster.patch("databases", "orders", {"spec": {"size": 2}})
+    await trio.sleep(10)
+    assert (await cluster.get("databases", "orders"))["status"] == {"phase": "Ready 1"}
+    if is_crowded:  # others are watched, too
+        await cluster.create({**database(size=0), "metadata": {"name": "bills", "namespace": "default"}})
+        for size in range(10):
+            await cluster.patch("databases", "bills", {"spec": {"size": size}})
+            await trio.sleep(1)
+    await trio.sleep(70)  # the other one has left
+    assert (await cluster.get("databases", "orders"))["status"] == {"phase": "Ready 2"}
+
+
 @pytest.mark.parametrize("is_slow", [True, False])
 async def test_later_changes_are_handled_while_something_is_held(
     is_slow: bool, cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock

@@ -30,7 +30,8 @@ from trioperator._runtime.result import Again, RequeueAt, Result, earlier
 from trioperator.errors import TrioperatorError
 from trioperator.settings import OperatorSettings
 
-# Writes within a minute after which an object is watched, and objects that are watched or counted at a time.
+# Writes within a minute after which an object is watched, and objects that are watched or counted at a time. More are
+# watched if writes of all of them are held.
 _SEVERAL: Final = 3
 _MAX_WATCHED: Final = 1000
 # Fields in which two states differ, of those that functions may have changed.
@@ -224,7 +225,9 @@ class ContentionGuard:
 
     def _watch(self, state: ObjectState, body: Mapping[str, Any]) -> _Watched:
         if len(self.watched) >= _MAX_WATCHED:
-            self.forget(next(iter(self.watched)))
+            others = (each for each in self.watched if not self._pending.get(each))  # else what is held would be lost
+            if (oldest := next(others, None)) is not None:
+                self.forget(oldest)
         given = self._settings.contention
         writes = math.inf if given.writes is None else given.writes
         limits = Limits(flips=given.flips, unchanged=given.unchanged_writes, writes=writes, interval=given.interval)
@@ -258,7 +261,8 @@ class ContentionGuard:
         if not self._pending.get(state):
             watched.contention.release()
         self._report(state, watched, watched.contention.calm_down(trio.current_time()))
-        if watched.contention.is_over and not watched.announces:
+        # What was held is pending still: it is stored by a reconcile of the object that is known here.
+        if watched.contention.is_over and not watched.announces and not self._pending.get(state):
             del self.watched[state]
 
     def _find_edits(
