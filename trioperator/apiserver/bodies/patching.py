@@ -13,7 +13,7 @@ import msgspec
 
 from trioperator.errors import ApiError
 
-from ..model.errors import bad_request, unsupported_media_type
+from ..model.errors import bad_request, internal_error, unsupported_media_type
 from ..model.kind_schemas import Node, resolve
 from ..model.kinds import Kind
 from ..model.nesting import BODY_DEPTH_LIMIT, TOO_DEEP, depth_of
@@ -64,13 +64,21 @@ def apply_json_patch(raw: bytes, operations: Any) -> Any:
         limit = f"The allowed maximum operations in a JSON patch is {_OPERATIONS_LIMIT}, got {len(operations)}"
         raise ApiError.of(f"Request entity too large: {limit}", status=413, reason="RequestEntityTooLarge")
     try:
-        return apply_operations(raw, operations)
+        return _apply_operations(raw, operations)
     except ValueError:
         text = "the server rejected our request due to an error in our request"
         raise ApiError.of(text, status=422, reason="Invalid") from None
 
 
-def apply_operations(raw: bytes, operations: Iterable[Mapping[str, Any]]) -> Any:
+def apply_operations(obj: Mapping[str, Any], operations: Iterable[Mapping[str, Any]]) -> Any:
+    """Return an object, changed by the operations of a webhook or a policy. Raises ServerError (500) if one fails."""
+    try:
+        return _apply_operations(msgspec.json.encode(obj), operations)
+    except ValueError as error:
+        raise internal_error(str(error)) from None
+
+
+def _apply_operations(raw: bytes, operations: Iterable[Mapping[str, Any]]) -> Any:
     """Return the document whose JSON is *raw*, changed by the operations. Raises ValueError if one fails."""
     import jsonpatch
     import jsonpointer

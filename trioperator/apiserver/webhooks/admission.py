@@ -18,6 +18,7 @@ import trio
 from trioperator.errors import ApiError
 
 from ..bodies.decoding import WriteOptions, decode_object
+from ..bodies.patching import apply_operations
 from ..builtin.validity.webhook_configurations import CONFIGURATIONS, MUTATING, VALIDATING
 from ..custom.cel import Conditions
 from ..model.errors import bad_request, forbidden, internal_error
@@ -27,7 +28,6 @@ from ..store.storage import Change, Table
 from .admission_review import InvalidReviewError, Verdict, make_review, read_review, rejection, review_version
 from .client import WebhookCallError, WebhookClient
 from .conversion import Converter
-from .json_patch import apply_operations
 from .matching import FOREIGN_KINDS, AdmissionAttributes, Webhook, select, webhooks_of
 from .policies import AdmissionPolicies
 

@@ -16,6 +16,7 @@ import msgspec
 from trioperator.errors import ApiError
 
 from ..bodies.decoding import WriteOptions, decode_object
+from ..bodies.patching import apply_operations
 from ..custom.cel import Conditions, compile_expression, is_installed
 from ..custom.cel_objects import plain_literals
 from ..model.errors import forbidden
@@ -24,7 +25,6 @@ from ..ownership.field_types import type_of_kind
 from ..ownership.merge import merge
 from ..store.state import State
 from .admission_review import make_review
-from .json_patch import apply_operations
 from .matching import FOREIGN_KINDS, AdmissionAttributes, Policy, select
 
 _log: Final = logging.getLogger(__name__)
