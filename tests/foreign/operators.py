@@ -76,8 +76,43 @@ _CERT_MANAGER: Final = Operator(
         ),
     ],
 )
+_MONITORING: Final = "monitoring.coreos.com/v1"
+_PROMETHEUS_OPERATOR: Final = Operator(
+    module="github.com/prometheus-operator/prometheus-operator",
+    version="v0.85.0",
+    package="cmd/operator",
+    crds="example/prometheus-operator-crd",
+    objects=[
+        {
+            "apiVersion": _MONITORING,
+            "kind": "Prometheus",
+            "metadata": _meta("own"),
+            "spec": {"replicas": 1, "serviceMonitorSelector": {}},
+        },
+        {
+            "apiVersion": _MONITORING,
+            "kind": "ServiceMonitor",
+            "metadata": _meta("web"),
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "endpoints": [{"port": "metrics"}]},
+        },
+    ],
+    expected={
+        "a reconciled Prometheus": ("condition=Reconciled", "prometheus/own"),
+        "its StatefulSet": ("jsonpath={.spec.replicas}=1", "statefulset/prometheus-own"),
+        "its configuration": ("jsonpath={.metadata.ownerReferences[0].kind}=Prometheus", "secret/prometheus-own"),
+        "its Service": ("jsonpath={.spec.clusterIP}=None", "service/prometheus-operated"),
+    },
+    changes=[
+        (
+            ("patch", "prometheus/own", "--type=merge", '--patch={"spec": {"replicas": 2}}'),
+            "more replicas",
+            ("jsonpath={.spec.replicas}=2", "statefulset/prometheus-own"),
+        ),
+    ],
+)
 OPERATORS: Final[Mapping[str, Operator]] = {
     "operators.cert-manager": _CERT_MANAGER,
+    "operators.prometheus-operator": _PROMETHEUS_OPERATOR,
 }
 
 
