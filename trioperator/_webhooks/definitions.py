@@ -105,8 +105,8 @@ class ConversionDefinitions(ManagedObjects):
     async def _write_one(self, name: str, wanted: JsonObject) -> None:
         try:
             before = await self._read(name)
-            if before == wanted:
-                return
+            if before == wanted or (before is None and name in self._removed):
+                return  # what was seen of the CRD may have been outdated
             if name in self._removed:
                 self._logger.warning(_REMOVED, name)
                 self._repairs, self._repaired_at = self._repairs + 1, trio.current_time()
