@@ -76,7 +76,7 @@ class Background(Part):
             with self.life.call(who, "endless", meta):
                 await stopped.wait()
 
-        usual, by_object = self.options["interval"], self.options["by_object"]
+        usual, by_object = self.options["interval"], self.options.get("by_object")  # old plans have none
         interval: Any = (lambda spec, **_: spec.get("every") or usual) if by_object else usual
         schedule: Any = (lambda spec, **_: spec.get("at", _SCHEDULE)) if by_object else _SCHEDULE
 
@@ -137,6 +137,6 @@ class Background(Part):
 
     def _lag(self) -> float:
         """Return how old what is stored may be, in seconds: it is written once a minute until a fight is long over."""
-        interval = max(self.options["interval"], 7 if self.options["by_object"] else 0)
+        interval = max(self.options["interval"], 7 if self.options.get("by_object") else 0)
         is_over = trio.current_time() > self.life.end + _HELD + _CALM + interval
         return 1 if is_over or not self.life.has("fights") else _HELD + interval + 1
