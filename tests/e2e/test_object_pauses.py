@@ -56,7 +56,9 @@ def widgets(controlplane: ControlPlane) -> Iterator[ControlPlane]:
     controlplane.apply(made)
     controlplane.kubectl("wait", "--for=condition=Established", "crd", f"widgets.{GROUP}")
     yield controlplane
-    controlplane.kubectl("delete", "crd", f"widgets.{GROUP}", "--wait=false")
+    for name in controlplane.kubectl("get", f"widgets.{GROUP}", "-o", "name").split():  # an operator may have ended
+        controlplane.kubectl("patch", name, "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
+    controlplane.kubectl("delete", "crd", f"widgets.{GROUP}")
 
 
 def make_widget(plane: ControlPlane, name: str, size: int = 1) -> None:

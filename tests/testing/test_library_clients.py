@@ -204,6 +204,7 @@ def test_all_is_as_before_and_libraries_that_come_later_are_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "/mine")
+    monkeypatch.delitem(sys.modules, "urllib3.connection", raising=False)
     send = httpx.AsyncHTTPTransport.handle_async_request
     with routed_libraries() as libraries:
         assert "/mine" not in sys.modules["os"].environ["KUBECONFIG"]
