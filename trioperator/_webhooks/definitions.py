@@ -105,9 +105,10 @@ class ConversionDefinitions(ManagedObjects):
     async def _write_one(self, name: str, wanted: JsonObject) -> None:
         try:
             before = await self._read(name)
-            if before == wanted or (before is None and name in self._removed):
+            is_repair = self._written.get(name) == wanted
+            if before == wanted or (is_repair and (before is None or before.get("strategy") == "Webhook")):
                 return  # what was seen of the CRD may have been outdated
-            if name in self._removed:
+            if is_repair:
                 self._logger.warning(_REMOVED, name)
                 self._repairs, self._repaired_at = self._repairs + 1, trio.current_time()
             if _has(before, "service") and _has(wanted, "url"):
