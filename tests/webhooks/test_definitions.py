@@ -142,6 +142,23 @@ async def test_a_conversion_that_is_removed_again_and_again_is_written_less_and_
         assert (await cluster.get("crd", NAME))["spec"]["conversion"] == WANTED
 
 
+async def test_a_conversion_that_is_removed_as_the_operator_stops_is_left_so(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    settings = trioperator.OperatorSettings()
+    settings.admission.managed_conversions, settings.admission.shutdown_delay = True, 10
+    settings.leadership.enabled, settings.leadership.namespace = True, "default"  # others may go on converting
+    await cluster.apply(definition("v1", "v2"))
+    async with operating(cluster, registry, server=Hooks(), managed=None, settings=settings, identity="a") as operator:
+        await cluster.patch("crd", NAME, REMOVAL)
+        await trio.sleep(1)
+        await cluster.patch("crd", NAME, REMOVAL)  # it would be written again after a second
+        await trio.sleep(0.5)
+        operator.stop.set()
+        await trio.sleep(8)
+        assert (await cluster.get("crd", NAME))["spec"]["conversion"] == {"strategy": "None"}
+
+
 async def test_another_webhook_for_conversions_is_left(
     cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
 ) -> None:

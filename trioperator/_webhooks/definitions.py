@@ -33,10 +33,11 @@ _REMOVED: Final = (
 
 
 class ConversionDefinitions(ManagedObjects):
-    """The CRDs whose objects the operator converts."""
+    """The CRDs whose objects the operator converts. Nothing is repaired once *stopping* is set."""
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, *, stopping: trio.Event) -> None:
         super().__init__(client, "conversions of CRDs")
+        self._stopping = stopping
         self._names: tuple[str, ...] | None = None
         self._address: Mapping[str, Any] | None = None
         self._written: dict[str, JsonObject] = {}
@@ -73,13 +74,13 @@ class ConversionDefinitions(ManagedObjects):
         return frozenset(self._written.keys() & self._unconverted)
 
     async def _repair(self) -> None:
-        """Have conversions written again that others have removed, until cancelled."""
+        """Write conversions again that others have removed, until cancelled."""
         while True:
             await self._noticed.wait()
             if trio.current_time() - self._repaired_at >= CALM:
                 self._repairs = 0
             await trio.sleep(_BACKOFF.delay(self._repairs))
-            if removed := self._find_removed():
+            if (removed := self._find_removed()) and not self._stopping.is_set():
                 self._removed = removed
                 self._changed.set()
 

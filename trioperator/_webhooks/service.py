@@ -83,7 +83,8 @@ class Admission:
             self._configurations = WebhookConfigurations(
                 client, settings.managed, stopping=stopping, persistent=has_replicas
             )
-        self._definitions = ConversionDefinitions(client) if settings.managed_conversions else None
+        managed = settings.managed_conversions
+        self._definitions = ConversionDefinitions(client, stopping=stopping) if managed else None
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve reviews until cancelled. Started when the server has its first address. Raises what the server does."""
