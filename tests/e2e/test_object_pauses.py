@@ -117,8 +117,9 @@ def test_a_paused_object_is_left_alone_and_all_is_done_afterwards(
     edit(widgets, name, 3)
     again = start_operator(APP, "--standalone")
     assert_untouched(widgets, name, again)
-    events = widgets.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}")
-    assert events.split().count("Paused") == 1
+    uid = widgets.get(kind, name)["metadata"]["uid"]  # other objects of this namespace may have been paused, too
+    selected = f"reason=Paused,involvedObject.uid={uid}"
+    assert len(widgets.get("events", f"--field-selector={selected}")["items"]) == 1
 
     trioperator(widgets, "unpause", f"{kind}/{name}", "-n", "default")
     again.wait_for(f"[default/{name}] changed to 3")
