@@ -125,3 +125,25 @@ async def test_peerings_that_must_not_be_listed_are_warned_of_once(
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "clusterkopfpeerings" in warning
     assert "Other operators are not noticed until then" in warning
+
+
+@pytest.mark.parametrize(("in_pod", "elects"), [(True, False), (True, True), (False, False)])
+async def test_a_pod_without_election_and_peering_is_told_that_another_one_would_handle_the_same(
+    in_pod: bool,
+    elects: bool,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if in_pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    else:
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    cluster = Cluster()
+    await cluster.apply(CRD)
+    operator = Operator(cluster)
+    operator.bench.settings.leadership.enabled = elects
+    with caplog.at_level("INFO"):
+        async with operator.bench.running():
+            await settle(1)
+    assert ("another pod of this operator" in caplog.text) is (in_pod and not elects)

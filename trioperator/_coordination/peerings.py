@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Collection
 from typing import Final
 
@@ -27,6 +28,10 @@ _OWNER: Final = "peerings"
 _PATIENCE: Final = 5.0
 # Between attempts to find the kind of a mandatory peering object.
 _BACKOFF: Final = Backoff(initial=1.0, maximum=60.0, jitter=0.25)
+_ALONE: Final = (
+    "There is no leader election, and no peering: another pod of this operator, be it for the time of a rolling update,"
+    " handles the same objects, too. Use --leader-elect, or --standalone if there is never another one."
+)
 
 
 class Peerings:
@@ -53,6 +58,8 @@ class Peerings:
             task_status.started()
         resource = await self._find(mandatory=mandatory)
         if resource is None:
+            if "KUBERNETES_SERVICE_HOST" in os.environ and not self._settings.leadership.expects_replicas:
+                self._logger.info(_ALONE)
             task_status.started()
             return
         async with trio.open_nursery() as nursery:
