@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
 from trioperator._runtime.object_state import ObjectState
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
 
@@ -93,3 +95,46 @@ async def test_nothing_is_remembered_of_objects_in_namespaces_that_are_not_serve
         await busy.cluster.delete("namespaces", "served")
         await settle(60)
         assert remembered() == []
+
+
+@contextlib.contextmanager
+def gathering_garbage() -> Iterator[list[object]]:
+    """Yield a list that has, after the block, what only the garbage collector could free of what was made in it."""
+    garbage: list[object] = []
+    gc.collect()
+    gc.disable()
+    try:
+        yield garbage
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        garbage += gc.garbage
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [*map(Fault.status, (400, 403, 404, 409, 410, 422, 429, 500)), Fault.refuse(), Fault.reset(), Fault.lose_answer()],
+    ids=str,
+)
+async def test_an_error_of_a_request_is_freed_at_once_with_all_that_its_traceback_has(
+    busy: Bench, autojump_clock: MockClock, fault: Fault
+) -> None:
+    @on.reconcile("widgets", owns=[trioperator.Owned("configmaps")], registry=busy.registry)
+    async def reconcile(name: str) -> list[trioperator.Child]:
+        return [trioperator.Child({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})]
+
+    plan = FaultPlan()
+    for verb in ("get", "list", "watch", "create", "patch", "delete"):
+        plan.add(fault, verb=verb, times=2)
+    with gathering_garbage() as garbage:
+        async with busy.running(transport=FaultyTransport(busy.cluster.transport(), plan)):
+            for name in ("one", "two"):
+                await busy.cluster.create(widget(name))
+            await settle(100)
+            for name in ("one", "two"):
+                await busy.cluster.delete("widgets", name)
+            await settle(100)
+    assert not [item for item in garbage if isinstance(item, trioperator.errors.TrioperatorError)]

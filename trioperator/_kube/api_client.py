@@ -373,9 +373,10 @@ class ApiClient:
             self._credentials.note_accepted()
         if not 200 <= status < 300:
             secret = self._settings.persistence.digested_fields
-            error = parse_error_response(status, response.headers, data, target=target, secret=secret)
-            error.repeated = response.repeated
-            raise error
+            # Not in a variable: with one, the traceback, and all that its frames have, would stay until it is collected.
+            raise parse_error_response(
+                status, response.headers, data, target=target, secret=secret, repeated=response.repeated
+            )
 
     def _get_timeout(self, timeout: float | None) -> float:
         seconds = self._settings.networking.request_timeout if timeout is None else timeout

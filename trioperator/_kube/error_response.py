@@ -45,15 +45,23 @@ _decode_status: Final = msgspec.json.Decoder(_Status).decode
 
 
 def parse_error_response(
-    status: int, headers: Headers, body: bytes, *, target: str = "", secret: Container[str] = ()
+    status: int,
+    headers: Headers,
+    body: bytes,
+    *,
+    target: str = "",
+    secret: Container[str] = (),
+    repeated: bool = False,
 ) -> ApiError:
-    """Return the exception for a response whose status is not 2xx.
+    """Return the exception for a response whose status is not 2xx, to a request that was *repeated* or not.
 
     Only a body of ``kind: Status`` is quoted, not the error pages of proxies and load balancers. *target* is what was
     requested: of Secrets, and of the kinds named in *secret* as their CRDs, the server's text is concealed.
     """
     retry_after = parse_retry_after(find_header(headers, b"retry-after"))
-    return parse_status(body, status=status, retry_after=retry_after, target=target, secret=secret)
+    error = parse_status(body, status=status, retry_after=retry_after, target=target, secret=secret)
+    error.repeated = repeated
+    return error
 
 
 def parse_status(
