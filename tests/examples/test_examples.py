@@ -119,7 +119,8 @@ def assert_shows_what_its_page_says(name: str, logged: Lines) -> None:
     """Look for the lines of the text blocks of an example's page, without the objects' names before them."""
     page = (EXAMPLES / name / "README.md").read_text()
     blocks = [part.split("```", 1)[0] for part in page.split("```text\n")[1:]]
-    lines = [line.split("] ", 1)[-1] for block in blocks for line in block.splitlines() if line != "…"]
+    shown = [line.removesuffix("…").rstrip() for block in blocks for line in block.splitlines() if line != "…"]
+    lines = [line.split("] ", 1)[-1] for line in shown]
     assert lines
     missing = [line for line in lines if not logged.count(line)]
     assert not missing, "\n".join(["Not seen:", *missing, "But:", *logged.lines])
