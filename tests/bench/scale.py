@@ -115,7 +115,8 @@ async def _create(cluster: Cluster, plural: str, count: int, *, namespaces: int,
 
 async def serve(kubeconfig: pathlib.Path) -> None:
     """Serve a cluster, and obey the commands of the standard input, a line each, until it ends."""
-    cluster = Cluster(managed_fields=False, log_limit=0)
+    # With the history of a real server, which is some minutes: watches and lists do not expire.
+    cluster = Cluster(managed_fields=False, log_limit=0, history=1_000_000, history_age=600)
     async with trio.open_nursery() as nursery:
         url = await nursery.start(serve_cluster, cluster)
         await trio.Path(kubeconfig).write_text(json.dumps(cluster.kubeconfig(url)))

@@ -392,6 +392,36 @@ async def test_an_operator_resumes_in_time_though_removing_another_dead_peer_get
         assert operator.running == {"w"}
 
 
+@pytest.mark.parametrize("fault", [Fault.silence(), Fault.lag(100)], ids=["silent", "late"])
+async def test_a_peer_is_not_taken_for_dead_because_its_keep_alives_are_not_seen(
+    cluster: Cluster, autojump_clock: MockClock, fault: Fault
+) -> None:
+    await cluster.create(peering())
+    await cluster.create(widget())
+    low, high, plan = Operator(cluster), Operator(cluster, priority=10), FaultPlan()
+    plan.add(fault, resource="clusterkopfpeerings", watch=True)
+    async with high.bench.running(), low.bench.running(transport=FaultyTransport(cluster.transport(), plan)):
+        for _ in range(300):
+            await settle(1)
+            assert not low.running
+            assert high.running == {"w"}
+
+
+async def test_an_operator_resumes_without_a_watch_when_a_peer_has_died(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    await cluster.create(widget())
+    operator, plan = Operator(cluster), FaultPlan()
+    plan.add(Fault.silence(), resource="clusterkopfpeerings", watch=True)
+    await cluster.patch("clusterkopfpeerings", "default", {"status": {"high": record(10, lifetime=20)}})
+    async with operator.bench.running(transport=FaultyTransport(cluster.transport(), plan)):
+        await settle(18)
+        assert not operator.running
+        await settle(4)
+        assert operator.running == {"w"}
+
+
 async def test_dead_peers_that_are_seen_while_others_are_being_removed_are_removed_after_them(
     cluster: Cluster, autojump_clock: MockClock
 ) -> None:

@@ -19,7 +19,7 @@ def peer(identity: str, priority: int = 0, *, age: float = 0, lifetime: float = 
 
 
 def reason(*peers: Peer, priority: int = 0, **options: bool) -> str | None:
-    return judge(peers, identity="me", priority=priority, now=NOW, **options).reason
+    return judge(peers, identity="me", priority=priority, now=NOW, read_at=NOW, **options).reason
 
 
 def test_an_operator_alone_goes_on() -> None:
@@ -44,18 +44,28 @@ def test_operators_that_divide_the_objects_pause_for_higher_priorities_only() ->
 
 
 def test_dead_operators_are_ignored_and_named() -> None:
-    verdict = judge([peer("dead", 9, age=60), peer("alive", -1)], identity="me", priority=0, now=NOW)
+    verdict = judge([peer("dead", 9, age=60), peer("alive", -1)], identity="me", priority=0, now=NOW, read_at=NOW)
     assert (verdict.reason, verdict.dead, verdict.until) == (None, ("dead",), None)
 
 
 def test_a_pause_is_judged_anew_when_the_first_of_the_blocking_peers_may_be_dead() -> None:
     peers = [peer("a", 9, age=50), peer("b", 9, age=10), peer("lower", -1, age=59)]
-    verdict = judge(peers, identity="me", priority=0, now=NOW)
+    verdict = judge(peers, identity="me", priority=0, now=NOW, read_at=NOW)
     assert verdict.until == NOW + datetime.timedelta(seconds=10)
 
 
+def test_a_peer_that_is_paused_for_is_not_dead_before_its_record_was_read_after_its_deadline() -> None:
+    peers = [peer("a", 9, age=60), peer("b", 0, age=70), peer("lower", -1, age=60)]
+    before = NOW - datetime.timedelta(seconds=5)
+    verdict = judge(peers, identity="me", priority=0, now=NOW, read_at=before)
+    assert verdict.is_doubtful
+    assert verdict.dead == ("b", "lower")
+    assert verdict.reason == "in favour of a (priority 9)"
+    assert judge(peers, identity="me", priority=0, now=NOW, read_at=NOW).dead == ("a", "b", "lower")
+
+
 def test_the_own_record_is_never_dead() -> None:
-    assert judge([peer("me", age=1000)], identity="me", priority=0, now=NOW).dead == ()
+    assert judge([peer("me", age=1000)], identity="me", priority=0, now=NOW, read_at=NOW).dead == ()
 
 
 @pytest.mark.parametrize(
@@ -100,6 +110,6 @@ def test_with_a_tie_break_exactly_one_operator_goes_on(operators: list[tuple[str
     active = [
         identity
         for identity, priority in operators
-        if judge(peers, identity=identity, priority=priority, now=NOW, tie_break=True).reason is None
+        if judge(peers, identity=identity, priority=priority, now=NOW, read_at=NOW, tie_break=True).reason is None
     ]
     assert len(active) == 1

@@ -7,6 +7,7 @@ for one namespace.
 
 from __future__ import annotations
 
+import datetime
 import math
 import random
 from collections.abc import Collection
@@ -22,7 +23,7 @@ from trioperator._concurrency.pulse import Pulse
 from trioperator._coordination.pauses import Pauses
 from trioperator._coordination.peers import Peer, Verdict, judge, parse_peers
 from trioperator._kube.api_client import ApiClient
-from trioperator._kube.objects import RawObject
+from trioperator._kube.objects import RawObject, parse_object
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
 from trioperator.errors import ApiError, NotFoundError, TrioperatorError
@@ -42,6 +43,8 @@ _REMOVE_TIMEOUT: Final = 2.0
 # Between attempts to renew a record after errors.
 _BACKOFF: Final = Backoff(initial=1.0, maximum=30.0, jitter=0.25)
 
+_NEVER: Final = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+
 _logger = get_logger("trioperator.coordination")
 
 
@@ -60,9 +63,9 @@ async def find_peering_resource(client: ApiClient, *, clusterwide: bool) -> Reso
     return None
 
 
-async def write_record(client: ApiClient, resource: Resource, namespace: str | None, name: str, peer: Peer) -> None:
-    """Store the record of an operator on a peering object. Raises as requests do."""
-    await _patch(client, resource, namespace, name, {peer.identity: peer.make_record()})
+async def write_record(client: ApiClient, resource: Resource, namespace: str | None, name: str, peer: Peer) -> bytes:
+    """Store the record of an operator on a peering object, and return that as JSON. Raises as requests do."""
+    return await _patch(client, resource, namespace, name, {peer.identity: peer.make_record()})
 
 
 async def remove_record(
@@ -86,12 +89,12 @@ async def _patch(
     status: dict[str, Any],
     *,
     version: str = "",
-) -> None:
+) -> bytes:
     patch: dict[str, Any] = {"status": status}
     if version:
         patch["metadata"] = {"resourceVersion": version}
     path = resource.get_path(namespace=namespace, name=name)
-    await client.patch(f"{path}/status" if "status" in resource.subresources else path, patch)
+    return await client.patch(f"{path}/status" if "status" in resource.subresources else path, patch)
 
 
 class Peering:
@@ -121,7 +124,8 @@ class Peering:
         self._version = ""  # of the object as it was seen last
         self._uid: str | None = None
         self._changed = Pulse()
-        self._appeared = Pulse()
+        self._read_at = _NEVER  # by the wall clock: the records are not older than that
+        self._due = Pulse()  # the own record is to be written, and all are to be read with it
         self._died = Pulse()
         self._written = False
         self._expires_at = math.inf  # on Trio's clock, if the record was ever written
@@ -139,18 +143,26 @@ class Peering:
             return key
         if type == "DELETED":
             self._forget()
-            return key
+        elif type is None or self._uid != key or not self._is_older(obj):
+            self._take(obj, key)
+        return key
+
+    def _take(self, obj: RawObject, key: str) -> None:
         try:
             status = obj.decode().get("status")
         except (msgspec.MsgspecError, ValueError) as error:
             _logger.warning("The %s cannot be read: %s", self, error)
-            return key
+            return
         self._peers, self._version = parse_peers(status, now=wall_now()), obj.resource_version
         if self._uid != key:
             self._uid = key
-            self._appeared.set()
+            self._due.set()
         self._note_change()
-        return key
+
+    def _is_older(self, obj: RawObject) -> bool:
+        """Check whether the object is older than what was read, as a watch may be late."""
+        new, known = obj.resource_version, self._version
+        return new.isdecimal() and known.isdecimal() and int(new) < int(known)
 
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list."""
@@ -183,6 +195,9 @@ class Peering:
                 if verdict.dead:
                     self._died.set()
                 wait = (verdict.until - wall_now()).total_seconds() if verdict.until else math.inf
+                if verdict.is_doubtful:  # a watch may be silent, or late: the response to a keep-alive tells
+                    self._due.set()
+                    wait = math.inf
                 now = trio.current_time()
                 expires_at = self._expires_at if self._expires_at > now else math.inf
                 with trio.move_on_at(min(now + max(0.0, wait), expires_at)):
@@ -201,6 +216,7 @@ class Peering:
             identity=self._identity,
             priority=settings.priority,
             now=wall_now(),
+            read_at=self._read_at,
             tie_break=settings.tie_break,
             is_divided=self._is_divided,
         )
@@ -237,7 +253,8 @@ class Peering:
         failures = 0
         while True:
             if self._uid is None:
-                await self._appeared.wait()
+                await self._due.wait()
+            began = wall_now()
             try:
                 with trio.fail_after(self._timeout):
                     await self._touch()
@@ -246,6 +263,7 @@ class Peering:
                 continue
             except (TrioperatorError, trio.TooSlowError) as error:
                 failures += 1
+                self._trust(began)  # nothing better is to be had: the own record ends, too, if this goes on
                 self._written = self._written or not isinstance(error, ApiError)  # it may have been
                 why = str(error) or "no response in time"
                 _logger.warning("The operator cannot show that it is alive in the %s: %s", self, why)
@@ -254,7 +272,7 @@ class Peering:
             lifetime = self._settings.lifetime
             ahead = max(min(_SHORTEST, lifetime / 2), lifetime - random.uniform(*_AHEAD))
             with trio.move_on_after(min(ahead, _BACKOFF.delay(failures)) if failures else ahead):
-                await self._appeared.wait()
+                await self._due.wait()
 
     @property
     def _timeout(self) -> float:
@@ -263,16 +281,33 @@ class Peering:
         return max(_SHORTEST, lifetime * _PATIENCE if left <= 0 else min(lifetime * _PATIENCE, left * _SECOND_CHANCE))
 
     async def _touch(self) -> None:
-        settings, began = self._settings, trio.current_time()
-        peer = Peer(self._identity, settings.priority, settings.lifetime, wall_now())
-        await write_record(self._client, self._resource, self._namespace, settings.name, peer)
+        settings, began, now = self._settings, trio.current_time(), wall_now()
+        peer = Peer(self._identity, settings.priority, settings.lifetime, now)
+        stored = await write_record(self._client, self._resource, self._namespace, settings.name, peer)
         if self._uid is None:
             return  # it is gone meanwhile
+        self._read(stored)
+        self._trust(now)
         margin = min(_MARGIN, settings.lifetime * _MARGIN_SHARE)
         self._written, self._expires_at = True, began + settings.lifetime - margin
         self._note_change()
         if not settings.stealth:
             _logger.debug("Keep-alive in the %s: ok.", self)
+
+    def _read(self, stored: bytes) -> None:
+        """Take the records of all operators, as the response to a keep-alive has them."""
+        try:
+            obj = parse_object(stored)
+        except (msgspec.MsgspecError, ValueError) as error:
+            _logger.warning("The %s cannot be read: %s", self, error)
+            return
+        if not self._is_older(obj):
+            self._take(obj, obj.uid or obj.name)
+
+    def _trust(self, read_at: datetime.datetime) -> None:
+        """Take the records as they are known for those of a time."""
+        self._read_at = read_at
+        self._note_change()
 
     def leave(self) -> None:
         """Pause the operator no more, as the namespace is gone."""

@@ -40,11 +40,15 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the peers mean for an operator: why it pauses, if it does; until when that holds; which peers are dead."""
+    """What the peers mean for an operator: why it pauses, if it does; until when that holds; which peers are dead.
+
+    ``is_doubtful`` is whether it pauses for a peer that may be dead, for all that was read of it.
+    """
 
     reason: str | None = None
     until: datetime.datetime | None = None
     dead: tuple[str, ...] = ()
+    is_doubtful: bool = False
 
 
 def parse_peers(status: object, *, now: datetime.datetime) -> list[Peer]:
@@ -77,27 +81,30 @@ def judge(
     identity: str,
     priority: int,
     now: datetime.datetime,
+    read_at: datetime.datetime,
     tie_break: bool = False,
     is_divided: bool = False,
 ) -> Verdict:
-    """Decide whether an operator pauses in favour of its peers.
+    """Decide whether an operator pauses in favour of its peers, whose records were *read_at* a time.
 
     It does while a peer with a higher priority is alive, or one with the same priority: then all of them pause, or
     with *tie_break* all but the one whose identity sorts first. Those that divide the objects (*is_divided*) do not
-    mind others with the same priority.
+    mind others with the same priority. A peer is dead if its record was not renewed by its deadline. One that is paused
+    for is dead if that was read then or later: a watch may have missed a renewal.
     """
     others = [peer for peer in peers if peer.identity != identity]
-    dead = tuple(peer.identity for peer in others if peer.deadline <= now)
-    alive = [peer for peer in others if peer.deadline > now]
-    higher = [peer for peer in alive if peer.priority > priority]
+    present = [peer for peer in others if peer.deadline > min(read_at, now)]
+    higher = [peer for peer in present if peer.priority > priority]
     same = [
         peer
-        for peer in alive
+        for peer in present
         if peer.priority == priority and not is_divided and (not tie_break or peer.identity < identity)
     ]
+    dead = tuple(peer.identity for peer in others if peer.deadline <= now and peer not in higher + same)
     blocking = higher or same
     if not blocking:
         return Verdict(dead=dead)
     names = ", ".join(map(str, blocking))
     reason = f"in favour of {names}" if higher else f"as there are operators with the same priority: {names}"
-    return Verdict(reason=reason, until=min(peer.deadline for peer in higher + same), dead=dead)
+    until = min(peer.deadline for peer in higher + same)
+    return Verdict(reason=reason, until=until, dead=dead, is_doubtful=until <= now)

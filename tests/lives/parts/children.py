@@ -291,8 +291,9 @@ class Children(Part):
         found = {each["metadata"]["name"]: each for each in await self._list_children()}
         if name not in found or not _is_rolled_out(found[name]):
             return
-        uid = _owner_of(found[name])
-        for other, each in found.items():
+        uid, owner = _owner_of(found[name]), name.rpartition("-")[0]
+        for other in found.keys() & self.returned.get(owner, set()):  # what is not wanted is not waited for
+            each = found[other]
             again = each["metadata"]["uid"] in self.were_ready and not _is_rolled_out(each)
             if other != name and _owner_of(each) == uid and again and "deletionTimestamp" not in each["metadata"]:
                 self.find("rolled too early", f"{name} is changed while {other} is not ready again")
