@@ -373,7 +373,7 @@ class ApiClient:
             self._credentials.note_accepted()
         if not 200 <= status < 300:
             secret = self._settings.persistence.digested_fields
-            # Not in a variable: with one, the traceback, and all that its frames have, would stay until it is collected.
+            # Not by a variable: then the traceback, and all that its frames have, would stay until it is collected.
             raise parse_error_response(
                 status, response.headers, data, target=target, secret=secret, repeated=response.repeated
             )
