@@ -47,8 +47,8 @@ class Serving:
 
 
 @contextlib.asynccontextmanager
-async def serving(server: trioperator.WebhookServer) -> AsyncIterator[Serving]:
-    """Run a server, as an operator does."""
+async def serving(server: trioperator.WebhookServer, *, seconds: float = 60) -> AsyncIterator[Serving]:
+    """Run a server, as an operator does, for some *seconds* at most."""
     state = Serving()
 
     async def run(*, task_status: trio.TaskStatus[None]) -> None:
@@ -58,7 +58,7 @@ async def serving(server: trioperator.WebhookServer) -> AsyncIterator[Serving]:
                 if len(state.addresses) == 1:
                     task_status.started()
 
-    with trio.fail_after(60):
+    with trio.fail_after(seconds):
         async with trio.open_nursery() as nursery:
             await nursery.start(run)
             yield state

@@ -10,9 +10,11 @@ import ssl
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import trio
 import trustme
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 import trioperator
 from tests.http.attacks import ATTACKS
@@ -306,6 +308,19 @@ async def test_a_hundred_slow_reviews_hold_up_no_others() -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="install openssl")
+async def test_a_connection_stays_open_for_longer_than_api_servers_keep_it_idle(mock_clock: MockClock) -> None:
+    body = msgspec.json.encode(make_review())
+    request = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    async with serving(trioperator.WebhookServer(insecure=True, addr="127.0.0.1"), seconds=600) as state:
+        stream = await trio.open_tcp_stream("127.0.0.1", httpx.URL(state.url).port or 0)
+        async with stream:
+            for _ in range(3):
+                await stream.send_all(request)
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
+                mock_clock.jump(91)  # seconds; Go's http.DefaultTransport.IdleConnTimeout is 90
+                await wait_all_tasks_blocked()
+
+
 async def test_clients_cannot_renegotiate() -> None:
     async with serving(trioperator.WebhookServer()) as state:
         port = state.url.rpartition(":")[2]

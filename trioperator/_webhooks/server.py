@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 _Files = tuple[bytes | None, ...]
 
+# Seconds between two reviews of a connection. API servers close theirs after 90 (the default of Go's HTTP transports):
+# if the server was first, that could cross a review, which would fail, as Go does not repeat a POST.
+_IDLE: Final = 120.0
 # Seconds in which API servers notice that a configuration has changed, which they do not report.
 _NOTICE: Final = 10.0
 # Intervals of checking files after which all replicas have a new certificate.
@@ -171,7 +174,7 @@ class WebhookServer:
         from trioperator._webhooks.app import AdmissionApp
 
         app = AdmissionApp(fn, self.path or "")
-        limits = Limits(connections=1000, share=0.7, idle=60.0, answering=math.inf, drain=2.0)
+        limits = Limits(connections=1000, share=0.7, idle=_IDLE, answering=math.inf, drain=2.0)
         async with trio.open_nursery() as nursery:
             serve = functools.partial(
                 serve_app,
