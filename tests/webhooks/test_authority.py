@@ -32,8 +32,8 @@ from trioperator.testing import Fault, FaultPlan, FaultyTransport
 SECRET = "default/webhooks"
 
 
-async def load_authority(client: ApiClient, secret: str) -> Authorities:
-    return await SharedAuthorities(client, secret).load()
+async def load_authority(client: ApiClient, secret: str) -> Authority:
+    return (await SharedAuthorities(client, secret).find_phase()).issuer
 
 
 @contextlib.asynccontextmanager
@@ -52,7 +52,7 @@ async def test_a_ca_is_created_once_and_found_again(cluster: Cluster) -> None:
         assert await load_authority(client, SECRET) == first
     secret = await cluster.get("secrets", "webhooks")
     assert secret["type"] == "kubernetes.io/tls"
-    assert base64.b64decode(secret["data"]["tls.crt"]) == first.current.certificate
+    assert base64.b64decode(secret["data"]["tls.crt"]) == first.certificate
 
 
 async def test_of_two_creators_one_takes_the_ca_of_the_other(cluster: Cluster) -> None:
@@ -96,7 +96,7 @@ async def test_a_key_of_another_certificate_is_rejected(cluster: Cluster) -> Non
     async with client_of(cluster) as client:
         await load_authority(client, SECRET)
         other = await load_authority(client, "default/other")
-        key = base64.b64encode(other.current.key).decode()
+        key = base64.b64encode(other.key).decode()
         await cluster.patch("secrets", "webhooks", {"data": {"tls.key": key}})
         with pytest.raises(ConfigError, match="contains no CA"):
             await load_authority(client, SECRET)
@@ -185,16 +185,20 @@ async def test_a_ca_that_may_not_be_replaced_works_on_and_is_complained_of(
     assert 4 <= caplog.text.count("cannot be replaced, which takes the rights") <= 5, "not each minute"
 
 
-async def test_a_secret_that_cannot_be_read_any_more_changes_nothing(
+async def test_a_ca_of_others_whose_secret_is_deleted_is_left_to_them(
     cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    before = await put(cluster, "bank")
     async with client_of(cluster) as client:
         replica = SharedAuthorities(client, SECRET)
-        before = await replica.find_phase()
+        assert (await replica.find_phase()).trusted == before
         await cluster.delete("secrets", "webhooks")
-        await trio.sleep(7 * 3600)
-        assert await replica.find_phase() == before
-    assert "cannot be read; the CA stays as it is" in caplog.text
+        for _ in range(2 * 60):
+            await trio.sleep(60)
+            assert (await replica.find_phase()).trusted == before
+        after = await put(cluster, "bank")
+        assert (await replica.find_phase()).trusted == after
+    assert caplog.text.count("cannot be read; the CA stays as it is") == 1
 
 
 async def test_a_server_renews_its_certificate_and_its_ca_for_years(autojump_clock: MockClock) -> None:
@@ -278,6 +282,113 @@ async def test_a_replica_is_trusted_by_the_ca_of_another(
             response = await client.post(addresses[1]["url"], json=make_review())
     assert response.json()["response"]["status"]["code"] == 418
     assert addresses[0]["url"] != addresses[1]["url"]
+
+
+class Replica(trioperator.WebhookServer):
+    """A webhook server behind a Service, and what it serves."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(host="hooks.default.svc", ca_secret=SECRET, **options)
+        self.files: Any = None
+        self._tried: dict[tuple[ssl.SSLContext, bytes], bool] = {}
+
+    async def _serve(self, *args: Any, tls: Any, **options: Any) -> None:
+        self.files = tls
+        await super()._serve(*args, tls=tls, **options)
+
+    def _make_client_config(self, *args: Any) -> trioperator.WebhookClientConfig:
+        config = super()._make_client_config(*args)
+        assert config["service"] is not None
+        config["service"]["port"] = 443  # which all replicas have
+        return config
+
+    def accepts(self, bundle: bytes) -> bool:
+        """Return whether clients that trust these CAs can shake hands with this server, in memory."""
+        tried = (self.files.context, bundle)
+        if tried not in self._tried:
+            self._tried[tried] = self._shake_hands(*tried)
+        return self._tried[tried]
+
+    @staticmethod
+    def _shake_hands(context: ssl.SSLContext, bundle: bytes) -> bool:
+        requests, responses = ssl.MemoryBIO(), ssl.MemoryBIO()
+        trusting = ssl.create_default_context(cadata=bundle.decode())
+        client = trusting.wrap_bio(responses, requests, server_hostname="hooks.default.svc")
+        for side in 3 * (client, context.wrap_bio(requests, responses, server_side=True)):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError:
+                return False
+        return True
+
+
+class Watcher:
+    """An API server that takes up changes of configurations with a delay, and calls each replica each second."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.replicas: list[Replica] = []
+        self.refused: list[float] = []
+
+    async def watch(self) -> None:
+        bundles: list[bytes] = []
+        while True:
+            (hook,) = (await self._cluster.get("validatingwebhookconfigurations", MANAGED))["webhooks"]
+            bundles.append(base64.b64decode(hook["clientConfig"]["caBundle"]))
+            refused = [each for each in self.replicas if not each.accepts(bundles[-5:][0])]
+            self.refused += [trio.current_time()] * len(refused)
+            await trio.sleep(1)
+
+    @contextlib.asynccontextmanager
+    async def running(self, registry: trioperator.OperatorRegistry, identity: str) -> AsyncIterator[Replica]:
+        """Run a replica in the block; it is called when it has been ready for a while."""
+        replica = Replica()
+        async with operating(self._cluster, registry, server=replica, identity=identity):
+            await trio.sleep(5)
+            self.replicas.append(replica)
+            yield replica
+
+
+async def find_issuer(cluster: Cluster) -> bytes:
+    secret = await cluster.get("secrets", "webhooks")
+    return base64.b64decode(secret["data"]["tls.crt"])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_replicas_follow_a_new_ca_in_place_of_a_deleted_one_without_a_refused_review(
+    restarts: bool,
+    cluster: Cluster,
+    registry: trioperator.OperatorRegistry,
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    api_server = Watcher(cluster)
+    async with (
+        cluster.client(),
+        api_server.running(registry, "a"),
+        api_server.running(registry, "b"),
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(api_server.watch)
+        before = await find_issuer(cluster)
+        await trio.sleep(100)
+        await cluster.delete("secrets", "webhooks")
+        async with contextlib.AsyncExitStack() as stack:
+            if restarts:
+                await stack.enter_async_context(api_server.running(registry, "c"))
+            await trio.sleep(1000)
+            after = await find_issuer(cluster)
+            assert after != before
+            assert api_server.refused == []
+            for replica in api_server.replicas:
+                assert replica.accepts(after)
+                assert not replica.accepts(before)
+            (hook,) = (await cluster.get("validatingwebhookconfigurations", MANAGED))["webhooks"]
+            assert base64.b64decode(hook["clientConfig"]["caBundle"]).strip() == after.strip()
+        nursery.cancel_scope.cancel()
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from trioperator._webhooks.trust import Trust
+from trioperator._webhooks.trust import Trust, trusts_part
 
 URL = "https://hooks.test"
 
@@ -98,3 +98,21 @@ async def test_a_bundle_that_is_none_does_not_count(bundle: Any) -> None:
 async def test_a_server_without_a_ca_of_its_own_adds_none() -> None:
     wanted = [{"name": "check", "clientConfig": {"url": URL}}]
     assert Trust().join(wanted, [hook("other")]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ([hook("new")], True),
+        ([hook("evil")], False),
+        ([hook()], False),
+        ([], False),
+        ([hook("new") | {"failurePolicy": "Ignore"}], False),
+        ([hook("new", url="https://evil.test")], False),
+    ],
+)
+def test_another_replica_may_drop_an_own_ca_earlier_but_may_change_nothing_else(
+    stored: list[Any], *, expected: bool
+) -> None:
+    own = [hook("old", "new")]
+    assert trusts_part(own, own, stored) is expected

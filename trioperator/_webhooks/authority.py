@@ -3,12 +3,16 @@
 A CA is due when two thirds of its year are over. The next one is made known to all replicas a step before they trust
 it, they trust it a step before they issue certificates by it, and they trust the old one for a step more. The times
 follow from the next CA alone: all replicas change over at the same moment.
+
+An administrator who deletes the Secret wants a new CA at once. The first replica that misses the Secret makes one, and
+the others find it within one check of their files: by then, both are trusted (see :mod:`.server`).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import datetime
 import functools
 import math
@@ -29,8 +33,8 @@ from trioperator.errors import ConfigError, ConflictError, ForbiddenError, NotFo
 
 _SECRETS: Final = Resource("", "v1", "secrets")
 _STEP: Final = datetime.timedelta(days=1)
-# Seconds between reads of the Secret; so often in a step that a replica may miss some.
-_READ_INTERVAL: Final = 6 * 3600.0
+# Seconds between messages that the Secret cannot be read or written.
+_REPORT_INTERVAL: Final = 6 * 3600.0
 _FIELDS: Final = {"current": ("tls.crt", "tls.key"), "next": ("next.crt", "next.key")}
 
 T = TypeVar("T")
@@ -109,7 +113,10 @@ class OwnAuthorities:
 
 
 class SharedAuthorities(OwnAuthorities):
-    """The CAs of all replicas, kept in a Secret (``namespace/name``). One of them replaces a CA, the others follow."""
+    """The CAs of all replicas, kept in a Secret (``namespace/name``). One of them replaces a CA, the others follow.
+
+    A Secret that is missing is created, but for a CA that others have made: that is theirs to put back.
+    """
 
     def __init__(self, client: ApiClient, secret: str) -> None:
         super().__init__()
@@ -117,44 +124,53 @@ class SharedAuthorities(OwnAuthorities):
         self._secret = secret
         self._namespace, _, self._name = secret.partition("/")
         self._path = _SECRETS.get_path(namespace=self._namespace, name=self._name)
-        self._due = -math.inf  # when the Secret is read again
+        self._reported_at = -math.inf
         self._logger = get_logger("trioperator.webhooks")
 
-    async def load(self) -> Authorities:
-        """Read the CAs; the Secret is created if there is none.
+    async def _advance(self, known: Authorities | None) -> Authorities:
+        """Read the Secret, and replace the CA if that is due.
 
-        Of several replicas that create it at the same time, one succeeds, and the others take its CA. Raises
-        ConfigError if the Secret contains no CA, and what requests raise.
+        Raises ConfigError if the first Secret contains no CA, and what requests raise then.
         """
         try:
-            self._known = await self._read()
-        except NotFoundError:
-            self._known = await self._create()
-        if find_step(self._known, wall_now()) is None:
-            self._due = trio.current_time() + _READ_INTERVAL
-        return self._known
-
-    async def _advance(self, known: Authorities | None) -> Authorities:
-        """Read the Secret if that is due, and then replace the CA if that is."""
-        if known is None:
-            known = await self.load()
-        if trio.current_time() < self._due:
-            return known
-        self._due = trio.current_time() + _READ_INTERVAL
-        try:
-            secret = await self._client.get(self._path)
+            secret = await self._find(known)
             known = await _parse(secret, self._secret)
             step = find_step(known, wall_now())
             if step is not None:
-                known = await self._store(await self._take_step(known, step), secret, step)
-        except ConflictError:
-            self._due = trio.current_time()  # another replica was faster
-        except ForbiddenError as error:
-            text = "The CA in the Secret %s cannot be replaced, which takes the rights to get and patch it: %s"
-            self._logger.warning(text, self._secret, error)
+                with contextlib.suppress(ConflictError):  # another replica was faster: its CA is read next time
+                    known = await self._store(await self._take_step(known, step), secret, step)
         except TrioperatorError as error:
-            self._logger.warning("The Secret %s cannot be read; the CA stays as it is: %s", self._secret, error)
+            if known is None:
+                raise
+            self._report(error)
+        else:
+            self._reported_at = -math.inf
         return known
+
+    async def _find(self, known: Authorities | None) -> JsonObject:
+        """Return the Secret, which is created if it is missing.
+
+        Of several replicas that create it at the same time, one succeeds, and the others take its CA.
+        """
+        try:
+            return await self._client.get(self._path)
+        except NotFoundError:
+            if known is not None and not Validity.read(known.current.certificate).is_own:
+                raise
+        try:
+            return await self._create()
+        except ConflictError:
+            return await self._client.get(self._path)
+
+    def _report(self, error: TrioperatorError) -> None:
+        if trio.current_time() < self._reported_at + _REPORT_INTERVAL:
+            return
+        self._reported_at = trio.current_time()
+        if isinstance(error, ForbiddenError):
+            text = "The CA in the Secret %s cannot be replaced, which takes the rights to create, get and patch it: %s"
+        else:
+            text = "The Secret %s cannot be read; the CA stays as it is: %s"
+        self._logger.warning(text, self._secret, error)
 
     async def _store(self, wanted: Authorities, secret: JsonObject, step: Step) -> Authorities:
         metadata = {"resourceVersion": secret["metadata"]["resourceVersion"]}
@@ -163,24 +179,19 @@ class SharedAuthorities(OwnAuthorities):
         self._logger.info("The CA for webhooks in the Secret %s %s.", self._secret, text[step])
         return wanted
 
-    async def _read(self) -> Authorities:
-        return await _parse(await self._client.get(self._path), self._secret)
-
-    async def _create(self) -> Authorities:
-        made = Authorities(await self._make())
+    async def _create(self) -> JsonObject:
+        data = {key: value for key, value in _encode(Authorities(await self._make())).items() if value is not None}
+        metadata = {"name": self._name, "namespace": self._namespace}
         manifest = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": metadata,
             "type": "kubernetes.io/tls",
-            "data": {key: value for key, value in _encode(made).items() if value is not None},
+            "data": data,
         }
-        try:
-            await self._client.post(_SECRETS.get_path(namespace=self._namespace), manifest)
-        except ConflictError:  # another replica was faster
-            return await self._read()
+        created: JsonObject = await self._client.post(_SECRETS.get_path(namespace=self._namespace), manifest)
         self._logger.info("Created a CA for webhooks in the Secret %s.", self._secret)
-        return made
+        return created
 
 
 async def in_thread(fn: Callable[[], T]) -> T:

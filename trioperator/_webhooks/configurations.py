@@ -26,6 +26,7 @@ from trioperator._webhooks.amendments import StoredConfiguration, list_differenc
 from trioperator._webhooks.configuration import Configuration, decode_stored
 from trioperator._webhooks.managed import ManagedObjects
 from trioperator._webhooks.other_versions import OtherVersion
+from trioperator._webhooks.trust import trusts_part
 from trioperator.errors import ConflictError, ForbiddenError, NotFoundError, TrioperatorError
 
 _GROUP: Final = "admissionregistration.k8s.io/v1"
@@ -165,9 +166,11 @@ class WebhookConfigurations(ManagedObjects):
     def _report(
         self, type: WebhookType, known: Configuration, wanted: list[JsonObject], stored: StoredConfiguration
     ) -> None:
-        """Log what is repaired; a fight only once."""
+        """Log what is repaired; a fight only once, and no CA that another replica has dropped earlier than this one."""
         before = known.repairs.is_fought(stored.webhooks)
         known.repairs.note(wanted, stored.webhooks)
+        if trusts_part(known.written or [], wanted, stored.webhooks):
+            return
         if not known.repairs.is_fought(stored.webhooks):
             self._logger.warning(_CHANGED, _KINDS[type], self._name)
         elif not before:

@@ -131,10 +131,9 @@ class WebhookServer:
             )
 
     async def inspect_cluster(self, client: ApiClient) -> None:
-        """Load the CA from its Secret, if there is one. Called before the server."""
+        """Use the client for the Secret with the CA, if there is one. Called before the server."""
         if self.ca_secret is not None:
             self.authorities = SharedAuthorities(client, self.ca_secret)
-            await self.authorities.load()
 
     @staticmethod
     def build_certificate(hostnames: Iterable[str], password: str | None = None) -> tuple[bytes, bytes]:

@@ -76,6 +76,15 @@ class Trust:
         return not self._seen.keys() <= (self._inherited or frozenset())
 
 
+def trusts_part(own: list[JsonObject], wanted: list[JsonObject], stored: list[JsonObject]) -> bool:
+    """Return whether what is stored only lacks some of the server's own CAs, as while replicas replace a CA."""
+    authorities = set(next(_split(own), []))
+    same = [{**hook, "clientConfig": _strip(hook)} for hook in wanted] == [
+        {**hook, "clientConfig": _strip(hook)} for hook in stored
+    ]
+    return same and all(not authorities.isdisjoint(certs) for certs in _split(stored))
+
+
 def _merge(wanted: list[JsonObject], others: list[JsonObject], stored: list[JsonObject]) -> list[JsonObject]:
     """Return the webhooks with others' webhooks, in the order in which they are stored: all replicas agree on it."""
     order = [hook.get("name") for hook in stored]
