@@ -140,7 +140,7 @@ class Cluster:
         table = self._state.table(self._kind(kind))
         if name not in table.objects:
             own = {"name": name, "uid": self._state.uid(), "creationTimestamp": self._state.timestamp()}
-            self._state.store.put(table, name, {"apiVersion": "v1", "kind": kind, "metadata": own | meta, **content})
+            self._state.store.put(table, name, {"kind": kind, "apiVersion": "v1", "metadata": own | meta, **content})
 
     @cached_property
     def ca(self) -> CertificateAuthority:

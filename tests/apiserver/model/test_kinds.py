@@ -58,7 +58,7 @@ def test_a_kind_knows_its_names(
     kind = builtin(catalog, group, version, plural)
     assert (kind.api_version, kind.qualified, kind.resource) == (api_version, qualified, resource)
     assert kind.stored_api_version == stored
-    assert kind.head == f'{{"apiVersion":"{api_version}","kind":"{kind.kind}",'.encode()
+    assert kind.head == f'{{"kind":"{kind.kind}","apiVersion":"{api_version}",'.encode()
 
 
 def test_only_objects_in_namespaces_have_the_namespace_in_their_keys(catalog: Catalog) -> None:

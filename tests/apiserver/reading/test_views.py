@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.apiserver.conftest import GROUP, MERGE, Target
 from trioperator.apiserver.model.kinds import Catalog, Kind
 from trioperator.apiserver.reading.views import View, negotiate
 from trioperator.apiserver.store.storage import Stored
@@ -17,6 +19,15 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 META = {"name": "a", "uid": "u", "resourceVersion": "3"}
 LIST = {"resourceVersion": "7"}
+AIM = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+EVENT = {
+    "eventTime": "2020-01-01T00:00:00.000000Z",
+    "reportingController": "a.b/c",
+    "reportingInstance": "c",
+    "action": "Start",
+    "reason": "Started",
+    "type": "Normal",
+}
 catalog = Catalog()
 
 
@@ -31,7 +42,7 @@ def kind(name: str) -> Kind:
 
 
 def stored(**content: Any) -> Stored:
-    return Stored("ns/a", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": META, **content}, 3)
+    return Stored("ns/a", {"kind": "ConfigMap", "apiVersion": "v1", "metadata": META, **content}, 3)
 
 
 @pytest.mark.parametrize(
@@ -101,3 +112,67 @@ def test_only_the_first_table_of_a_watch_has_column_definitions() -> None:
     assert [column["name"] for column in first["columnDefinitions"]] == ["Name", "Data", "Age"]
     assert second["columnDefinitions"] == []
     assert second["rows"] == first["rows"]
+
+
+class TestTheFirstFields:
+    """Some clients look only at the first bytes of an object, and others show the column of an error."""
+
+    @staticmethod
+    async def _after_each_write(target: Target, plural: str, obj: dict[str, Any]) -> AsyncIterator[list[str]]:
+        path = target.path(plural, "a")
+        yield list((await target.request("POST", target.path(plural), obj)).content)
+        await target.merge(path, {"metadata": {"labels": {"a": "b"}}, "data": {"c": "d"}})
+        for sent, content_type in ((obj, ""), (obj, "application/apply-patch+yaml"), ({"data": {"a": "b"}}, MERGE)):
+            query = {"fieldManager": "me", "force": "true"} if "apply" in content_type else {}
+            if not content_type:
+                version = (await target.get(path)).content["metadata"]["resourceVersion"]
+                sent = {**sent, "metadata": {"name": "a", "resourceVersion": version}}
+            answer = await target.request("PATCH" if content_type else "PUT", path, sent, content_type, **query)
+            assert answer.code == 200, answer.content
+            yield list(answer.content)
+            yield list((await target.get(path)).content)
+        for event in await target.lines(target.path(plural), 1, fieldSelector="metadata.name=a"):
+            yield list(event["object"])
+
+    async def test_built_in_objects_begin_with_their_kind(self, target: Target) -> None:
+        obj = {"apiVersion": "v1", "metadata": {"name": "a"}, "data": {"a": "1"}, "kind": "ConfigMap"}
+        async for fields in self._after_each_write(target, "configmaps", obj):
+            assert fields[:3] == ["kind", "apiVersion", "metadata"]
+        items = (await target.get(target.path("configmaps"))).content["items"]
+        assert [next(iter(item)) for item in items if item["metadata"]["name"] == "a"] == ["metadata"]
+
+    async def test_custom_objects_begin_with_their_version(self, target: Target) -> None:
+        obj = {"kind": "Free", "spec": {"a": "1"}, "metadata": {"name": "a"}, "apiVersion": f"{GROUP}/v1"}
+        async for fields in self._after_each_write(target, "frees", obj):
+            assert fields[0] == "apiVersion"
+        assert next(iter((await target.get(target.path("frees"))).content["items"][0])) == "apiVersion"
+
+    @pytest.mark.parametrize(
+        ("path", "start"),
+        [
+            ("/api/v1/namespaces/default", b'{"kind":"Namespace","apiVersion":"v1",'),
+            ("/api/v1/namespaces", b'{"kind":"NamespaceList","apiVersion":"v1",'),
+        ],
+    )
+    async def test_a_new_server_has_objects(self, target: Target, path: str, start: bytes) -> None:
+        response = await target.client.get(path, headers={"Accept": "application/json"})
+        assert response.content.startswith(start)
+
+    @pytest.mark.parametrize(
+        ("version", "kind", "content"),
+        [
+            ("autoscaling/v1", "HorizontalPodAutoscaler", {"spec": {"maxReplicas": 2, "scaleTargetRef": AIM}}),
+            ("events.k8s.io/v1", "Event", EVENT),
+        ],
+    )
+    async def test_other_versions_than_the_stored_one(
+        self, target: Target, version: str, kind: str, content: dict[str, Any]
+    ) -> None:
+        path = f"/apis/{version}/namespaces/{target.namespace}/{kind.lower()}s"
+        meta = {"name": "a", "namespace": target.namespace}
+        if kind == "Event":
+            content = {**content, "regarding": {"kind": "Pod", "name": "a", "namespace": target.namespace}}
+        answer = await target.request("POST", path, {"apiVersion": version, "kind": kind, "metadata": meta, **content})
+        assert answer.code == 201, answer.content
+        assert list(answer.content)[:2] == ["kind", "apiVersion"]
+        assert list((await target.get(f"{path}/a")).content)[:2] == ["kind", "apiVersion"]

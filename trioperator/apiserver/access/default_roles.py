@@ -145,4 +145,4 @@ def _object(kind: str, name: str, aims: Iterable[str]) -> dict[str, Any]:
         "labels": {"kubernetes.io/bootstrapping": "rbac-defaults", **{_label(aim): "true" for aim in aims}},
         "annotations": {"rbac.authorization.kubernetes.io/autoupdate": "true"},
     }
-    return {"apiVersion": f"{_GROUP}/v1", "kind": kind, "metadata": meta}
+    return {"kind": kind, "apiVersion": f"{_GROUP}/v1", "metadata": meta}

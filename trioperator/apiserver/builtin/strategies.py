@@ -57,8 +57,7 @@ def shape(kind: Kind, obj: Mapping[str, Any], unknown: list[str]) -> dict[str, A
     meta = clean_metadata(meta)
     if kind.resource == ("", "namespaces") and meta.get("name"):
         meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
-    api_version = kind.api_version if kind.custom is not None else kind.stored_api_version
-    return {"apiVersion": api_version, "kind": kind.kind, "metadata": meta, **body}
+    return {**kind.type_meta, "apiVersion": kind.stored_api_version, "metadata": meta, **body}
 
 
 def prepare_create(kind: Kind, obj: dict[str, Any]) -> None:

@@ -73,6 +73,7 @@ class Kind:
     api_version: str = dataclasses.field(init=False)
     qualified: str = dataclasses.field(init=False)
     resource: tuple[str, str] = dataclasses.field(init=False)
+    type_meta: Mapping[str, str] = dataclasses.field(init=False)  # the first fields of an object, in their order
     head: bytes = dataclasses.field(init=False)  # the first bytes of the JSON of an object
 
     def __post_init__(self) -> None:
@@ -80,12 +81,15 @@ class Kind:
         object.__setattr__(self, "api_version", api_version)
         object.__setattr__(self, "qualified", f"{self.plural}.{self.group}" if self.group else self.plural)
         object.__setattr__(self, "resource", ("" if self.is_event_alias else self.group, self.plural))
-        object.__setattr__(self, "head", f'{{"apiVersion":"{api_version}","kind":"{self.kind}",'.encode())
+        fields = [("kind", self.kind), ("apiVersion", api_version)]  # as Go encodes structures; it sorts maps
+        fields = fields if self.custom is None else sorted(fields)
+        object.__setattr__(self, "type_meta", dict(fields))
+        object.__setattr__(self, "head", b"{" + b"".join(f'"{key}":"{value}",'.encode() for key, value in fields))
 
     @property
     def stored_api_version(self) -> str:
-        """The ``apiVersion`` of stored objects of a built-in kind."""
-        if self.plural == "horizontalpodautoscalers":
+        """The ``apiVersion`` of stored objects."""
+        if self.resource == ("autoscaling", "horizontalpodautoscalers"):
             return "autoscaling/v2"
         return self.version if self.is_event_alias else self.api_version
 

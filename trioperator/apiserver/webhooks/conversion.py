@@ -235,7 +235,7 @@ def _restored(old: Object, new: Object, kind: Kind) -> Object:
         if theirs.get(field):
             meta[field] = _checked(kind, field, theirs[field])
     body = {key: value for key, value in new.items() if key not in {"apiVersion", "kind", "metadata"}}
-    return _pruned({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, **body}, kind)
+    return _pruned({**kind.type_meta, "metadata": meta, **body}, kind)
 
 
 def _checked(kind: Kind, field: str, texts: Any) -> Any:

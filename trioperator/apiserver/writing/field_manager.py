@@ -108,7 +108,7 @@ class FieldManager:
         subresource: str,
     ) -> None:
         old, new, entries = change
-        is_translated = kind.custom is None and kind.api_version != kind.stored_api_version
+        is_translated = kind.api_version != kind.stored_api_version
         before, after = (as_served(kind, dict(old)), as_served(kind, new)) if is_translated else (old, new)
         try:
             comparison = compare(self.root(kind), before, after, _scope_of(kind, subresource))
