@@ -8,7 +8,7 @@
     ├─ ActivityError                a startup, cleanup or probe handler has failed permanently
     ├─ ReviewError                  an admission review that cannot be answered
     ├─ UserCodeError                a filter, a storage, or another function of the user's has failed
-    ├─ PausedError                  a write of an operator that is paused
+    ├─ PausedError                  a write that is not allowed, as the operator or the object is paused
     ├─ ForeignChildError            somebody else's object has the name of a child
     ├─ DecodeError                  objects cannot be decoded into the requested class
     ├─ DataFileError                the data file of an embedded cluster cannot be written
@@ -77,13 +77,13 @@ class ConfigError(TrioperatorError):
 
 
 class LoginError(TrioperatorError):
-    """Raised when the API server accepts none of the credentials, or there are none."""
+    """Raised when there are no credentials, or the API server accepts none of them."""
 
 
 class ActivityError(TrioperatorError):
     """Raised when startup, cleanup or probe handlers have failed permanently.
 
-    ``failures`` are the exceptions by the ids of the handlers.
+    ``failures`` maps the ids of the handlers to their exceptions.
     """
 
     def __init__(self, *args: object, failures: Mapping[str, BaseException] | None = None) -> None:
@@ -100,17 +100,20 @@ class ReviewError(TrioperatorError):
 
 
 class ConnectionLostError(TrioperatorError):
-    """Raised when the API server did not respond, or its response is incomplete."""
+    """Raised when the API server sent no response, or an incomplete one."""
 
 
 class PausedError(TrioperatorError):
-    """Raised when an operator must not write, as it has lost its leadership. The request was not sent."""
+    """Raised when a write is not allowed. The request was not sent.
+
+    The operator is paused by a peer, or has lost its leadership or the object's shard; or the object itself is paused.
+    """
 
 
 class ForeignChildError(TrioperatorError):
     """Raised when an object with the name of a child exists, and has another owner or none.
 
-    It is not changed: users who may create owners must not change objects of others by using their names.
+    It is not changed. Otherwise users who may create owners could change objects of others by using their names.
     """
 
 
@@ -121,7 +124,7 @@ class DataFileError(TrioperatorError):
 class DecodeError(TrioperatorError):
     """Raised when objects cannot be decoded into the requested class.
 
-    ``objects`` are the invalid ones, as dicts. The request itself has succeeded, also if it was a write.
+    ``objects`` are the invalid ones, as dicts. The request itself has succeeded, even if it was a write.
     """
 
     def __init__(self, message: str, *, objects: Sequence[dict[str, Any]] = ()) -> None:
@@ -132,9 +135,9 @@ class DecodeError(TrioperatorError):
 class ApiError(TrioperatorError):
     """Raised when the API server returned an error response.
 
-    ``status`` is the HTTP status code. ``reason`` and ``details`` come from the Kubernetes ``Status`` object, if there
-    is one. ``retry_after`` is in seconds, None if the server did not send it. ``repeated`` is whether the request was
-    a retry, so that the server may have processed an earlier attempt whose response was lost.
+    ``status`` is the HTTP status code. ``message``, ``reason`` and ``details`` come from the Kubernetes ``Status``
+    object, if there is one. ``retry_after`` is in seconds, None if the server did not send it. ``repeated`` is whether
+    the request was a retry, so that the server may have processed an earlier attempt whose response was lost.
     """
 
     def __init__(
@@ -176,7 +179,7 @@ class UnauthorizedError(ApiError):
 
 
 class ForbiddenError(ApiError):
-    """Raised when the request is not allowed, as by RBAC (HTTP 403)."""
+    """Raised when the request is not allowed, for example by RBAC (HTTP 403)."""
 
 
 class NotFoundError(ApiError):
@@ -184,7 +187,7 @@ class NotFoundError(ApiError):
 
 
 class ConflictError(ApiError):
-    """Raised when the object already exists, or its resource version has changed (HTTP 409)."""
+    """Raised when the object exists, its resource version has changed, or others manage an applied field (HTTP 409)."""
 
 
 class ExpiredError(ApiError):
@@ -196,7 +199,7 @@ class InvalidError(ApiError):
 
 
 class TooManyRequestsError(ApiError):
-    """Raised when the API server limits the rate of requests (HTTP 429)."""
+    """Raised when there are too many requests, or a disruption budget does not allow an eviction (HTTP 429)."""
 
 
 class ServerError(ApiError):
@@ -217,7 +220,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 class UserCodeError(TrioperatorError):
     """Raised when a user's function that is not a handler has failed: a filter, a storage, a lifecycle…
 
-    ``what`` names it; ``__cause__`` is its exception.
+    ``what`` names the function; ``__cause__`` is its exception.
     """
 
     def __init__(self, what: str, error: BaseException) -> None:
@@ -236,10 +239,9 @@ class HandlerError(TrioperatorError):
 class TemporaryError(HandlerError):
     """Raised by handlers to be retried after *delay* seconds (default: 60, as in Kopf).
 
-    With ``delay=None``, ``0`` or less the handler is retried at once. The ``retries=`` and ``timeout=`` of the handler
-    still apply.
+    With a delay of None, 0 or less, the handler is retried at once. Its ``retries=`` and ``timeout=`` still apply.
 
-    Raises TypeError if the delay is not a number.
+    Raises TypeError if the delay is neither None nor a number.
     """
 
     delay: float | None = 60  # also for subclasses that do not call this __init__()
@@ -254,7 +256,7 @@ class TemporaryError(HandlerError):
 class UnfinishedSubhandlersError(TemporaryError):
     """Raised by ``execute()`` when sub-handlers have to be retried, the first of them in *delay* seconds.
 
-    It ends the handler until then. It counts neither as a retry nor as an error of the handler.
+    Let it propagate: the handler is called again after that. It counts neither as a retry nor as an error.
     """
 
     def __init__(self, handler_id: str, *, delay: float) -> None:
@@ -266,9 +268,10 @@ class PermanentError(HandlerError):
 
 
 class AdmissionError(PermanentError):
-    """Raised by admission handlers to deny a write: *message* and *code* (400 to 599) are the response.
+    """Raised by admission handlers to deny a write: the client gets *message* and *code*.
 
-    Raises TypeError or ValueError for a wrong code.
+    *code* is an HTTP status code from 400 to 599; default: 500, as in Kopf. Raises TypeError if it is not an int,
+    ValueError if it is outside of that range.
     """
 
     code: int = 500  # also for subclasses that do not call this __init__()

@@ -5,9 +5,10 @@
     @trioperator.on.create("example.com", "v1", "widgets", labels={"tier": "gold"})
     def created(spec, name, **_): ...
 
-Every decorator returns the function unchanged, so several can be stacked. The positional arguments of the resource
-decorators select resource kinds (see :class:`trioperator._model.resource.Selector`); the options are Kopf's.
-Options that many decorators have are explained in :mod:`trioperator._handling.declaring.help`, and so by ``help()``.
+Every decorator returns the function unchanged, so several can be stacked. Positional arguments select resource kinds
+(see :class:`trioperator._model.resource.Selector`). The options have Kopf's names and meanings, where Kopf has them.
+Options that many decorators share are explained in :mod:`trioperator._handling.declaring.help`; ``help()`` of each
+decorator shows them.
 """
 
 from __future__ import annotations
@@ -113,8 +114,11 @@ def startup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
         def configure(settings, **_):
             settings.queueing.worker_limit = 20
 
-    If it fails permanently, the operator exits with an ActivityError. See docs/handlers.md.
+    If it fails permanently, the operator exits with an ActivityError. Programming errors, such as a NameError or a
+    TypeError, are not retried by default. See docs/handlers.md.
 
+    - ``retries``: number of attempts until the handler fails; default: ``settings.execution.activity_retries``, 10,
+      unless it has a timeout
     - ``id``: name in logs; default: the function's qualified name
     """
     return _activity(Activity.STARTUP, fns, options)
@@ -131,12 +135,13 @@ def login(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
             return trioperator.ConnectionInfo(server="https://example.com", token=read_token())
 
     It returns a ``ConnectionInfo``, or None if it has no credentials. With several login handlers, all of them are
-    called; the credentials with the highest ``priority`` are used until the API server rejects them, then the next
-    ones, and after the last ones all login handlers are called again. Requests wait for that. If there are no login
-    handlers, the operator logs in as kubectl does, or by the pod's service account. The operator raises LoginError if
-    there are no credentials. See docs/login.md.
+    called. The credentials with the highest ``priority`` are used until the API server rejects them, then the next
+    ones. When the last ones are rejected, all login handlers are called again, and requests wait. Without login
+    handlers, the operator logs in as kubectl does, or with the pod's service account. The operator raises LoginError
+    if there are no credentials. See docs/login.md.
 
-    - ``retries``: number of attempts until the handler fails; default: ``settings.execution.activity_retries``, 10
+    - ``retries``: number of attempts until the handler fails; default: ``settings.execution.activity_retries``, 10,
+      unless it has a timeout
     - ``id``: name in logs; default: the function's qualified name
     """
     return _activity(Activity.AUTHENTICATION, fns, options)
@@ -154,6 +159,8 @@ def cleanup(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
 
     It is cancelled when ``settings.process.grace`` (25 seconds for the whole stop) is over. See docs/handlers.md.
 
+    - ``retries``: number of attempts until the handler fails; default: ``settings.execution.activity_retries``, 10,
+      unless it has a timeout
     - ``id``: name in logs; default: the function's qualified name
     """
     return _activity(Activity.CLEANUP, fns, options)
@@ -169,9 +176,9 @@ def probe(*fns: Never, **options: Unpack[ActivityOptions]) -> Decorator:
         def queue_length(memo, **_):
             return len(memo.queue)
 
-    Its result is in the JSON response, under its id. If it fails permanently, the response is an HTTP 500.
-    See docs/handlers.md.
+    Its result is in the JSON response, under its id. If it fails, the response is an HTTP 500. See docs/handlers.md.
 
+    - ``retries``: number of attempts for one probe; default: 1, unless it has a timeout
     - ``id``: name in logs; default: the function's qualified name
     """
     return _activity(Activity.PROBE, fns, options)
@@ -214,8 +221,8 @@ def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
         @trioperator.on.create("widgets")
         def created(spec, pods_by_node: trioperator.Index, **_): ...
 
-    It is called for each state of each object: a returned dict contains values by keys, another value is kept under the
-    key None, and None changes nothing. See docs/indexing.md.
+    It is called for each state of each object. A dict that it returns contains values by keys; any other value is kept
+    under the key None; None leaves the object's previous values. See docs/indexing.md.
 
     - ``errors``: how arbitrary exceptions are treated; default: ``ErrorsMode.IGNORED``, to keep the previous values
     - ``timeout``, ``retries``: seconds since the first error of an object, and number of attempts, until the object is
@@ -237,7 +244,7 @@ def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
 
 @explains(ReconcileOptions)
 def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
-    """Call the function for an object whenever anything about it may differ, and apply the children that it returns.
+    """Call the function when the object or its children may have changed, and apply the children that it returns.
 
     ::
 
@@ -245,24 +252,25 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
         def reconcile(name, spec):
             return [make_deployment(name, spec), make_service(name, spec)]
 
-    It is called when the operator starts, when the object changes, except for its status, when a child or a watched
-    object changes, and at the resync: never concurrently for one object, and not while it is being deleted. It returns
-    or yields the desired children, each a dict or a ``trioperator.Child``; None is an error if it has ``owns``, and an
-    empty list means that there are none. They are applied server-side with the object as their owner; children that are
-    no longer desired are deleted. Unchanged children cost no requests. Return ``Requeue(after=...)`` to be called
-    again. See docs/reconcile.md.
+    It is called when the operator starts, when the object changes (but not for its status alone), when a child or a
+    watched object changes, and at the resync. It is never called concurrently for one object, nor while the object is
+    being deleted. It returns or yields the desired children: dicts, objects of a client library, or
+    ``trioperator.Child``. An empty list means that there are none; None is an error if it has ``owns``. Children are
+    applied server-side with the object as their owner, and deleted when they are no longer desired. Unchanged children
+    cost no requests. Return ``Requeue(after=...)`` to be called again. See docs/reconcile.md.
 
     - ``owns``: kinds of children: ``"deployments"``, ``("apps/v1", "Deployment")``, or a ``trioperator.Owned``
-    - ``watches``: dict from kinds to sync functions of the keyword arguments of an object of the kind, which return the
-      names, pairs of namespace and name, or bodies of the objects to be reconciled
-    - ``resync``: seconds until the function is called again if nothing has changed; default: it is not
+    - ``watches``: dict from kinds to sync functions. Each takes keyword arguments of an object of its kind, and returns
+      the objects to reconcile: their names, pairs of namespace and name, or bodies
+    - ``resync``: seconds until the function is called again if nothing has changed, less a random part of up to a
+      tenth; default: never
     - ``condition``: type of a condition in the status, such as ``"Applied"``, that reports whether the children are
       applied, and if not, why; default: none
     - ``kstatus``: whether the status has the conditions ``Ready``, ``Applied``, ``Reconciling`` and ``Stalled``, and
       ``observedGeneration``, as far as the schema of a custom kind has them and nobody else sets them; default: True
-    - ``timeout``, ``retries``: seconds since the first error in a row, and number of attempts, until there are no
-      further ones before something changes; default: no limits
-    - ``backoff``: seconds until the retry after an error; default: 0.1 after the first, doubled up to 600
+    - ``timeout``, ``retries``: seconds since the first of several errors in a row, and number of attempts, after which
+      the function is not called again until something changes; default: no limits
+    - ``backoff``: seconds until the retry after an error; default: 0.1 after the first, doubled after each up to 600
     - ``id``: name in logs, plus ``/<field>``; default: the function's qualified name
     """
     known = check_options("on.reconcile", options, ReconcileOptions)
@@ -369,7 +377,7 @@ def delete(*selector: Any, **options: Unpack[DeleteOptions]) -> Decorator:
 
 @explains(UpdateOptions)
 def field(*selector: Any, **options: Unpack[UpdateOptions]) -> Decorator:
-    """Call the function when a field has changed, or was added or removed; at creation too.
+    """Call the function when a field is added, changed or removed, also when the object is created.
 
     ::
 
@@ -399,12 +407,13 @@ def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
                 logger.info("The size is %s.", spec["size"])
                 await stopped.wait(60)
 
-    A result other than None is stored in the status, under the id. The arguments always show the newest state. Stopping
-    sets ``stopped``, then cancels async functions. See docs/daemons.md.
+    A result other than None is stored in the status, under the id. The arguments always show the newest state. To stop
+    it, the operator sets ``stopped``; with ``cancellation_timeout``, it then cancels async functions.
+    See docs/daemons.md.
 
     - ``cancellation_backoff``: seconds from setting ``stopped`` to the cancellation; default: 0
-    - ``cancellation_timeout``: seconds from the cancellation until the daemon is abandoned; default: it is neither
-      cancelled nor abandoned while the operator runs, and deletion waits for it
+    - ``cancellation_timeout``: seconds from the cancellation until the daemon is abandoned; default: while the operator
+      runs, the daemon is neither cancelled nor abandoned, and deletion waits for it
     - ``cancellation_polling``: seconds between messages that a daemon without ``cancellation_timeout`` still runs;
       default: ``settings.background.cancellation_polling``, 60
     - ``finalizer``: whether the operator adds its finalizer, so that deletion waits for the daemon; default: True
@@ -436,7 +445,7 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
 
     - ``interval``: seconds from the end of a call to the next one, more than 0; or a sync function of the keyword
       arguments that returns them, or None for no calls
-    - ``sharp``: with True, ``interval`` is from start to start, and overlapping calls are skipped; default: False
+    - ``sharp``: whether ``interval`` is from start to start, and calls that would overlap are skipped; default: False
     - ``idle``: seconds for which the object must be unchanged before a call
     - ``cron``: cron expression such as ``"*/5 * * * *"`` or ``"@hourly"``, in place of the three options above;
       or a sync function of the keyword arguments that returns one, or None for no calls
@@ -468,11 +477,11 @@ def validate(*selector: Any, **options: Unpack[ValidateOptions]) -> Decorator:
                 raise trioperator.AdmissionError("The size must be 10 at most.", code=400)
             warnings.append("Sizes will be limited to 5.")
 
-    There are no retries: an error denies the write. The operator raises ConfigError if ``settings.admission.server`` is
-    not set. See docs/admission.md.
+    It is not retried: any error denies the write, unless ``ignore_failures`` is set. The operator raises ConfigError if
+    ``settings.admission.server`` is not set. See docs/admission.md.
 
     - ``operation``, ``operations``: ``"CREATE"``, ``"UPDATE"``, ``"DELETE"``, ``"CONNECT"``, or several; default: all
-    - ``timeout``: seconds that a review may take, from 1 to 30; default: 30
+    - ``timeout``: whole seconds that a review may take, from 1 to 30; default: 30
     - ``id``: name in logs, URLs and configurations, plus ``/<field>``; default: the function's qualified name
     """
     known = check_options("on.validate", options, ValidateOptions)
@@ -490,13 +499,13 @@ def mutate(*selector: Any, **options: Unpack[MutateOptions]) -> Decorator:
             if "size" not in spec:
                 patch.spec["size"] = 1
 
-    There are no retries: an error denies the write. The operator raises ConfigError if ``settings.admission.server`` is
-    not set. See docs/admission.md.
+    It is not retried: any error denies the write, unless ``ignore_failures`` is set. The operator raises ConfigError if
+    ``settings.admission.server`` is not set. See docs/admission.md.
 
     - ``operation``, ``operations``: ``"CREATE"``, ``"UPDATE"``, ``"DELETE"``, ``"CONNECT"``, or several; default: all
       but ``"DELETE"``, which must be named alone
-    - ``timeout``: seconds that a review may take, from 1 to 30; default: 30
-    - ``reinvocation_policy``: ``"Never"``, or ``"IfNeeded"`` to be called again after changes by others
+    - ``timeout``: whole seconds that a review may take, from 1 to 30; default: 30
+    - ``reinvocation_policy``: ``"IfNeeded"`` to be called again after changes by other webhooks; default: ``"Never"``
     - ``id``: name in logs, URLs and configurations, plus ``/<field>``; default: the function's qualified name
     """
     known = check_options("on.mutate", options, MutateOptions)
@@ -516,12 +525,14 @@ def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
 
     Positional arguments select a resource kind without a version: ``"widgets"`` or ``"example.com", "widgets"``
     (docs/selectors.md). The function changes the object through ``patch``, or returns the converted object. Of the
-    metadata, only labels and annotations may change. An error fails the request that needs the conversion. Other
-    versions are reached through the shortest chain of handlers: with ``v1`` to ``v2`` and ``v2`` to ``v3``, objects are
-    also converted from ``v1`` to ``v3``. Declare both directions. With a class that declares a version of the kind as
-    the selector, the function may take and return objects of the classes of both versions:
-    ``def up(body: OldWidget) -> Widget``. The operator raises ConfigError if ``settings.admission.server`` is not set.
-    See docs/conversion.md.
+    metadata, only labels and annotations may change (a rule of Kubernetes). An error fails the request that needs the
+    conversion. Declare both directions. Other versions are reached through the shortest chain of handlers: with ``v1``
+    to ``v2`` and ``v2`` to ``v3``, objects are also converted from ``v1`` to ``v3``.
+
+    The selector may also be a class that declares a version of the kind. Then the function may take and return objects
+    of the classes of both versions: ``def up(body: OldWidget) -> Widget``.
+
+    The operator raises ConfigError if ``settings.admission.server`` is not set. See docs/conversion.md.
 
     - ``from_``, ``to``: versions such as ``"v1"``; both are required
     - ``id``: name in logs; default: the function's qualified name
@@ -557,7 +568,8 @@ def subhandler(*fns: Never, **options: Unpack[SubhandlerOptions]) -> Decorator:
     ValueError for wrong options or a duplicate id. See docs/subhandlers.md.
 
     - ``id``: last part of the id ``<parent>/<id>``; default: the function's qualified name
-    - ``old``, ``new``: its values before and after the change; only in ``on.update`` and ``on.field`` handlers
+    - ``old``, ``new``: required values of the field before and after the change; only in ``on.update`` and ``on.field``
+      handlers
     """
     check_parentheses("subhandler", fns)
     known = check_options("subhandler", options, SubhandlerOptions)
@@ -679,7 +691,7 @@ def _identity(
     *,
     generator: bool = False,
 ) -> dict[str, Any]:
-    """Return the function, with typed arguments if it asks for them, and what else all handlers have."""
+    """Return what all handlers have: the function, with typed arguments if it declares them, id, param and rights."""
     check_function("A handler", fn, generator=generator)
     if not isinstance(options.get("id"), str | None):
         raise TypeError(f"A handler has id={options['id']!r}: it must be a string.")

@@ -46,46 +46,47 @@ async def operator(**options: Any) -> None:
             await nursery.start(functools.partial(trioperator.operator, namespaces=["default"]))
 
     ``nursery.start()`` returns when the startup handlers have succeeded and everything that can be watched is listed.
-    In the main thread, SIGINT and SIGTERM stop the operator in order, within ``settings.process.grace`` seconds (25);
+    In the main thread, SIGINT and SIGTERM stop the operator gracefully, within ``settings.process.grace`` seconds (25);
     a second signal cancels it, and ends the process if it has not ended two seconds later. Cancellation stops it at
-    once; cleanup handlers are still called, within the grace.
+    once; cleanup handlers are still called, within the grace period.
 
     - *name*: name of this operator, ``operator=`` in its logs, to tell apart several in one process; default: none
     - *registry*: registry of the handlers; default: the default registry
     - *settings*: settings of this operator, which its startup handlers may change; default: ``OperatorSettings()``
     - *memo*: ``memo`` of activities, copied with ``copy.copy()`` for each object; default: an empty ``Memo``
-    - *lifecycle*: function that selects and orders handlers; default: as ``set_default_lifecycle()`` says
-    - *namespaces*: list of names and patterns of the namespaces to be handled; default: the whole cluster
+    - *lifecycle*: function that selects and orders handlers; default: the one of ``set_default_lifecycle()``
+    - *namespaces*: list of names and patterns of the namespaces to handle; default: the whole cluster
     - *clusterwide*: handle the whole cluster, which is the default
     - *namespace*: one name or pattern, in place of *namespaces*
     - *standalone*: run without peering
     - *priority*: priority among peers; default: ``settings.peering.priority`` (0)
-    - *peering_name*: name of the peering object, without which the operator pauses; default: "default", if it exists
+    - *peering_name*: name of the peering object; the operator pauses until it exists; default: "default", if it exists
     - *shards*: number of shards that all replicas of the operator share; default: ``settings.leadership.shards`` (1)
-    - *identity*: name of the operator for peers and leases; default: user, host, time and a random suffix
+    - *identity*: name of the operator for peers and leases; default: ``$POD_ID``, or the user, the host, the time and a
+      random suffix
     - *liveness_endpoint*: URL for serving probes, such as ``"http://0.0.0.0:8080/healthz"``; default: none
     - *health_endpoint*: URL below which ``/livez`` and ``/readyz`` are served, such as ``"http://0.0.0.0:8081"``;
       default: none
     - *metrics_endpoint*: URL for serving metrics; without a path, at ``/metrics``: such as ``"http://0.0.0.0:8080"``;
       default: none
-    - *tracing*: make spans for OpenTelemetry of watch events, reconciles, calls of handlers and requests
+    - *tracing*: create OpenTelemetry spans for watch events, reconciles, calls of handlers and requests
     - *live_view_endpoint*: URL on the loopback interface below which the live view is served, at ``/debug``, such as
       ``"http://127.0.0.1:8083"``; default: none
-    - *live_view_token*: token for the live view, and for requeueing objects and cancelling their handlers from there;
-      default: none, and neither of these actions
+    - *live_view_token*: token that the live view requires, and that enables its actions: to requeue objects, and to
+      cancel their handlers; default: none
     - *live_view_app*: application of :func:`trioperator.live_view_app` in which the operator is shown, in place of an
       endpoint of its own; default: none
-    - *connection*: API server and credentials; default: from login handlers, if there are any, else as for
-      kubectl, or the pod's service account
+    - *connection*: API server and credentials; default: from login handlers, if there are any, else as for kubectl, or
+      from the pod's service account
     - *transport*: httpx transport for all requests, such as the embedded API server's; default: the network
     - *stop_flag*: Trio or threading event that stops the operator when it is set
     - *ready_flag*: Trio or threading event that the operator sets when it is ready
     - *handle_signals*: whether signals stop the operator; False leaves them to the program, such as pytest
 
-    Raises RuntimeError outside of Trio, TypeError for conflicting options, ConfigError for other wrong options,
-    settings or handlers, and while a command loads the file that calls it, LoginError without valid credentials,
-    ActivityError if a startup or cleanup handler has failed, ApiError or ConnectionLostError if the API server cannot
-    be used on start, and KeyboardInterrupt after a second signal.
+    Raises RuntimeError outside of Trio; TypeError for options that conflict or have a wrong type; ConfigError for other
+    wrong options, settings and handlers, and where a command such as ``trioperator check`` loads the file with the
+    call; LoginError without valid credentials; ActivityError if a startup or cleanup handler has failed; ApiError or
+    ConnectionLostError if the API server cannot be used at the start; KeyboardInterrupt after a second signal.
 
     See docs/embedding.md.
     """
@@ -99,20 +100,20 @@ async def operator(**options: Any) -> None:
 
 
 def check_not_loading(function: str) -> None:
-    """Raise ConfigError if a file that is being loaded for its handlers calls the *function*, which runs operators.
+    """Raise ConfigError if a file calls the *function*, which runs operators, while a command loads its handlers.
 
-    ``trioperator check``, ``rbac``, ``manifests`` and ``crds`` load files, and must never touch a cluster by that.
+    Loading a file, as ``trioperator check``, ``rbac``, ``manifests`` and ``crds`` do, must never touch a cluster.
     """
     source = loaded_source.get()
     if source is not None:
         raise ConfigError(
-            f"{source} calls {function}() while it is loaded for its handlers, which runs no operator: put the call"
-            ' below `if __name__ == "__main__":`.'
+            f"{source} calls {function}() while it is loaded for its handlers, and must not run an operator then: put"
+            ' the call below `if __name__ == "__main__":`.'
         )
 
 
 def _check_trio() -> None:
-    """Raise RuntimeError if the current task is none of Trio's: AnyIO's default, too, is asyncio.
+    """Raise RuntimeError outside of Trio: asyncio is AnyIO's default, too.
 
     Raises ConfigError while a file is loaded for its handlers.
     """

@@ -13,7 +13,7 @@ from trioperator.errors import ConfigError
 
 
 def webhooks_app(client_config: WebhookClientConfig) -> WebhooksApp:
-    """Return the webhooks of an operator as an ASGI application, for a server or an application of yours, on Trio.
+    """Return the webhooks of an operator as an ASGI application, for your own server or application on Trio.
 
     ::
 
@@ -29,11 +29,10 @@ def webhooks_app(client_config: WebhookClientConfig) -> WebhooksApp:
     - *client_config*: how API servers reach it, as in webhook configurations: ``url``, or ``service``, with the path
       where it is mounted; and ``caBundle``, the CA of your server's certificate, in PEM and base64
 
-    API servers want TLS. Your server has the certificate, and limits connections; it decides who may ask for reviews,
-    as handlers get no client certificates (``sslpeer``). Until the operator runs, reviews are HTTP 503.
-    Raises ConfigError for a configuration without an address.
+    API servers require TLS. Your server has the certificate, and limits connections; it decides who may send reviews,
+    as handlers get no client certificates (``sslpeer``). Until the operator runs, reviews get HTTP 503.
 
-    See docs/embedding.md.
+    Raises ConfigError for a configuration without an address. See docs/embedding.md.
     """
     if not client_config.get("url") and not client_config.get("service"):
         raise ConfigError("webhooks_app() needs the url or the service by which API servers reach it.")

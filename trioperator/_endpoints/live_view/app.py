@@ -25,7 +25,7 @@ _PACKAGES: Final = ("quart", "quart_trio", "jinja2", "werkzeug")
 
 
 def live_view_app(*, token: str | None = None, hosts: Collection[str] = ()) -> LiveViewApp:
-    """Return the live view as an ASGI application, for a server or an application of yours. It needs Trio.
+    """Return the live view as an ASGI application, for your own server or application on Trio.
 
     ::
 
@@ -37,12 +37,11 @@ def live_view_app(*, token: str | None = None, hosts: Collection[str] = ()) -> L
 
     - *token*: token that people enter, and programs send as a bearer token; default: none, so that whoever reaches the
       server may look, and nobody may act
-    - *hosts*: host names by which browsers reach the server, without ports; default: the loopback interface's
-      only. With any other, there must be a token
+    - *hosts*: host names by which browsers reach the server, without ports; default: only those of the loopback
+      interface. Any others require a token
 
-    It shows one operator at a time: the one that runs with it. Until then, all pages are HTTP 503.
-    Raises ConfigError if Quart-Trio is not installed (``pip install 'trioperator[live-view]'``), and for *hosts*
-    without a token.
+    It shows one operator at a time: the one that runs with it. Until then, all pages are HTTP 503. Raises ConfigError
+    if Quart-Trio is not installed (``pip install 'trioperator[live-view]'``), and for *hosts* without a token.
 
     See docs/embedding.md.
     """

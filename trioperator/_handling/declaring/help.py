@@ -1,4 +1,4 @@
-"""Texts of options that many decorators have: ``help()`` of each shows them, and they are written once."""
+"""Help texts of options that many decorators share: written once, and shown by ``help()`` of each decorator."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from trioperator._model.signatures import shows
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What options mean, by their names, in the order of the help. Docstrings of decorators say what is different for them.
+# Meanings of options by their names, in the order of the help. A decorator's own docstring takes precedence.
 _TEXTS: Final[Mapping[str, str]] = {
     "on_change": 'what happens to a call in progress when the object is changed or deleted: ``"finish"``, or\n'
     '  ``"cancel"`` to cancel it at its next checkpoint and call it again; default: ``"finish"``',
-    "initial_delay": "seconds before the first call, or a sync function of the keyword arguments; default: 0",
+    "initial_delay": "seconds before the first call, or a sync function of the keyword arguments that returns\n"
+    "  them; default: 0",
     "subresource": 'subresource that is reviewed in place of the object, or ``"*"`` for both; default: the object',
-    "persistent": "whether the webhook stays in the managed configuration when the operator exits; default: with\n"
-    "  leader election and shards, as there are others",
-    "side_effects": "whether the function has side effects, but in dry runs; default: False",
-    "ignore_failures": "whether writes pass if the function fails or cannot be reached; default: False",
-    "namespace_selector match_conditions match_policy": "as in webhook configurations; the conditions are a dict from\n"
-    "  names to CEL expressions",
+    "persistent": "whether the webhook stays in the managed configuration when the operator exits; default: only\n"
+    "  with leader election or shards, where other replicas serve it",
+    "side_effects": "whether the function has side effects, other than in dry runs; default: False",
+    "ignore_failures": "whether writes pass, with a warning, if the function denies them, fails or cannot be\n"
+    "  reached; default: False",
+    "namespace_selector match_conditions match_policy": "as in webhook configurations of Kubernetes; the conditions\n"
+    "  are a dict from names to CEL expressions",
     "labels annotations": "dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value",
     "when": "sync function of the keyword arguments, which returns whether the object matches",
     "field value": 'field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``',
-    "old new": "its values before and after the change, in place of ``value``",
+    "old new": "required values of the field before and after the change, in place of ``value``",
     "errors": "how arbitrary exceptions are treated; default: ``ErrorsMode.TEMPORARY``, to retry after ``backoff``",
     "timeout": "seconds from the first attempt until the handler fails (async: is cancelled); default: no limit",
     "retries": "number of attempts until the handler fails; default: no limit",
@@ -47,7 +49,7 @@ function requires unknown arguments."""
 
 
 def explains(options: type) -> Callable[[F], F]:
-    """Show the options in the signature of a decorator, and explain in its help those that it does not name itself."""
+    """Show the options in the signature of a decorator, and explain in its help those that its docstring does not."""
 
     def decorate(fn: F) -> F:
         if fn.__doc__ is not None:  # as it is with -OO

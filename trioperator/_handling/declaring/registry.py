@@ -154,7 +154,7 @@ class OperatorRegistry:
         self._handlers.append(handler)
 
     def add_kind(self, cls: type) -> None:
-        """Add a class that declares a version of a kind; it replaces an earlier one, as of a module loaded again."""
+        """Add a class that declares a version of a kind; it replaces an earlier one, as when a module is reloaded."""
         self._kinds[get_kind(cls).key] = cls
 
     def kinds(self) -> tuple[type, ...]:
@@ -200,8 +200,8 @@ class OperatorRegistry:
     def check(self) -> None:
         """Check that all handlers and filters can be called with the available keyword arguments.
 
-        Raises ConfigError with all handlers and filters that cannot, and their unknown arguments; also if a validating
-        and a mutating handler have the same id, or several conversions the same versions.
+        Raises ConfigError that names those that cannot, with their unknown arguments; also if a validating and a
+        mutating handler have the same id, or several conversions have the same versions.
         """
         errors = [str(error) for _, error in self.find_errors()]
         if errors:
@@ -281,8 +281,8 @@ def select_admission_handlers(
 ) -> tuple[AdmissionHandler, ...]:
     """Return the *handlers* that review a write, each function once for an id. Raises UserCodeError.
 
-    A validating handler also reviews an update by which the object stops to match its filters, as API servers call a
-    webhook if the old or the new object matches its selector: the update must not be a way around it.
+    A validating handler also reviews an update after which the object no longer matches its filters: the update must
+    not be a way around it. API servers, too, call a webhook if the old or the new object matches its selector.
     """
     return _deduplicated(
         h

@@ -33,7 +33,10 @@ _TWICE: Final = "{parent} has two sub-handlers with the id {id!r}: pass a unique
 
 
 class Run(Protocol):
-    """Callable that runs handlers that are due, and returns the seconds until the next is due, None if all are done."""
+    """Callable that runs the handlers that are due.
+
+    It returns the seconds until the next one is due, None if all have finished.
+    """
 
     def __call__(
         self, handlers: Sequence[ChangeHandler], /, *, lifecycle: Lifecycle | None
@@ -176,7 +179,7 @@ async def execute(
 ) -> None:
     """Call sub-handlers now, inside an async change handler, and return when all of them have finished.
 
-    Pass one of these, or none to call the sub-handlers declared with ``subhandler()`` and ``register()``, once:
+    Without arguments, call those declared with ``subhandler()`` and ``register()``, once. Or pass one of these:
 
     - *fns*: functions, or a mapping from ids to functions
     - *handlers*: handlers that were declared elsewhere
@@ -185,10 +188,10 @@ async def execute(
     *lifecycle* selects and orders the sub-handlers; the default is the operator's. *cause* has no effect, and exists
     for compatibility with Kopf.
 
-    Raises UnfinishedSubhandlersError while any sub-handler has to be retried. Let it propagate: the handler is then
-    called again when the first of them is due, and finished sub-handlers are not called again. Raises RuntimeError
-    outside a change handler, ValueError if two functions have the same id, TypeError and ConfigError for wrong
-    arguments.
+    Raises UnfinishedSubhandlersError while any sub-handler has to be retried. Let it propagate: the handler is called
+    again when the first of them is due, and finished sub-handlers are not. Raises RuntimeError outside of a change
+    handler and in its threads, ValueError if two functions have the same id, TypeError for wrong arguments, ConfigError
+    for functions that require arguments that do not exist.
 
     ::
 

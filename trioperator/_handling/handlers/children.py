@@ -21,13 +21,13 @@ from trioperator.errors import ConfigError, TemporaryError
 #: What happens to a child that exists and differs from what is desired.
 Strategy: TypeAlias = Literal["in_place", "recreate", "on_delete", "rolling"]
 
-# Arguments of mappers that are more than metadata.
+# Arguments of mappers that need more than the metadata.
 _BODIES: Final = frozenset({"body", "spec", "status"})
 _FORMS: Final = "'deployments', 'deployments.apps', ('apps/v1', 'Deployment'), a class of crds.kind() or an Owned"
 
 
 class Requeue(TemporaryError):
-    """When a reconcile handler is to be called again: in *after* seconds, or earlier if anything changes.
+    """Request to call a reconcile handler again: in *after* seconds, or earlier if anything changes.
 
     ::
 
@@ -36,8 +36,8 @@ class Requeue(TemporaryError):
             yield make_deployment(spec)
             yield trioperator.Requeue(after=30)
 
-    It is no error. It can be raised, and be returned or yielded, alone or among the children. Without any children, or
-    raised, it leaves the children as they are. Raises ValueError for a time that is negative or no number.
+    Return or yield it, alone or among the children, or raise it, which does not count as an error. Alone or raised, it
+    leaves the children as they are. Raises ValueError for a time that is negative or not a number.
     """
 
     def __init__(self, after: float) -> None:
@@ -57,13 +57,13 @@ class Child:
 
     - *manifest*: the object, as a dict or an object of a client library
     - *depends_on*: other children, which must exist and be ready before this one is applied
-    - *ready*: a function of the child's body, for children that depend on it and for rolling updates; default: it is
+    - *ready*: sync function of the child's body, for children that depend on it and for rolling updates; default: it is
       ready when it exists. It needs the body: ``owns=[Owned(..., bodies=True)]``. A child whose
       ``status.observedGeneration`` is older than its generation is not ready, and the function is not called
     - *strategy*: what happens if it exists and differs; default: the strategy of its kind, see :class:`Owned`
 
-    Raises TypeError for anything in *depends_on* that is no Child, and for a *ready* that is no sync function;
-    ValueError for another strategy.
+    Raises TypeError if *depends_on* has anything but children, or *ready* is not a sync function; ValueError for an
+    unknown strategy.
     """
 
     __slots__ = ("depends_on", "manifest", "ready", "strategy")
@@ -101,8 +101,8 @@ class Owned:
 
         @trioperator.on.reconcile("webapps", owns=[trioperator.Owned("deployments", bodies=True), "services"])
 
-    With *bodies*, children of the kind are cached as a whole, and are in the argument ``children``; by default only
-    what is needed to notice their changes is. *strategy* is what happens to a child that exists and differs:
+    With *bodies*, children of the kind are cached as a whole, and are in the argument ``children``; by default, only
+    what is needed to notice changes is cached. *strategy* is what happens to a child that exists and differs:
 
     - ``"in_place"``, the default: it is changed
     - ``"recreate"``: it is changed, or deleted and created again where fields differ that cannot be changed
@@ -110,9 +110,10 @@ class Owned:
     - ``"rolling"``: it is changed when all others of the kind are ready, one at a time; each is a :class:`Child` with
       *ready*
 
-    Children get the *labels*, and only objects with these labels are watched: for kinds of which there are many others.
+    Children get the *labels*, and only objects with these labels are watched: for kinds with many other objects.
 
-    Raises TypeError for anything that names no kind and labels that are no strings, ValueError for another strategy.
+    Raises TypeError for anything that does not name a kind, and for labels that are not strings; ValueError for an
+    unknown strategy.
     """
 
     __slots__ = ("bodies", "labels", "selector", "strategy")
@@ -126,7 +127,7 @@ class Owned:
     ) -> None:
         selector = _parse_kind(kind)
         if selector is None:
-            raise TypeError(f"{kind!r} names no kind of children: pass {_FORMS}.")
+            raise TypeError(f"{kind!r} does not name a kind of children: pass {_FORMS}.")
         _check_strategy(strategy)
         self.labels = dict(labels or {})
         if not all(isinstance(part, str) for pair in self.labels.items() for part in pair):
