@@ -112,7 +112,7 @@ async def test_a_child_that_would_be_garbage_at_once_is_an_error(
 
 @pytest.mark.parametrize("manifest", [{"metadata": {"name": "x"}}, {"kind": "Pod", "metadata": {"name": "x"}}])
 async def test_an_object_without_a_kind_is_an_error(client: Client, manifest: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="no apiVersion and kind"):
+    with pytest.raises(ValueError, match="no apiVersion or no kind"):
         await client.create(manifest)
 
 

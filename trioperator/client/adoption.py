@@ -16,7 +16,7 @@ from trioperator.helpers import _clients, hierarchies
 
 
 class Default(enum.Enum):
-    """Default of ``owner=``: the object that is being handled, if any."""
+    """Type of the default of ``owner=``, which stands for the object that is being handled, if any."""
 
     HANDLED = "the handled object"
 
@@ -25,8 +25,8 @@ class Default(enum.Enum):
 
 
 HANDLED: Final = Default.HANDLED
-#: Metadata with which an apply creates an object, and is a conflict if there is one: none has this version, as it is
-#: the version of an empty store. Where nothing exists, the server ignores it.
+#: Metadata with which an apply can only create an object. If the object exists, it is a conflict: no object has this
+#: version, which is that of an empty store. If there is none, the server ignores it.
 CREATE_ONLY: Final = {"resourceVersion": "1"}
 
 
@@ -39,24 +39,25 @@ def find_handled() -> Mapping[str, Any] | None:
 
 
 def check_owner(obj: Mapping[str, Any], uid: str, *, what: object) -> None:
-    """Raise ForeignChildError unless the object, which exists, is owned by the object with the *uid*."""
+    """Raise ForeignChildError unless the existing object is owned by the object with the *uid*."""
     references = (obj.get("metadata") or {}).get("ownerReferences") or ()
     if not any(isinstance(each, Mapping) and each.get("uid") == uid for each in references):
         raise ForeignChildError(
-            f"{what} exists, and is not owned by the object that it was to be a child of: it is left as it is. Choose"
-            " another name; or pass adopt=True to take it over, or owner=None if it is nobody's child."
+            f"{what} exists, and is not owned by the object whose child it should be: it is left as it is. Choose"
+            " another name, or pass adopt=True to take it over, or owner=None if it should have no owner."
         )
 
 
 def adopt(obj: JsonObject, owner: object, *, resource: Resource, labels: Collection[str] = ()) -> str | None:
     """Make *obj* a child of *owner*: reference, name, namespace, and the owner's labels that are in *labels*.
 
-    Labels decide which Pods get the traffic of a Service, and what a namespace may do: not all are the owner's to give.
-    Namespaces get none.
+    Labels decide which Pods get the traffic of a Service, and what a namespace may do, so users who may write the owner
+    must not choose them freely. Namespaces get none.
 
     Returns the uid of the owner, None if there is none. By default the owner is the handled object; nothing happens
     outside of handlers, for None, and for the handled object itself. Raises ValueError where Kubernetes would delete
-    the child at once: a namespaced owner has children in its own namespace only.
+    the child at once: a namespaced owner has children only in its own namespace. Raises TypeError if *owner* is not an
+    object, or has a class without a uid.
     """
     handled = owner is HANDLED
     if find_kind(type(owner)) is not None:

@@ -1,6 +1,6 @@
-"""The client of handlers and scripts: what it reads, by :class:`Reader`, and what it writes."""
+"""The client of handlers and scripts: :class:`Reader` reads, and :class:`Client` also writes."""
 
-# Classes that declare kinds are objects, too: what comes first decides.
+# Classes that declare kinds match the overloads for objects, too: the first overload that matches counts.
 # mypy: disable-error-code="overload-overlap"
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ from trioperator.client.typed import (
 )
 from trioperator.errors import ConflictError, InvalidError, NotFoundError
 
-#: What becomes of the children of a deleted object.
+#: What happens to the children of a deleted object.
 Propagation: TypeAlias = Literal["Background", "Foreground", "Orphan"]
 
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
-# Attempts at a write that meets conflicts with others', and the delays between them, as of client-go's DefaultBackoff.
+# Attempts at a write that meets conflicts with other writers, and the delays between them, as in client-go's
+# DefaultBackoff.
 _ATTEMPTS: Final = 5
 _BACKOFF: Final = Backoff(initial=0.01, maximum=1.0, factor=5.0, jitter=0.1)
 
@@ -52,7 +53,7 @@ _BACKOFF: Final = Backoff(initial=0.01, maximum=1.0, factor=5.0, jitter=0.1)
 class Client(Reader):
     """A client of one API server: objects are dicts, and kinds have the names that decorators and kubectl accept.
 
-    A class that :func:`trioperator.crds.kind` declares names its kind, too: then objects are instances of the class.
+    Classes declared by :func:`trioperator.crds.kind` name their kinds, too: then objects are instances of the class.
 
     ::
 
@@ -69,11 +70,14 @@ class Client(Reader):
     Handlers get one as their argument ``client``; :func:`trioperator.open_client` opens one elsewhere. Sync functions
     get a :class:`SyncClient` with the same methods. Any number of tasks may use a client at the same time.
 
-    Failed requests are retried with ``settings.networking.error_backoffs``, or after the delay that the server asks for
-    (``Retry-After``): lost connections, HTTP 429 and 5xx, but a create only if the server cannot have
-    processed it. Conflicts of writes that are not conditional are retried five times. The errors are the package's:
-    NotFoundError, ConflictError, ForbiddenError, InvalidError, ..., all of them ApiErrors; ConnectionLostError without
-    a response; PausedError, before anything is sent, if the operator must not write as others have taken over.
+    Requests are retried after lost connections, HTTP 429 and 5xx, with ``settings.networking.error_backoffs``, or after
+    the delay that the server asks for (``Retry-After``) if that is longer. Requests that are not idempotent, such as
+    ``create()``, are retried only if the server cannot have processed them. A write that conflicts with another one is
+    attempted up to five times, unless it is bound to a resource version or a uid.
+
+    Raises the errors of :mod:`trioperator.errors`: ApiError for error responses (NotFoundError, ConflictError,
+    ForbiddenError, InvalidError…), ConnectionLostError if there is no response after all retries, and PausedError,
+    before anything is sent, if the operator must not write.
 
     See docs/client.md.
     """
@@ -93,18 +97,20 @@ class Client(Reader):
         subresource: str | None = None,
         dry_run: bool = False,
     ) -> Any:
-        """Create an object, and return it as created.
+        """Create an object, and return it as it was created.
 
         ::
 
             pod = await client.create({"apiVersion": "v1", "kind": "Pod", "spec": {...}})
             token = await client.create(request, "serviceaccounts", "default", subresource="token")
 
-        The object becomes a child of *owner*, as by :func:`trioperator.adopt`: by default, of the object that is being
-        handled; None for no owner. A child has the namespace and the labels of its owner, and without a name of its own
-        it is named after its owner. For a *subresource*, *parent* is the kind and the name of the object that has it.
+        The object becomes a child of *owner*: by default, of the object that is being handled; None for no owner. It
+        gets an owner reference, the owner's namespace and a name after the owner unless it has its own, and the owner's
+        labels that ``settings.persistence.owner_labels`` names. For a *subresource*, *parent* is the kind and the name
+        of the object that has it. With *dry_run*, nothing is stored.
 
-        Raises ConflictError if there is an object of that name, ValueError if the owner is in another namespace.
+        Raises ConflictError if there is an object of that name, ValueError if the owner is in another namespace, which
+        Kubernetes does not allow, or the object has no ``apiVersion`` and ``kind``.
         """
         body = to_dict(obj)
         if parent or subresource:
@@ -134,8 +140,10 @@ class Client(Reader):
             config["data"]["level"] = "debug"
             await client.replace(config)
 
-        With the ``metadata.resourceVersion`` that was read, it never overwrites others' changes: if the object has
-        changed meanwhile, ConflictError is raised, and not retried. Most custom resources require it.
+        With the ``metadata.resourceVersion`` that was read, it never overwrites changes of others: if the object has
+        changed meanwhile, ConflictError is raised, and the write is not retried. Custom resources require it.
+
+        Raises NotFoundError if there is no such object, ValueError without ``metadata.name``.
         """
         body = to_dict(obj)
         target = await self._prepare(body, namespace, owner=None)
@@ -171,10 +179,13 @@ class Client(Reader):
             await client.patch("pods", "web-0", merge={"metadata": {"labels": {"seen": "yes"}}})
             await client.patch(pod, json=[{"op": "remove", "path": "/metadata/labels/seen"}])
 
-        Exactly one of *merge* (a JSON merge patch: None removes a field), *json* (a JSON patch) and *strategic* (a
-        strategic merge patch, for built-in kinds only) is the patch. With a ``metadata.resourceVersion``, it applies to
-        that version only: ConflictError is not retried. An object that is passed as it is, with its uid, is patched
-        itself: NotFoundError is raised if another one has its name by now.
+        Pass exactly one of *merge* (a JSON merge patch, RFC 7386: None removes a field), *json* (a JSON patch, RFC
+        6902) and *strategic* (a strategic merge patch, which Kubernetes supports for built-in kinds only). A patch with
+        a ``metadata.resourceVersion`` applies to that version only: otherwise ConflictError is raised, and the write is
+        not retried.
+
+        If you pass an object with its uid, only that object is patched: NotFoundError is raised if another one has its
+        name by now. Raises InvalidError if the patch or its result is invalid, TypeError without exactly one patch.
         """
         found = await self._locate(target, namespace)
         patches = {MERGE_PATCH: merge, JSON_PATCH: json, STRATEGIC_PATCH: strategic}
@@ -207,7 +218,7 @@ class Client(Reader):
         subresource: str | None = None,
         dry_run: bool = False,
     ) -> Any:
-        """Apply an object server-side: create it, or change its fields that differ. Return the new one.
+        """Apply an object server-side: create it, or change those of its fields that differ. Return the new one.
 
         ::
 
@@ -219,14 +230,15 @@ class Client(Reader):
             })
 
         Fields that the same field manager applied before, and that are no longer in *obj*, are removed. *field_manager*
-        defaults to ``settings.persistence.field_manager``. A field that another manager has set to another value is a
-        ConflictError, which is not retried; *force* takes it over. *owner* is as for :meth:`create`.
+        defaults to ``settings.persistence.field_manager``. If another manager has set a field to another value,
+        ConflictError is raised, and the write is not retried; *force* takes the field over. *owner* is the same as for
+        :meth:`create`.
 
         With an owner, the object is first read. If it exists and has another owner or none, ForeignChildError is
-        raised: users who may create owners must not change objects of others by using their names. *adopt* takes it
-        over, without that request.
+        raised: otherwise, users who may create owners could change objects of others by using their names. *adopt*
+        takes such an object over, without reading it.
 
-        Raises ValueError without ``metadata.name``.
+        Raises ValueError without ``metadata.name``, and as :meth:`create`.
         """
         body = to_dict(obj)
         metadata = body.get("metadata") or {}
@@ -254,7 +266,7 @@ class Client(Reader):
         namespace: str | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete an object; it may remain until its finalizers are removed: :meth:`wait_deleted` waits for that.
+        """Delete an object. It remains until its finalizers are removed: :meth:`wait_deleted` waits for that.
 
         ::
 
@@ -263,10 +275,10 @@ class Client(Reader):
         *propagation* determines what happens to its children: they are deleted afterwards ("Background", the default of
         most kinds) or before ("Foreground"), or stay ("Orphan"). *grace_period* is in seconds.
 
-        An object that is passed as it is, with its uid, is deleted itself, and no other one of its name. Raises
-        NotFoundError if it is gone, unless *missing_ok*. With another *uid*, an object that does not have it is a
-        ConflictError. If the response to a deletion by name is lost, and somebody may have created another object of
-        the name since, nothing is repeated: ConnectionLostError, or ServerError.
+        If you pass an object with its uid, only that object is deleted, and no other one of its name. Raises
+        NotFoundError if it is gone, unless *missing_ok*. With *uid*, ConflictError is raised if the object has another
+        uid. If the response to a deletion by name is lost, and somebody may have created another object of that name
+        since, the deletion is not repeated, and ConnectionLostError or ServerError is raised.
         """
         found = await self._locate(target, namespace)
         options = {"propagationPolicy": propagation, "gracePeriodSeconds": grace_period}
@@ -284,11 +296,13 @@ class Client(Reader):
                 raise
 
     async def scale(self, *target: object, replicas: int, namespace: str | None = None) -> JsonObject:
-        """Set the number of replicas of an object that has a scale, and return its scale.
+        """Set the number of replicas of an object with a scale subresource, and return its ``Scale``.
 
         ::
 
             await client.scale("deployments", "web", replicas=3)
+
+        Raises NotFoundError if there is no such object, or its kind has no scale.
         """
         found = await self._locate(target, namespace)
         patch = {"spec": {"replicas": replicas}}
@@ -297,10 +311,11 @@ class Client(Reader):
     async def evict(
         self, pod: object, *, namespace: str | None = None, grace_period: int | None = None, dry_run: bool = False
     ) -> None:
-        """Evict a pod, by its name or as it is: delete it if disruption budgets allow.
+        """Evict a pod: delete it if disruption budgets allow that.
 
-        Raises NotFoundError if it is gone. While budgets do not allow it, the request is retried as after any HTTP 429,
-        then TooManyRequestsError is raised.
+        *pod* is the name of a pod, or the pod itself; *grace_period* is in seconds. Raises NotFoundError if it is gone.
+        While budgets do not allow the eviction, it is retried as after any HTTP 429; then TooManyRequestsError is
+        raised.
         """
         found = await self._locate_pod(pod, namespace)
         preconditions = None if found.uid is None else {"uid": found.uid}
@@ -338,12 +353,14 @@ class Client(Reader):
         ::
 
             version = json.loads(await client.request("GET", "/version"))
+
+        Retries and errors are the same as for the other methods.
         """
         kube = await self._connect()
         return await kube.request(method, path, params=params, body=body, content_type=content_type, accept=accept)
 
     async def connection(self) -> Connection:
-        """Return the connection of the client, which logs other client libraries in.
+        """Return the connection of the client, by which other client libraries are logged in.
 
         ::
 
@@ -354,10 +371,10 @@ class Client(Reader):
         return Connection(await self._connect(), self._transport)
 
     async def _prepare(self, body: JsonObject, namespace: str | None, *, owner: object) -> Target:
-        """Complete an object that is to be written, and return where."""
+        """Complete an object that is to be written, and return where to write it."""
         api_version, kind = body.get("apiVersion"), body.get("kind")
         if not (api_version and kind):
-            raise ValueError("The object has no apiVersion and kind, which say what it is.")
+            raise ValueError("The object has no apiVersion or no kind: set both.")
         kube, resource = await self._find(parse_kind((api_version, kind)))
         metadata = body.setdefault("metadata", {})
         if namespace and resource.namespaced is not False:
@@ -369,7 +386,7 @@ class Client(Reader):
         return Target(kube, resource, where, metadata.get("name") or "", owner=owner_uid)
 
     async def _apply_child(self, target: Target, body: JsonObject, owner: str, *, params: Params) -> JsonObject:
-        """Apply a child, if it does not exist, or in the version in which it was seen to be owned."""
+        """Apply a child if it does not exist, or if it is still in the version that is known to be owned."""
         path, given = target.get_path(), _is_conditional(body)
 
         async def send() -> JsonObject:
@@ -415,7 +432,7 @@ class Client(Reader):
     async def _send(
         self, target: Target, send: Callable[[], Awaitable[JsonObject]], *, conditional: bool = False
     ) -> JsonObject:
-        """Send a write, again after conflicts with others if it is not *conditional*."""
+        """Send a write; repeat it after conflicts with other writers unless it is *conditional*."""
         conflicts = 0
         while True:
             with self._forgetting(target.resource):
@@ -447,13 +464,13 @@ def _bind(patch: object, content_type: str, uid: str | None) -> object:
 
 
 def _is_conditional(body: Mapping[str, Any]) -> bool:
-    """Return whether a write is for one version of an object, or one object, only: sending it again cannot help."""
+    """Return whether a write is bound to one version of an object, or to its uid: sending it again cannot help."""
     metadata = body.get("metadata") or {}
     return bool(metadata.get("resourceVersion") or metadata.get("uid"))
 
 
 def _is_passing(error: ConflictError) -> bool:
-    """Return whether the same write may succeed next time: the server was changing the object for others."""
+    """Return whether the same write may succeed next time: it met another write, not a field of another manager."""
     causes = error.details.get("causes")
     owned = any(isinstance(cause, Mapping) and cause.get("reason") == "FieldManagerConflict" for cause in causes or ())
     return error.reason == "Conflict" and not owned

@@ -25,7 +25,7 @@ _NAME: Final = "trioperator"
 
 
 class BaseConnection:
-    """What connections of async and of sync functions have in common."""
+    """Common parts of the connections of async and of sync functions."""
 
     def __init__(self, kube: ApiClient, transport: httpx.AsyncBaseTransport | None) -> None:
         self._kube = kube
@@ -48,7 +48,7 @@ class BaseConnection:
 
             core = kubernetes.client.CoreV1Api(connection.for_kubernetes())
 
-        Tokens are renewed with the operator's.
+        Its token is renewed together with the operator's. The package must be installed.
         """
         api = importlib.import_module("kubernetes.config").new_client_from_config_dict(self.kubeconfig)
         api.configuration.refresh_api_key_hook = self._refresh
@@ -96,11 +96,11 @@ class Connection(BaseConnection):
         async with connection.for_httpx() as http:
             response = await http.get("/version")
 
-    The libraries must be installed. The clients are new ones, which the caller closes.
+    The libraries must be installed. Each call returns a new client, which the caller closes.
     """
 
     def for_httpx(self) -> httpx.AsyncClient:
-        """Return a client of httpx, whose requests have the current credentials; with the operator's transport, if any.
+        """Return a client of httpx, whose requests have the current credentials, on the operator's transport, if any.
 
         Its URLs are paths, such as ``"/api/v1/pods"``.
         """
@@ -131,7 +131,7 @@ class SyncConnection(BaseConnection):
     """
 
     def for_httpx(self) -> httpx.Client:
-        """Return a client of httpx, whose requests have the current credentials. It connects by the network only.
+        """Return a client of httpx, whose requests have the current credentials. It always uses the network.
 
         Its URLs are paths, such as ``"/api/v1/pods"``.
         """
@@ -152,7 +152,7 @@ class SyncConnection(BaseConnection):
 def make_kubeconfig(info: ConnectionInfo) -> JsonObject:
     """Return a kubeconfig for a connection, with the token as it is now.
 
-    Raises ConfigError if files cannot be read, or for an ``Authorization`` that kubeconfigs do not know.
+    Raises ConfigError if files cannot be read, or the scheme of ``Authorization`` cannot be in a kubeconfig.
     """
     cluster = {
         "server": info.server,
@@ -183,7 +183,9 @@ def _make_user(info: ConnectionInfo) -> dict[str, str | None]:
         return {"token": secret or None}
     if scheme == "Basic" and info.username is not None:
         return {"username": info.username, "password": info.password or ""}
-    raise ConfigError(f"Credentials with the scheme {scheme} cannot be passed on to other client libraries.")
+    raise ConfigError(
+        f"Credentials with the scheme {scheme} cannot be passed on to other client libraries: use a token."
+    )
 
 
 def _encode(path: str | os.PathLike[str] | None, data: str | bytes | None, what: str) -> str | None:

@@ -39,7 +39,7 @@ class Deletion:
         self._server_now: datetime.datetime | None = None
 
     async def send(self) -> JsonObject:
-        """Delete the object. Raises NotFoundError if there is none, or another one, and as requests do."""
+        """Delete the object. Raises as requests do, and NotFoundError if it is gone, even if another has its name."""
         if self._uid is not None:
             return await self._send(self._uid)
         try:
@@ -67,7 +67,7 @@ class Deletion:
             raise
 
     def _find_delay(self, error: ConnectionLostError | ServerError) -> float | None:
-        """Return when to try again; None if that cannot help, or nothing is to be retried."""
+        """Return the seconds until another attempt; None if that cannot help, or nothing is to be retried."""
         if isinstance(error, TransportError) and (error.final or not error.reached):
             return None  # what has not reached the server was retried already
         networking = self._target.kube.settings.networking
@@ -89,7 +89,7 @@ class Deletion:
         return str(metadata["uid"])
 
     def _note_date(self, headers: Headers) -> None:
-        """Take the time on the server's clock."""
+        """Note the time on the server's clock."""
         date = find_header(headers, b"date")
         try:
             self._server_now = None if date is None else email.utils.parsedate_to_datetime(date)
@@ -97,7 +97,7 @@ class Deletion:
             self._server_now = None
 
     def _is_older(self, metadata: Mapping[str, Any]) -> bool:
-        """Return whether the object was there before the deletion, by the server's clock. Without it, nobody knows."""
+        """Return whether the object is clearly older than the deletion by the server's clock; False if unknown."""
         wall, steady = self._begun
         # Time passes on both clocks of this machine; one of them stands still while it is suspended.
         elapsed = max(wall_now() - wall, datetime.timedelta(seconds=trio.current_time() - steady))
@@ -110,7 +110,7 @@ class Deletion:
 
 
 async def is_replaced(target: Target, uid: str) -> bool:
-    """Return whether the object with that uid is gone, though another one may have its name; not if nobody can tell."""
+    """Return whether the object with that uid is gone, even if another one has its name; False if that is unknown."""
     try:
         found = await target.kube.get(target.get_path())
     except NotFoundError:

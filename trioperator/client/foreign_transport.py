@@ -1,4 +1,4 @@
-"""The operator's transport for client libraries that bring an httpx of their own, under another name."""
+"""The operator's transport for client libraries that ship a fork of httpx under another name."""
 
 from __future__ import annotations
 

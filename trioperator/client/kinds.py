@@ -1,4 +1,4 @@
-"""Kinds and objects as users name them: by strings, classes of client libraries, resources, and objects as they are."""
+"""Kinds and objects as users name them: by strings, classes of client libraries, resources, and whole objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trioperator._model.jsontypes import JsonObject
 from trioperator._model.resource import Resource, Selector
 from trioperator.helpers import _clients
 
-#: A kind that is known as it is, or to be looked up in the cluster.
+#: A kind that is known already, or has to be looked up in the cluster.
 KindName: TypeAlias = Resource | Selector
 
 _FORMS: Final = "'pods', 'deployments.apps', ('apps/v1', 'Deployment'), a class or a Resource"
@@ -21,7 +21,7 @@ _GENERATED: Final = re.compile(r"(V\d+(?:(?:alpha|beta)\d+)?)([A-Z]\w*)")
 
 
 class TargetName(NamedTuple):
-    """One object: its kind, its name, and its namespace and uid where these are said."""
+    """One object: its kind and name, and its namespace and uid if they are given."""
 
     kind: KindName
     name: str
@@ -41,7 +41,7 @@ def parse_kind(args: tuple[object, ...]) -> KindName:
 
 
 def parse_target(args: tuple[object, ...]) -> TargetName:
-    """Return the object that positional arguments name: a kind and a name, or an object as it is.
+    """Return the object that positional arguments name: a kind and a name, or a whole object.
 
     Raises TypeError for anything else.
     """
@@ -50,8 +50,8 @@ def parse_target(args: tuple[object, ...]) -> TargetName:
     *kind, name = args or ("",)
     if not kind or not isinstance(name, str) or not name:
         raise TypeError(
-            f"{_quote(args)} does not name an object: pass its kind and its name, or the object itself, and all else by"
-            " the names of arguments, such as merge=."
+            f"{_quote(args)} does not name an object: pass its kind and its name, or the object itself, and everything"
+            " else by keyword, such as merge=."
         )
     return TargetName(parse_kind(tuple(kind)), name, None)
 

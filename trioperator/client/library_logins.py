@@ -24,8 +24,8 @@ _logger = get_logger(__name__)
 class LibraryLogins:
     """Default configurations of client libraries, with the current credentials of the operator.
 
-    Only those libraries are configured that have been imported, and that have no default configuration yet: what a
-    login handler, or ``load_kube_config()`` in the operator's files, has set, stays. Nothing is imported otherwise.
+    A library is configured only if it has been imported, and has no default configuration yet: what a login handler or
+    ``load_kube_config()`` in the operator's files has set is kept. Nothing is imported for this.
     """
 
     def __init__(self, kube: ApiClient) -> None:
@@ -34,9 +34,9 @@ class LibraryLogins:
         self._thread = trio.CapacityLimiter(1)
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Configure the libraries, again whenever the credentials are renewed, for clients that are made then.
+        """Configure the libraries now and whenever the credentials are renewed, for clients that are made after that.
 
-        Started when they are configured for the first time.
+        Started when they have been configured for the first time.
         """
         await self._log_in()
         task_status.started()
@@ -86,7 +86,7 @@ class LibraryLogins:
 
 
 def load_kubeconfig(module: Any, kubeconfig: Mapping[str, Any], **options: Any) -> None:
-    """Load a kubeconfig with a library's module of configurations; async functions for it are run, too."""
+    """Load a kubeconfig with a library's configuration module, whose function may be sync or async."""
     _finish(module.load_kube_config_from_dict(kubeconfig, **options))
 
 
@@ -95,12 +95,12 @@ def _configuration(name: str) -> Any:
 
 
 def _find_default(name: str) -> object:
-    """Return the default configuration of a library itself; it has a public way only to a copy."""
+    """Return the default configuration of a library itself: its public function returns only a copy."""
     return getattr(_configuration(name), "_default", None)
 
 
 def _finish(result: object) -> None:
-    """Run a coroutine that never waits, as kubeconfigs without plugins need no loop."""
+    """Run a coroutine that never waits: kubeconfigs without plugins need no event loop."""
     if inspect.iscoroutine(result):
         try:
             result.send(None)

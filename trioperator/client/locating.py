@@ -1,4 +1,4 @@
-"""Where requests of the client go: connections, paths and namespaces of the kinds and objects that users name."""
+"""Destinations of the client's requests: connections, paths and namespaces of kinds and objects that users name."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from trioperator.errors import ConfigError
 
 
 class ResourceFinder:
-    """Resources by the names that were looked up. What was found is remembered until it turns out to be gone."""
+    """Cache of resources by the names that were looked up. An entry is kept until its kind is no longer served."""
 
     def __init__(self) -> None:
         self._found: dict[Selector, Resource] = {}
         self._lock = trio.Lock()
 
     async def find(self, kube: ApiClient, kind: Resource | Selector) -> Resource:
-        """Return the resource of a kind; one that is looked up for the first time takes a discovery of its API group.
+        """Return the resource of a kind. The first lookup discovers its API group; without a group, all of them.
 
-        Raises NotFoundError if the cluster does not serve it, ConfigError if several kinds have that name, and what
-        requests raise.
+        Raises NotFoundError if the cluster does not serve it, ConfigError if several kinds have that name, and as
+        requests do.
         """
         if isinstance(kind, Resource):
             return kind
@@ -61,7 +61,7 @@ def _select(kind: Selector, resources: frozenset[Resource]) -> Resource:
         found = [resource for resource in found if not resource.group] or found
     if len(found) > 1:
         names = ", ".join(sorted(map(str, found)))
-        raise ConfigError(f"The kind {kind} is ambiguous: it may be any of {names}.")
+        raise ConfigError(f"The kind {kind} is ambiguous: it may be any of {names}. Add the group.")
     if not found:
         named = suggest_kind(kind, resources)
         raise NotFoundError(f"the server does not serve the kind {named}", status=404, reason="NotFound")
@@ -75,7 +75,7 @@ _POD: Final = Resource("", "v1", "pods", kind="Pod", singular="pod")
 
 
 class Target(NamedTuple):
-    """One object as requests name it, with its uid where an object was passed that has one, and its owner's."""
+    """One object as requests name it. *uid* is set if an object with a uid was passed, *owner* is its owner's uid."""
 
     kube: ApiClient
     resource: Resource
@@ -93,7 +93,7 @@ class Target(NamedTuple):
 
 
 class Locator:
-    """What a client knows of its API server: how to connect, and the kinds that it has looked up."""
+    """Base class of clients: connects to the API server, and looks up kinds and objects."""
 
     def __init__(self, connect: Connect, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._connect = connect
@@ -101,7 +101,7 @@ class Locator:
         self._finder = ResourceFinder()
 
     def _listing(self, kube: ApiClient, resource: Resource, namespace: str | None) -> Listing:
-        """Return where to list a resource; it is looked up again next time if that is no longer served."""
+        """Return where to list a resource, which is looked up again next time if it is no longer served there."""
         return Listing(kube, resource.get_path(namespace), functools.partial(self._finder.forget, resource))
 
     async def _find(self, kind: KindName) -> tuple[ApiClient, Resource]:
@@ -134,7 +134,10 @@ class Locator:
 def choose_namespace(
     kube: ApiClient, resource: Resource, namespace: str | None, *, everywhere: bool = False
 ) -> str | None:
-    """Return the namespace of requests for a resource; None for what has no namespace, or for all of them."""
+    """Return the namespace of requests for a resource; None if it is cluster-scoped, or for all namespaces.
+
+    Raises TypeError for a namespace together with *everywhere*.
+    """
     if everywhere and namespace:
         raise TypeError("Pass either namespace= or all_namespaces=True, not both.")
     if everywhere or resource.namespaced is False:

@@ -16,7 +16,7 @@ from trioperator.errors import NotFoundError
 
 T = TypeVar("T")
 
-# What keys and values of labels consist of, and what has a meaning in field selectors.
+# Characters of the keys and values of labels, and characters with a meaning in field selectors.
 _IN_LABELS: Final = re.compile(r"[\w./-]*", re.ASCII)
 _SPECIAL: Final = re.compile(r"([\\,=])")
 _ESCAPED: Final = r"\\\1"
@@ -36,7 +36,7 @@ class Listing(NamedTuple):
 def make_selectors(labels: Labels | None, fields: Labels | None, *, name: str | None = None) -> dict[str, str]:
     """Return the parameters of a request for the objects that match the selectors, and have the *name*.
 
-    A mapping selects by its values as they are: they cannot add a term. Raises ValueError for values that no label has.
+    Values in a mapping are taken literally: they cannot add terms. Raises ValueError for values that no label can have.
     """
     chosen = [_join_fields({"metadata.name": name})] if name is not None else []
     selectors = {
@@ -51,7 +51,7 @@ def _join_labels(selector: Labels) -> str:
         return selector
     for text in (str(part) for pair in selector.items() for part in pair):
         if _IN_LABELS.fullmatch(text) is None:
-            raise ValueError(f"Nothing has the label {text!r}: pass a string for a selector with more than equality.")
+            raise ValueError(f"No label can contain {text!r}: pass a string for a selector with more than equality.")
     return ",".join(f"{key}={value}" for key, value in selector.items())
 
 
@@ -62,7 +62,7 @@ def _join_fields(selector: Labels) -> str:
 
 
 def report_broken(kube: ApiClient, path: str, broken: BrokenObject) -> None:
-    """Log that a list has an object that cannot be read."""
+    """Log a warning about an object that cannot be read, and is left out of a list."""
     name = "An object" if broken.identity is None else broken.identity
     kube.find_logger().warning("%s is left out of the list of %s: %s", name, path, broken.problem)
 
@@ -70,8 +70,9 @@ def report_broken(kube: ApiClient, path: str, broken: BrokenObject) -> None:
 class ObjectPages(Generic[T]):
     """An asynchronous iterator over the objects of a list, which is requested page by page.
 
-    *locate* returns where; *limit* is the size of a page, 0 for the whole list; *decode* is applied to each object.
-    Nothing is open between pages, so that an iteration can be left at any time, and goes on after an error of *decode*.
+    *locate* returns where it is; *limit* is the number of objects in a page (None: ``settings.watching.page_size``, 0:
+    the whole list); *decode* is applied to each object. Nothing stays open between pages, so you can leave the
+    iteration at any time. It can be continued after an error of *decode*.
     """
 
     def __init__(

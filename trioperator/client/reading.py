@@ -1,6 +1,6 @@
 """Reading by the client: objects, lists, watches, conditions and logs."""
 
-# Classes that declare kinds are objects, too: what comes first decides.
+# Classes that declare kinds match the overloads for objects, too: the first overload that matches counts.
 # mypy: disable-error-code="overload-overlap"
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Reader(Locator):
             deployment = await client.get("apps/v1", "Deployment", "web")
             node = await client.get("nodes", "node-1")
 
-        *target* is a kind and a name, or an object that has both: with a class of :func:`trioperator.crds.kind` or an
-        object of it, an object of that class is returned. *namespace* defaults to the object's, else to
-        the handled object's, else to the connection's.
+        *target* is a kind and a name, or an object that has both. With a class of :func:`trioperator.crds.kind`, or an
+        object of it, an object of that class is returned. *namespace* defaults to the object's, else to the handled
+        object's, else to the connection's.
 
         Raises NotFoundError if there is no such object or kind, ConfigError if the name of the kind is ambiguous,
         DecodeError if the object does not fit the class, and other errors of the API server.
@@ -74,14 +74,14 @@ class Reader(Locator):
         return make_decoder(find_model(target, subresource=subresource))(obj)
 
     async def refresh(self, obj: MutableMapping[str, Any] | Body) -> JsonObject:
-        """Read an object again, show its newest state in *obj*, and return that.
+        """Read an object again, update *obj* to its newest state, and return that.
 
         ::
 
             await client.refresh(body)
 
-        *obj* is a dict, or the ``body`` of a handler, whose ``spec``, ``status`` and so on show the new state, too.
-        Raises NotFoundError if it is gone, or another one has its name.
+        *obj* is a dict, or the ``body`` of a handler; then ``spec``, ``status`` and so on show the new state, too.
+        Raises NotFoundError if the object is gone, even if another one has its name.
         """
         found: JsonObject = await self.get(obj)
         name, uid = found["metadata"]["name"], (obj.get("metadata") or {}).get("uid")
@@ -108,17 +108,20 @@ class Reader(Locator):
         labels: Labels | None = None,
         fields: Labels | None = None,
     ) -> Any:
-        """Return all objects of a kind in a namespace, those that match the selectors *labels* and *fields*.
+        """Return all objects of a kind in a namespace that match the selectors *labels* and *fields*.
 
         ::
 
             pods = await client.list("pods", labels={"app": "web"})
 
-        The list is requested in pages of ``settings.watching.page_size`` objects, and started again, without
-        pages, if the server forgets it meanwhile. *namespace* is as for :meth:`get`. Use :meth:`iterate` for
-        many objects.
+        A selector is a dict of values that must be equal, or a string such as ``"app=web,tier!=cache"``. *namespace*
+        has the same default as for :meth:`get`. The list is requested in pages of ``settings.watching.page_size``
+        objects; if the server forgets it meanwhile (HTTP 410), it is requested again as a whole. For many objects, use
+        :meth:`iterate`.
 
-        Raises DecodeError, with all invalid objects, if *kind* is a class that declares one.
+        Raises NotFoundError if the kind is not served, TypeError for *namespace* together with *all_namespaces*,
+        ValueError for values that no label can have, and, for a class that declares a kind, DecodeError with all
+        objects that do not fit it.
         """
         listed = self.iterate(*kind, namespace=namespace, all_namespaces=all_namespaces, labels=labels, fields=fields)
         pages = listed.as_dicts()
@@ -143,15 +146,18 @@ class Reader(Locator):
         fields: Labels | None = None,
         page_size: int | None = None,
     ) -> Any:
-        """Return an asynchronous iterator over objects, which are requested page by page. The rest is as for list().
+        """Return an asynchronous iterator over objects, which are requested page by page.
 
         ::
 
             async for pod in client.iterate("pods", all_namespaces=True):
                 ...
 
+        The arguments are the same as for :meth:`list`; *page_size* is the number of objects in a page, by default
+        ``settings.watching.page_size``.
+
         Raises ExpiredError if the iteration takes so long that the server forgets the list: five minutes, by default.
-        Raises DecodeError for each invalid object: ``anext()`` continues with the next one.
+        Raises DecodeError for each object that does not fit its class: ``anext()`` continues with the next one.
         """
         parsed, params = parse_kind(kind), make_selectors(labels, fields)
 
@@ -177,7 +183,7 @@ class Reader(Locator):
         labels: Labels | None = None,
         fields: Labels | None = None,
     ) -> AsyncIterator[ObjectWatch[Any]]:
-        """Watch objects of a kind: each that exists now, and all changes from then on.
+        """Watch objects of a kind: those that exist now, and all changes from then on.
 
         ::
 
@@ -185,10 +191,14 @@ class Reader(Locator):
                 async for event in events:
                     print(event.type, event.object["metadata"]["name"])
 
-        The events are ``ADDED``, ``MODIFIED`` and ``DELETED``. The watch continues after disconnects and expired
-        resource versions; intermediate states may be missed, the newest ones are not. It ends with an error after as
-        many failures in a row as ``settings.networking.error_backoffs`` has delays. Selectors and namespaces are as for
-        list(). An object that cannot be decoded raises a DecodeError: ``anext()`` continues with the next event.
+        The types of events are ``ADDED`` (also for objects that exist now), ``MODIFIED`` and ``DELETED``. The watch
+        continues after disconnects and expired resource versions; intermediate states may be missed, the newest ones
+        are not. Selectors and namespaces are the same as for :meth:`list`; *name* is for a single object.
+
+        After a failure, the iteration goes on with ``settings.networking.error_backoffs``; when these are used up by
+        failures in a row, it raises the last error. Errors that retries cannot mend, such as ForbiddenError, are raised
+        at once. Raises DecodeError for an object that does not fit its class: ``anext()`` continues with the next
+        event.
         """
         parsed, params = parse_kind(kind), make_selectors(labels, fields, name=name)
         kube, resource = await self._find(parsed)
@@ -223,11 +233,12 @@ class Reader(Locator):
             await client.wait_for("deployments", "web", condition="Available", timeout=60)
             await client.wait_for(pod, condition=lambda pod: pod["status"].get("phase") == "Succeeded")
 
-        *condition* is the type of a condition in the status, such as ``"Ready"`` or ``"Ready=False"``, which must not
-        be older than the object's generation; or a function of the object. *timeout* is in seconds; None: no limit.
+        *condition* is the type of a condition in the status, such as ``"Ready"`` or ``"Ready=False"``, or a function of
+        the object. A condition whose ``observedGeneration`` is older than the object's generation does not count.
+        *timeout* is in seconds; None: no limit.
 
-        Raises TimeoutError after that, what the function raises, and errors of watches. An object that does not fit its
-        class is a DecodeError; with the name of a condition, not before it meets that.
+        Raises TimeoutError after *timeout*, what the function raises, and the errors of :meth:`watch`. Raises
+        DecodeError for an object that does not fit its class; with the name of a condition, only once that is met.
         """
         read = make_decoder(find_model(target))
 
@@ -244,15 +255,15 @@ class Reader(Locator):
         return await self._wait(await self._locate(target, namespace), check, what=what, timeout=timeout)
 
     async def wait_deleted(self, *target: object, namespace: str | None = None, timeout: float | None = None) -> None:
-        """Wait until an object is gone, or replaced by another one of the same name. The rest is as for wait_for().
-
-        An object that is passed as it is, with its uid, may have been replaced already. By its name, the first object
-        that is seen is waited for.
+        """Wait until an object is gone, or replaced by another one of the same name.
 
         ::
 
             await client.delete("pods", "web-0")
             await client.wait_deleted("pods", "web-0", timeout=60)
+
+        If you pass an object with its uid, it may have been replaced already. If you pass a name, this waits for the
+        first object of that name that is seen. *timeout* and errors are the same as for :meth:`wait_for`.
         """
         located = await self._locate(target, namespace)
         uid = located.uid
@@ -279,8 +290,13 @@ class Reader(Locator):
     ) -> str:
         """Return what a container of a pod has logged so far.
 
-        *pod* is the name of a pod, or the pod itself; *container* is needed if there are several. *previous* is for the
-        container that ran before a restart. Raises ApiError (400) if the container has not started yet.
+        - *pod*: the name of a pod, or the pod itself
+        - *container*: the name of the container; needed if there are several
+        - *previous*: return the log of the container that ran before a restart
+        - *tail_lines*, *since_seconds*: the last lines only, and those that are not older; default: all
+        - *timestamps*: begin each line with its time
+
+        Raises NotFoundError if there is no such pod, ApiError (400) if the container has not started yet.
         """
         found = await self._locate_pod(pod, namespace)
         params: Params = {
@@ -303,7 +319,7 @@ class Reader(Locator):
         tail_lines: int | None = None,
         timestamps: bool = False,
     ) -> AsyncIterator[LogLines]:
-        """Follow what a container logs, line by line, until it ends. The rest is as for logs().
+        """Follow what a container logs, line by line, until it ends.
 
         ::
 
@@ -311,7 +327,7 @@ class Reader(Locator):
                 async for line in lines:
                     print(line)
 
-        A connection that breaks is an error (ConnectionLostError).
+        The arguments are the same as for :meth:`logs`. Raises ConnectionLostError if the connection breaks.
         """
         found = await self._locate_pod(pod, namespace)
         params: Params = {

@@ -1,4 +1,4 @@
-"""Connections of clients: an operator's, which is opened when it is first used, and a script's."""
+"""Connections of clients: an operator's, which is opened on first use, and a script's."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _logger = get_logger(__name__)
 
 
 class Session:
-    """The connection of an operator, and the clients of its handlers, which take part in it.
+    """The connection of an operator, and the clients of its handlers, which share it.
 
-    The first request logs in: so startup handlers, which are called before the operator connects, can have a client
-    too. Writes of handlers call *fence* before, which raises if the operator must not write. *wrap* replaces the client
-    that has logged in.
+    The first request logs in, so that startup handlers, which are called before the operator connects, can have a
+    client, too. Each write of a handler first calls *fence*, which raises if the operator must not write. *wrap*
+    replaces the client that has logged in.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Session:
         self.clients = self.make_clients(fence)
 
     def make_clients(self, fence: Callable[[], None]) -> Clients:
-        """Return clients of handlers whose writes call *fence* before."""
+        """Return clients for handlers; each write first calls *fence*."""
         client = self.make_client(fence)
         return Clients(for_async=client, for_sync=SyncClient(client))
 
     def make_client(self, fence: Callable[[], None]) -> Client:
-        """Return a client whose writes call *fence* before."""
+        """Return a client; each write first calls *fence*."""
         fenced: ApiClient | None = None
 
         async def connect() -> ApiClient:
@@ -89,13 +89,13 @@ class Session:
             return self._opened
 
     async def serve_libraries(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Log other client libraries in that have been imported, until the session is closed."""
+        """Log in the other client libraries that have been imported, until the session is closed."""
         logins = LibraryLogins(await self.open())
         self._stack.callback(logins.log_out)
         await logins.serve(task_status=task_status)
 
     async def aclose(self) -> None:
-        """Close all connections: requests that handlers have left behind fail from now on."""
+        """Close all connections: requests of code that handlers have left running fail from now on."""
         self._closed = True
         await self._stack.aclose()
 
@@ -122,9 +122,9 @@ async def open_client(
         async with trioperator.open_client() as client:
             print(await client.list("nodes"))
 
-    - *kubeconfig*, *context*: the file, and a context in it; default: as kubectl, or the pod's service account
+    - *kubeconfig*, *context*: the file, and a context in it; default: as for kubectl, or the pod's service account
     - *connection*: API server and credentials, in place of these
-    - *settings*: settings, of which ``networking``, ``watching`` and ``persistence.field_manager`` matter
+    - *settings*: settings, of which ``networking``, ``watching`` and ``persistence.field_manager`` are used
     - *transport*: httpx transport for all requests, such as the embedded API server's; default: the network
 
     Raises TypeError for *connection* together with *kubeconfig* or *context*, ConfigError if there is no configuration

@@ -1,6 +1,6 @@
 """The client of sync functions, which run in threads: the same methods, which block."""
 
-# Classes that declare kinds are objects, too: what comes first decides.
+# Classes that declare kinds match the overloads for objects, too: the first overload that matches counts.
 # mypy: disable-error-code="overload-overlap"
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class SyncClient:
 
     Methods, arguments and errors are the same as in :class:`Client`. They may be called in any thread but Trio's. In
     threads that a handler itself starts, no object is being handled: pass ``owner=`` and ``namespace=`` there. When a
-    handler is cancelled, methods raise ``trio.Cancelled`` in its thread, also while they wait: let it pass.
+    handler is cancelled, methods in its thread raise ``trio.Cancelled``, even while they wait: do not catch it.
     """
 
     def __init__(self, client: Client) -> None:
@@ -115,15 +115,15 @@ class SyncClient:
         self._token = trio.lowlevel.current_trio_token()
 
     def _call(self, fn: Callable[[], Awaitable[T]]) -> T:
-        """Run an async function on Trio, and wait for it. It is cancelled with the call of the handler."""
+        """Run an async function on Trio, and wait for it. It is cancelled together with the handler's call."""
         return call_trio(fn, token=self._token)
 
     def _close(self, opened: contextlib.AsyncExitStack) -> None:
-        """Close what was opened, also in a thread that is cancelled."""
+        """Close what was opened, even in a thread that is cancelled."""
         trio.from_thread.run(opened.aclose, trio_token=self._token)
 
     def connection(self) -> SyncConnection:
-        """Return the connection of the client, which logs other client libraries in.
+        """Return the connection of the client, by which other client libraries are logged in.
 
         ::
 

@@ -17,7 +17,7 @@ from trioperator._model.jsontypes import JsonObject
 from trioperator.client.paging import Labels
 from trioperator.errors import AdmissionError, DecodeError
 
-# Errors show no more objects than these.
+# Number of objects that an error names at most.
 _SHOWN: Final = 5
 
 
@@ -164,7 +164,7 @@ class ApplyAnyOptions(_Apply, total=False):
 def find_model(args: Sequence[object], *, subresource: str | None = None) -> type | None:
     """Return the class of the objects that a method returns for its positional arguments; None for dicts.
 
-    Subresources but the status are objects of other kinds.
+    Subresources other than the status are objects of other kinds.
     """
     if not args or subresource not in (None, "status"):
         return None
@@ -173,7 +173,7 @@ def find_model(args: Sequence[object], *, subresource: str | None = None) -> typ
 
 
 def make_decoder(model: type | None) -> Callable[[JsonObject], Any]:
-    """Return a function that returns an object as one of the class, or as it is if that is None.
+    """Return a function that decodes an object into the class, or returns it as it is if the class is None.
 
     It raises DecodeError for an object that does not fit.
     """

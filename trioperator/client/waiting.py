@@ -18,7 +18,7 @@ T = TypeVar("T")
 async def wait_until(
     listing: Listing, name: str, check: Callable[[RawObject | None], T | None], *, timeout: float | None
 ) -> T | None:
-    """Watch the object *name* of a collection until *check* returns something else than None: return that.
+    """Watch the object *name* of a collection until *check* returns something other than None, and return that.
 
     *check* is called with each state of the object, None while it does not exist. Returns None after *timeout* seconds.
     Raises as watches do, and what *check* raises.

@@ -36,16 +36,16 @@ else:
 
     T = TypeVar("T")
 
-# Seconds: a server that ends watches sooner does not serve them.
+# Seconds: if a server ends watches sooner than this, it does not support them.
 _SHORTEST: Final = 1.0
-# Seconds: a stream that breaks later was a good one until then. Load balancers cut off idle ones after 50 or more.
+# Seconds: a stream that breaks later than this counts as no failure. Load balancers cut off idle ones after 50 or more.
 _LONG_ENOUGH: Final = 30.0
-# Before the objects are listed again, if the server has forgotten the new resource version, too.
+# Delays before further lists if the server has forgotten the resource version of the last one at once, too.
 _BACKOFF: Final = Backoff(initial=0.5, maximum=30.0, jitter=0.25)
 
 
 class ObjectEvent(NamedTuple, Generic[T]):
-    """Something that has happened to an object, which is as it was before its deletion if that is DELETED."""
+    """Event of a watch. After a deletion (DELETED), *object* is its last state."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     object: T
@@ -54,10 +54,10 @@ class ObjectEvent(NamedTuple, Generic[T]):
 class ObjectWatch(Generic[T]):
     """An asynchronous iterator over the events of objects, which begins with an ADDED event for each that exists.
 
-    It goes on when a watch ends or breaks, and never misses that an object is different or gone. After as many failures
-    in a row as there are ``settings.networking.error_backoffs``, it raises the last one. Errors such as ForbiddenError
-    are raised at once. It also goes on after an error of *decode*, which is applied to each object, and after it was
-    cancelled while it waited for an event.
+    It goes on when a watch ends or breaks, and never misses that an object is different or gone. After failures, it
+    backs off by ``settings.networking.error_backoffs``; when these are used up by failures in a row, it raises the last
+    one. Errors such as ForbiddenError are raised at once. It can be continued after an error of *decode*, which is
+    applied to each object, and after it was cancelled while it waited for an event.
     """
 
     def __init__(self, listing: Listing, params: Params, *, decode: Callable[[JsonObject], T]) -> None:
@@ -89,7 +89,7 @@ class ObjectWatch(Generic[T]):
         return ObjectEvent(event.type, self._decode(event.object))
 
     async def advance(self) -> None:
-        """List some objects, or receive some events: no more than one of what an iteration may have to do."""
+        """Take one step of the iteration: list one page, open the watch, or receive one event."""
         if self._due_at:  # a time, so that nobody who cancels this repeatedly gets around the backoff
             await trio.sleep_until(self._due_at)
             self._due_at = 0.0
@@ -125,13 +125,13 @@ class ObjectWatch(Generic[T]):
         return self._known.values()
 
     def take(self) -> Sequence[ObjectEvent[JsonObject]]:
-        """Take the events that were received and are not iterated over yet, with their objects as dicts."""
+        """Remove and return the events that were received but not iterated over yet, with their objects as dicts."""
         events = list(self._pending)
         self._pending.clear()
         return events
 
     async def _list(self) -> None:
-        """List the next page of objects; after the last one, compare all of them with those that were known."""
+        """List the next page of objects; after the last page, compare them with the known ones."""
         limit = self._kube.settings.watching.page_size
         try:
             page = await self._request_page(limit=limit, token=self._token)
@@ -190,7 +190,7 @@ class ObjectWatch(Generic[T]):
             self._note(event)
 
     async def _end(self, end: StopAsyncIteration | ConnectionLostError, *, lasted: float) -> None:
-        """Close a watch that has ended or is broken. Raises ConnectionLostError if that was a failure."""
+        """Close a watch that has ended or is broken. Raises ConnectionLostError if that counts as a failure."""
         await self._close()
         is_broken = isinstance(end, ConnectionLostError)
         if lasted >= (_LONG_ENOUGH if is_broken else _SHORTEST):
@@ -216,7 +216,7 @@ class ObjectWatch(Generic[T]):
             self._pending.append(ObjectEvent("MODIFIED" if known else "ADDED", body))
 
     def _start_again(self, error: ApiError) -> None:
-        """List the objects again, with a backoff: the next version may be unknown to the server at once, too."""
+        """List the objects again, with a backoff: the server may forget the next version at once, too."""
         self._version = self._token = ""
         self._listed.clear()
         self._expirations += 1

@@ -1,8 +1,8 @@
 """Access to Kubernetes objects of well-known client libraries.
 
 An object is a mutable mapping, or a *model*: an object with attributes, of ``kubernetes``, ``kubernetes_asyncio`` or
-``lightkube``. Objects of ``pykube-ng`` and ``kr8s`` wrap a mapping, which is used in their place. Classes are
-recognized by the package of the class or its bases, so only modules of packages that are already loaded are imported.
+``lightkube``. Objects of ``pykube-ng`` and ``kr8s`` wrap a mapping, which is used instead. Classes are recognized by
+the package of the class or its bases, so only modules of packages that are loaded already are imported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HOW: Final = " that can be changed"
 def walk(objs: Any, *, readable: bool = False) -> Iterator[Any]:
     """Yield each object in *objs*: one object, or iterables of objects, nested to any depth; None counts as empty.
 
-    With *readable*, they may also be mappings that cannot be changed. Raises TypeError for anything else.
+    With *readable*, read-only mappings are accepted, too. Raises TypeError for anything else.
     """
     if objs is None:
         return
@@ -77,7 +77,7 @@ def put(obj: Any, key: str, value: Any) -> None:
 
 
 def make(parent: Any, key: str, fields: Mapping[str, Any]) -> Any:
-    """Create a value, or an item, for the field *key* of *parent*: a dict or a model, as *parent* is."""
+    """Return a new value, or a new item, for the field *key* of *parent*: a dict or a model, like *parent*."""
     package = _package_of(parent, _MODELS) if not isinstance(parent, MutableMapping) else None
     if package is None:
         return dict(fields)
@@ -87,7 +87,7 @@ def make(parent: Any, key: str, fields: Mapping[str, Any]) -> Any:
 
 
 def resolve_all(obj: Any, path: FieldPath) -> Iterator[Any]:
-    """Yield the objects at *path* of *obj* that can be changed: one, each object of a list, or none."""
+    """Yield the changeable objects at *path* in *obj*: a single one, each item of a list, or none."""
     for key in path:
         obj = get(obj, key) if isinstance(obj, Mapping) or is_changeable(obj) else None
     for item in obj if isinstance(obj, list | tuple) else (obj,):
@@ -96,7 +96,7 @@ def resolve_all(obj: Any, path: FieldPath) -> Iterator[Any]:
 
 
 def as_owner(owner: Any) -> Mapping[str, Any]:
-    """Return the fields of any kind of object that its children need: kind, name, namespace, uid and labels.
+    """Return the fields of an owner that its children need: API version, kind, name, namespace, uid and labels.
 
     Raises TypeError if *owner* is not an object.
     """

@@ -1,7 +1,7 @@
 """Kubernetes Events about objects, which ``kubectl describe`` shows.
 
-They are posted in the background: the functions never wait and never fail in a handler, async or sync, or in anything
-that it calls. Outside of handlers they raise LookupError. See docs/events.md.
+They are posted in the background: in handlers, async or sync, and in functions that these call, posting never waits,
+and API errors are only logged. Outside of handlers, the functions raise LookupError. See docs/events.md.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def event(objs: KubeObjects, *, type: str, reason: str, message: str = "", backo
     - *objs*: the body of an object, an object of a client library such as ``kubernetes``, or an iterable of them
     - *type*: ``"Normal"``, ``"Warning"``, or any other word
     - *reason*: why it is posted, in one word such as ``"Scaled"``
-    - *message*: for people; beyond 1,024 bytes, its middle is left out
-    - *backoffs*: seconds before retries; default: ``settings.posting.default_backoffs``
+    - *message*: text for people; the middle of a text above 1,024 bytes, Kubernetes' limit, is left out
+    - *backoffs*: seconds before each retry; default: ``settings.posting.default_backoffs``
 
     ::
 
@@ -35,10 +35,10 @@ def event(objs: KubeObjects, *, type: str, reason: str, message: str = "", backo
         def create_fn(body, **_):
             trioperator.event(body, type="Normal", reason="Created", message="All is there.")
 
-    Events that are the same are counted, many similar ones are combined, and of too many events of an object the later
-    ones are left out. Events about events are skipped.
+    Equal events are counted, many similar ones are combined, and if there are too many about one object, the later ones
+    are left out. Events about events are skipped.
 
-    Raises LookupError outside of handlers, TypeError if *objs* are no objects.
+    Raises LookupError outside of handlers, and in startup and cleanup handlers; TypeError if *objs* are not objects.
     """
     _post(objs, level=None, type=type, reason=reason, message=message, backoffs=backoffs)
 
@@ -63,7 +63,7 @@ def exception(
 ) -> None:
     """Post an event of the type "Error" about an exception, by default the one that is being handled.
 
-    *reason* is by default the class of the exception, whose text is appended to *message*. It is posted if
+    *reason* is by default the name of the exception's class; its text is appended to *message*. The event is posted if
     ``settings.posting.level`` is ERROR or lower: see :func:`event`.
     """
     error = sys.exception() if exc is None else exc

@@ -4,8 +4,8 @@ All functions change the objects in place and send nothing. *objs* is a dict or 
 ``kr8s``, ``kubernetes``, ``kubernetes_asyncio``, ``lightkube`` or ``pykube-ng``, or an iterable of these, nested to any
 depth.
 
-The owner defaults to the object that is being handled. Outside of handlers it must be passed: LookupError otherwise.
-Passing None is the same as passing nothing.
+The owner defaults to the object that is being handled; None is the same as the default. Outside of handlers, pass it:
+otherwise, LookupError is raised. All functions raise TypeError for anything that is not an object.
 """
 
 from __future__ import annotations
@@ -43,9 +43,11 @@ def adopt(
     strict: bool = False,
     nested: Nested = None,
 ) -> None:
-    """Make *objs* children of *owner*: owner reference, name, namespace and labels.
+    """Make *objs* children of *owner*: set the owner reference, name, namespace and labels.
 
-    Guarantees: existing values are kept, unless *forced*. The flags are passed to the function for each of the four.
+    It calls :func:`append_owner_reference`, :func:`harmonize_naming` (with *strict*), :func:`adjust_namespace` and
+    :func:`label` (with *nested*). Existing names, namespaces and labels are kept, unless *forced*. Raises ValueError if
+    the owner is not in the cluster yet.
     """
     parent = _parent(owner)
     metadata = parent.get("metadata") or {}
@@ -60,7 +62,7 @@ def adopt(
 def disown(objs: KubeObjects, owner: Owner | None = None, *, nested: Nested = None) -> None:
     """Undo :func:`adopt`: remove the reference to *owner*, and the labels that are the same as the owner's.
 
-    Names and namespaces are kept, because they identify the object.
+    Names and namespaces are kept, because they identify the object. Raises ValueError for an owner without a uid.
     """
     parent = _parent(owner)
     children = list(_clients.walk(objs))
@@ -77,8 +79,11 @@ def append_owner_reference(
 ) -> None:
     """Add a reference to *owner*, so that the cluster garbage-collects *objs* when *owner* is deleted.
 
-    Guarantees: calling this again adds no second reference.
-    Raises ValueError for an owner without a uid, which is not in the cluster yet.
+    - *controller*: whether the owner is their controller; Kubernetes allows one for each object
+    - *block_owner_deletion*: whether a foreground deletion of the owner waits for them
+
+    Calling this again adds no second reference. Raises ValueError for an owner without a uid, a name, a kind or an API
+    version, such as one that is not in the cluster yet.
     """
     children = list(_clients.walk(objs))
     reference = _reference(_parent(owner), controller=controller, block_owner_deletion=block_owner_deletion)
@@ -93,7 +98,7 @@ def append_owner_reference(
 def remove_owner_reference(objs: KubeObjects, owner: Owner | None = None) -> None:
     """Undo :func:`append_owner_reference`; references to other owners are kept.
 
-    The last one leaves an empty list: a merge patch with the object removes it in the cluster, too.
+    Without any left, an empty list stays, so that a merge patch with the object removes them in the cluster, too.
 
     Raises ValueError for an owner without a uid, which is not in the cluster yet.
     """
@@ -119,10 +124,8 @@ def label(
 ) -> None:
     """Add *labels* to *objs*: by default the owner's; ``{}`` changes nothing.
 
-    *nested* names fields that have their own ``metadata``, such as ``"spec.template"``: they are labelled too, if they
-    exist.
-    *force* is Kopf's old name of *forced*.
-    Guarantees: existing labels keep their values, unless *forced*.
+    Existing labels keep their values, unless *forced*. *nested* names fields with ``metadata`` of their own, such as
+    ``"spec.template"``: they are labelled, too, if they exist. *force* is Kopf's old name of *forced*.
     """
     if force is not None:
         warnings.warn("label(force=...) is deprecated: use forced=.", DeprecationWarning, stacklevel=2)
@@ -143,8 +146,8 @@ def unlabel(
 ) -> None:
     """Undo :func:`label`: remove *labels*, by default the owner's.
 
-    With a mapping, only labels with the same values are removed; with other collections, labels with any value.
-    *nested* is the same as for :func:`label`.
+    If *labels* is a mapping, only labels with the same values are removed; with any other collection of names, labels
+    with any value. *nested* is the same as for :func:`label`.
     """
     labels = _owner_labels() if labels is None else labels
     for obj in _with_nested(objs, nested):
@@ -164,7 +167,7 @@ def harmonize_naming(
 ) -> None:
     """Name *objs* after the owner, or *name*: by ``generateName``, which the cluster completes, or exactly if *strict*.
 
-    Guarantees: objects that have a name or a ``generateName`` keep it, unless *forced*.
+    Objects that have a name or a ``generateName`` keep it, unless *forced*.
     """
     name = _owner_metadata("name") if name is None else name
     for obj in _clients.walk(objs):
@@ -178,7 +181,7 @@ def harmonize_naming(
 def adjust_namespace(objs: KubeObjects, namespace: str | None = None, *, forced: bool = False) -> None:
     """Set the namespace of *objs* to the owner's, or to *namespace*.
 
-    Guarantees: objects that have a namespace keep it, unless *forced*; an owner without a namespace changes nothing.
+    Objects that have a namespace keep it, unless *forced*. A cluster-scoped owner changes nothing.
     """
     namespace = _owner_metadata("namespace") if namespace is None else namespace
     if namespace is None:

@@ -1,4 +1,4 @@
-"""Logins for login handlers: by kubeconfigs, by the pod's service account, and by client libraries that are installed.
+"""Logins for login handlers: from kubeconfigs, the pod's service account, and client libraries that are installed.
 
 ::
 
@@ -6,8 +6,8 @@
     def login(**kwargs):
         return trioperator.login_with_service_account(**kwargs) or trioperator.login_with_kubeconfig(**kwargs)
 
-The functions take all arguments of a login handler. They return None where there is nothing to log in with: no file,
-or no such library. The client libraries load their own default configuration, so handlers can use them afterwards.
+The functions accept all arguments of a login handler. They return None if there is nothing to log in with: no file, or
+no such library. The client libraries load their own default configuration, so handlers can use them afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trioperator._logs import Logger
 from trioperator.errors import LoginError
 from trioperator.settings import OperatorSettings
 
-# As in Kopf; kr8s has the same as the other async client.
+# Priorities of the credentials, as in Kopf; kr8s, which Kopf lacks, has that of the other async client.
 _KUBECONFIG: Final = 10
 _SERVICE_ACCOUNT: Final = 20
 _CLIENT: Final = 10
@@ -37,7 +37,7 @@ _FAILED: Final = "Cannot authenticate the client library neither in-cluster, nor
 
 
 def login_with_kubeconfig(*, settings: OperatorSettings | None = None, **_: Any) -> ConnectionInfo | None:
-    """Return the connection of ``$KUBECONFIG`` or ``~/.kube/config``, None if there is no such file.
+    """Return the connection of the files in ``$KUBECONFIG``, else of ``~/.kube/config``; None if there is no such file.
 
     Exec plugins are run. Raises ConfigError for mistakes in the files, LoginError if an exec plugin fails.
     """
@@ -48,7 +48,10 @@ def login_with_kubeconfig(*, settings: OperatorSettings | None = None, **_: Any)
 
 
 def login_with_service_account(*, settings: OperatorSettings | None = None, **_: Any) -> ConnectionInfo | None:
-    """Return the connection of the pod's service account, None outside of pods. Rotated tokens are followed."""
+    """Return the connection of the pod's service account, None outside of pods.
+
+    Its token and CA are read again when they have been rotated. Raises ConfigError if the token file is empty.
+    """
     if not (connection.SERVICE_ACCOUNT / "token").exists():
         return None
     return _complete(connection.load_service_account(connection.SERVICE_ACCOUNT), settings, priority=_SERVICE_ACCOUNT)
@@ -72,7 +75,7 @@ def login_via_client(*, logger: Logger, settings: OperatorSettings | None = None
             raise LoginError(f"{_FAILED}: {exc}") from exc
         logger.debug("Client is configured via kubeconfig file.")
     configuration = importlib.import_module("kubernetes.client").Configuration.get_default_copy()
-    # May run a hook that refreshes the token.
+    # This call may run a hook that refreshes the token.
     header = configuration.get_api_key_with_prefix("BearerToken", "authorization")
     return _complete(_read_configuration(configuration, header), settings, priority=_CLIENT)
 
@@ -82,7 +85,7 @@ async def login_via_async_client(
 ) -> ConnectionInfo | None:
     """Return the connection of the library ``kubernetes_asyncio``, None if it is not installed.
 
-    The library runs in an asyncio loop of its own, in a thread. Raises LoginError if it finds no configuration.
+    It loads its configuration in an asyncio loop in a thread. Raises LoginError if it finds none.
     """
     import asyncio  # this is the only use of it
 
@@ -160,7 +163,7 @@ async def login_via_kr8s(
 
     Raises LoginError if the library finds no configuration.
     """
-    # Its API object would send a request.
+    # Only its module of credentials: its API object would send a request.
     kr8s = await run_in_thread(lambda: _import("kr8s._auth"), limiter=trio.CapacityLimiter(1))
     if kr8s is None:
         return None
