@@ -29,7 +29,7 @@ def test_plurals_are_made_of_kinds(kind: str, plural: str) -> None:
 
 @pytest.mark.parametrize("api_version", ["v1", "example/v1", "example.com/", "Example.com/v1", "example.com/V1"])
 def test_a_kind_needs_a_group_and_a_version(api_version: str) -> None:
-    with pytest.raises(ValueError, match=r"it must be as in 'example.com/v1'"):
+    with pytest.raises(ValueError, match=r"it must be like 'example.com/v1'"):
         declare(api_version)
 
 

@@ -48,7 +48,7 @@ def test_all_selectors_of_a_kind_are_collected_once_each_in_any_version() -> Non
 
 @pytest.mark.parametrize("key", [7, ("a", "b", "c", "d"), ""])
 def test_other_keys_are_errors(key: Any) -> None:
-    with pytest.raises(ConfigError, match="is no kind"):
+    with pytest.raises(ConfigError, match="does not select a kind"):
         SelectorMapping()[key] = "a=b"
 
 

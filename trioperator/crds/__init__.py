@@ -1,4 +1,4 @@
-"""Custom kinds that classes declare, and their CustomResourceDefinitions.
+"""Custom kinds that classes declare, and their CustomResourceDefinitions (CRDs).
 
 ::
 

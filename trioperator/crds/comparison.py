@@ -1,7 +1,7 @@
 """Changes of definitions that break stored objects, or clients that read and write them.
 
-What the old definition accepts, the new one must accept: then stored objects stay valid, and clients may go on. What
-the old one does not accept does not matter.
+The new definition must accept whatever the old one accepts: then stored objects stay valid, and clients can go on. What
+the old one rejects does not matter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WIDER: Final = {"integer": ("number", _INT_OR_STRING), "string": (_INT_OR_STRIN
 def compare_definitions(old: Iterable[JsonObject], new: Iterable[JsonObject]) -> list[str]:
     """Return the changes from *old* to *new* definitions that break objects or clients, one line each.
 
-    Each line begins with the name of the definition. Definitions that are new break nothing.
+    Each line begins with the name of the definition. New definitions break nothing.
     """
     by_name = {str(definition["metadata"]["name"]): definition for definition in new}
     found: list[str] = []
@@ -101,7 +101,7 @@ def _schema(version: JsonObject) -> JsonObject:
 def _compare_storage(
     old: JsonObject, new: JsonObject, before: Mapping[str, JsonObject], after: Mapping[str, JsonObject]
 ) -> Iterator[str]:
-    """Yield how objects are stored in a version that they would only be relabelled for."""
+    """Yield a change of the storage version without a conversion: objects would be relabelled, and not converted."""
     stored = [[name for name, version in versions.items() if version.get("storage")] for versions in (before, after)]
     if stored[0] == stored[1]:
         return
@@ -114,7 +114,7 @@ def _compare_storage(
 
 
 def _compare_schemas(where: str, old: JsonObject, new: JsonObject) -> Iterator[str]:
-    """Yield what the new schema of a field does not accept although the old one does; *where* is its path."""
+    """Yield what the new schema of a field rejects although the old one accepts it; *where* is the field's path."""
     if _is_open(new):
         return
     if _is_open(old):
@@ -187,7 +187,7 @@ def _rules(schema: JsonObject) -> Sequence[str]:
 
 
 def _compare_fields(where: str, old: JsonObject, new: JsonObject) -> Iterator[str]:
-    """Yield fields that are gone, or are required now."""
+    """Yield the fields that are gone, or that are required now."""
     before, after = old.get("properties") or {}, new.get("properties") or {}
     rest = new.get("additionalProperties")
     for name in sorted(before):

@@ -1,4 +1,4 @@
-"""Declaring kinds: the decorators of classes, and the annotations of fields."""
+"""Declarations of kinds: decorators of classes, and annotations of fields."""
 
 from __future__ import annotations
 
@@ -50,25 +50,26 @@ def kind(api_version: str, /, **options: Unpack[KindOptions]) -> Callable[[type[
 
     The class is a ``msgspec.Struct``, a dataclass, an attrs class or a pydantic model. Its fields are the fields of the
     objects: usually ``spec`` and ``status``. A field ``metadata`` of the type ``trioperator.crds.ObjectMeta`` is for
-    handlers only. Classes with the same group and plural are versions of one kind.
+    handlers, and not in the CRD. Classes with the same group and plural are versions of one kind.
 
-    - ``kind``: default: the name of the class; ``plural``, ``singular``: default: made of the kind
+    - ``kind``: name of the kind, in CamelCase; default: the name of the class
+    - ``plural``, ``singular``: names in lower case; default: derived from the kind
     - ``namespaced``: whether objects are in namespaces; default: True
-    - ``short_names``, ``categories``: names for kubectl, such as ``["db"]`` and ``["all"]``
+    - ``short_names``, ``categories``: names for kubectl, such as ``["db"]`` and ``["all"]``; default: none
     - ``served``: whether the API server serves the version; default: True
-    - ``storage``: whether objects are stored in this version; required for one of several versions
-    - ``deprecated``: whether clients are warned of the version, or the text of the warning
-    - ``columns``: what ``kubectl get`` shows, each a ``Column``; default: the age only
+    - ``storage``: whether objects are stored in this version; required for exactly one of several versions
+    - ``deprecated``: whether clients are warned about the version, or the text of the warning; default: False
+    - ``columns``: what ``kubectl get`` shows besides the name, each a ``Column``; default: the age only
     - ``scale``: the scale subresource, a ``Scale``; default: none
     - ``status_subresource``: whether a field ``status`` is written separately; default: True
-    - ``registry``: registry for the kind, if not the default one
+    - ``registry``: registry for the kind; default: the default one
 
     Raises TypeError or ValueError for wrong options. See docs/typed-kinds.md.
     """
     check_options("crds.kind", options, KindOptions)
     group, _, version = api_version.rpartition("/")
     if not (_GROUP.fullmatch(group) and _LABEL.fullmatch(version)):
-        raise ValueError(f"crds.kind has the API version {api_version!r}: it must be as in 'example.com/v1'.")
+        raise ValueError(f"crds.kind has the API version {api_version!r}: it must be like 'example.com/v1'.")
 
     def declare(cls: type[T]) -> type[T]:
         if not isinstance(cls, type):
@@ -84,7 +85,7 @@ def kind(api_version: str, /, **options: Unpack[KindOptions]) -> Callable[[type[
 def _make_info(cls: type, group: str, version: str, options: KindOptions) -> KindInfo:
     name = options.get("kind") or cls.__name__
     if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", name):
-        raise ValueError(f"crds.kind has the kind {name!r}: it must be as in 'Database'. Pass kind=....")
+        raise ValueError(f"crds.kind has the kind {name!r}: it must be a word such as 'Database'. Pass kind=....")
     for key in ("short_names", "categories"):
         if isinstance(options.get(key), str):
             raise TypeError(f"crds.kind has {key}={options.get(key)!r}: it must be a list of strings.")
@@ -101,14 +102,14 @@ def _make_info(cls: type, group: str, version: str, options: KindOptions) -> Kin
 
 
 def _pluralize(word: str) -> str:
-    """Return the plural of an English word, by the rules that Kubernetes' generators have."""
+    """Return the plural of an English word, by the rules of Kubernetes' code generators."""
     if word.endswith(("s", "x", "z", "ch", "sh")):
         return f"{word}es"
     return f"{word[:-1]}ies" if re.search(r"[^aeiou]y$", word) else f"{word}s"
 
 
 def rule(rule: str, *, message: str | None = None, **options: Any) -> Callable[[type[T]], type[T]]:
-    """Add a CEL rule to a class: ``self`` is an object of the class. It takes the options of ``Rule``.
+    """Add a CEL rule to a class, with the options of ``Rule``. In the rule, ``self`` is an object of the class.
 
     ::
 
@@ -116,6 +117,8 @@ def rule(rule: str, *, message: str | None = None, **options: Any) -> Callable[[
         class Range(msgspec.Struct):
             min: int
             max: int
+
+    The API server rejects objects for which the rule is false, with *message*. See docs/typed-kinds.md.
     """
     added = Rule(rule=rule, message=message, **options)
 
@@ -157,24 +160,27 @@ def dump_rule(rule: Rule) -> dict[str, Any]:
 
 
 def list_map(*keys: str) -> msgspec.Meta:
-    """Annotate a list of objects whose *keys* are unique: server-side apply merges them, as containers of a pod."""
+    """Annotate a list of objects that *keys* identify: server-side apply merges them, as it does a pod's containers.
+
+    Raises TypeError without keys.
+    """
     if not keys:
         raise TypeError("list_map() needs the names of the fields that identify an item.")
     return _extend(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=list(keys))
 
 
 def list_set() -> msgspec.Meta:
-    """Annotate a list of unique scalars, which several managers may fill; sets are such lists without it."""
+    """Annotate a list of unique scalars, which server-side apply merges. Set types need no annotation."""
     return _extend(x_kubernetes_list_type="set")
 
 
 def preserve_unknown_fields() -> msgspec.Meta:
-    """Annotate an object whose unknown fields the API server keeps, instead of dropping them."""
+    """Annotate an object whose unknown fields the API server keeps instead of dropping them."""
     return _extend(x_kubernetes_preserve_unknown_fields=True)
 
 
 def embedded_resource() -> msgspec.Meta:
-    """Annotate a dict that is an object with ``apiVersion``, ``kind`` and ``metadata``, such as a template."""
+    """Annotate a dict that is a whole object with ``apiVersion``, ``kind`` and ``metadata``, such as a template."""
     return _extend(x_kubernetes_embedded_resource=True, x_kubernetes_preserve_unknown_fields=True)
 
 

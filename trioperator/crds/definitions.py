@@ -35,8 +35,8 @@ _METADATA: Final[Schema] = {
 def collect_definitions(registry: OperatorRegistry) -> list[dict[str, Any]]:
     """Return the CustomResourceDefinitions of the kinds that classes declare, sorted by name.
 
-    They are deterministic. Raises ConfigError for
-    classes that make no valid definition, with the path of the field, or what contradicts.
+    The result is deterministic. Raises ConfigError for classes that cannot be a valid definition: the message has the
+    path of the field, or the options that contradict each other.
     """
     kinds: dict[tuple[str, str], list[type]] = {}
     for cls in registry.kinds():
@@ -47,7 +47,7 @@ def collect_definitions(registry: OperatorRegistry) -> list[dict[str, Any]]:
 
 
 def make_definition(classes: Sequence[type]) -> dict[str, Any]:
-    """Return the CustomResourceDefinition of the versions of one kind. Raises ConfigError."""
+    """Return the CustomResourceDefinition of the versions of one kind. Raises ConfigError for wrong classes."""
     classes = sorted(classes, key=lambda cls: version_rank(get_kind(cls).version))
     stored = _find_stored(classes)
     info = get_kind(stored)
@@ -82,7 +82,7 @@ def _find_stored(classes: Sequence[type]) -> type:
 
 
 def _check_agreement(info: KindInfo, classes: Sequence[type]) -> None:
-    """Check that the versions have the same names and scope, or none of the optional ones."""
+    """Raise ConfigError unless the versions agree on their names and scope. Optional names may be left out."""
     for cls in classes:
         other = get_kind(cls)
         for key in ("kind", "singular", "namespaced", "short_names", "categories"):
@@ -132,7 +132,7 @@ def _make_version(cls: type, *, stored: bool) -> dict[str, Any]:
 
 
 def _make_root(cls: type) -> Schema:
-    """Return the schema of whole objects: the class's, with what all objects have."""
+    """Return the schema of whole objects: that of the class, with the fields that all objects have."""
     name = cls.__qualname__.rpartition(".")[2]
     schema = make_schema(cls, name)
     fields = schema.get("properties")

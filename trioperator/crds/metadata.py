@@ -56,23 +56,23 @@ class Condition(msgspec.Struct, rename="camel", frozen=True, kw_only=True, omit_
     """A condition of an object: whether it holds, and since when."""
 
     type: Annotated[str, Meta(max_length=316, pattern=_TYPE)]
-    """What may be so, in CamelCase, such as Ready."""
+    """The name of the condition in CamelCase, such as Ready."""
 
     status: Literal["True", "False", "Unknown"]
-    """Whether it is so."""
+    """Whether the condition holds."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=1024, pattern=_REASON)]
-    """Why, as a word in CamelCase for programs."""
+    """Why the condition has this status, as a word in CamelCase for programs."""
 
     message: Annotated[str, Meta(max_length=32768)]
-    """Why, as a text for people; it may be empty."""
+    """Why the condition has this status, as a text for people; it may be empty."""
 
     last_transition_time: datetime.datetime
     """When the status changed."""
 
     observed_generation: Annotated[int, Meta(ge=0), format_of("int64")] | None = None
-    """The generation of the object that this is about."""
+    """The generation of the object for which the condition was determined."""
 
 
-#: Conditions by their types, each of which may have another manager: ``conditions: crds.ConditionList = []``.
+#: List of conditions, one for each type, which several managers may share: ``conditions: crds.ConditionList = []``.
 ConditionList: TypeAlias = Annotated[list[Condition], list_map("type")]

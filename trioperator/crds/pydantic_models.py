@@ -13,21 +13,21 @@ from trioperator.crds.structural import Schema, join_union, make_nullable, make_
 from trioperator.errors import ConfigError
 
 _REF: Final = "#/$defs/"
-# Keys that mean the same in CRDs; those that begin with "x-kubernetes-" do, too.
+# Keys that have the same meaning in CRDs, as have those that begin with "x-kubernetes-".
 _KEPT: Final = frozenset(
     {"type", "description", "format", "required", "default", "example", "externalDocs"}
     | {"pattern", "minLength", "maxLength", "minimum", "maximum", "multipleOf"}
     | {"minItems", "maxItems", "minProperties", "maxProperties"}
 )
-# Keys of annotations, or of what the API server does anyway: it drops unknown fields.
+# Keys that only annotate, or ask for what the API server does anyway, which drops unknown fields.
 _IGNORED: Final = frozenset({"title", "examples", "deprecated", "uniqueItems", "discriminator", "$defs"})
 _LIMITS: Final = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
-# Formats that Kubernetes reads in another way.
+# Formats that Kubernetes interprets in another way.
 _FOREIGN_FORMATS: Final = frozenset({"duration", "time"})
 
 
 def is_model(cls: object) -> bool:
-    """Return whether this is a class of pydantic's models."""
+    """Return whether *cls* is a pydantic model."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(cls, type) and issubclass(cls, pydantic.BaseModel)
 
@@ -49,7 +49,7 @@ def add_rules(cls: Any, rules: list[Mapping[str, Any]]) -> None:
 
 
 def _check_annotations(cls: Any, where: str, seen: set[type]) -> None:
-    """Raise ConfigError for annotations of msgspec, which pydantic ignores."""
+    """Raise ConfigError for annotations of msgspec's, which pydantic ignores."""
     seen.add(cls)
     for name, field in cls.model_fields.items():
         for meta in field.metadata:
@@ -70,7 +70,7 @@ def _iterate_types(annotation: Any) -> Iterator[Any]:
 
 
 class _Walk:
-    """One conversion: the definitions of the models, and those that are being converted."""
+    """One conversion, with the definitions of the models, and the names of those that are being converted."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
@@ -91,7 +91,7 @@ class _Walk:
     def _follow(self, source: Mapping[str, Any], where: str) -> Schema:
         name = source["$ref"].removeprefix(_REF)
         if name in self._open:
-            raise ConfigError(f"{where} contains its own class {name}: the schema of a CRD is finite.")
+            raise ConfigError(f"{where} contains its own class {name}: the schema of a CRD cannot be recursive.")
         self._open.append(name)
         schema = self.convert(self._definitions[name], where)
         self._open.pop()

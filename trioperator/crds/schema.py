@@ -1,7 +1,7 @@
-"""Structural schemas of classes: what msgspec knows of their fields, in the words of CRDs.
+"""Structural schemas of classes, from what msgspec knows about their fields.
 
 ``msgspec.json.schema_components()`` writes JSON Schema with references, lists of types, and ``anyOf`` with null, none
-of which CRDs accept. So the description of types that it is made from, ``msgspec.inspect``, is walked here.
+of which CRDs accept. So this walks ``msgspec.inspect``, the description of types that it is made from.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ class _Walk:
     def _convert_object(self, kind: Any, where: str) -> Schema:
         cls = kind.cls
         if cls in self._open:
-            raise ConfigError(f"{where} contains its own class {cls.__qualname__}: the schema of a CRD is finite.")
+            raise ConfigError(
+                f"{where} contains its own class {cls.__qualname__}: the schema of a CRD cannot be recursive."
+            )
         if getattr(kind, "array_like", False):
             raise ConfigError(f"{where} is an array of different fields, which the schema of a CRD cannot express.")
         self._open.append(cls)
@@ -128,7 +130,7 @@ class _Walk:
 
 
 def _default_of(field: inspect.Field) -> Schema:
-    """Return the default of a field, as the API server fills it in; a function's may differ each time."""
+    """Return the default of a field, which the API server fills in; none of functions, whose results may differ."""
     value = field.default
     if field.default_factory is not msgspec.NODEFAULT:
         factory = field.default_factory

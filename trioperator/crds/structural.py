@@ -1,4 +1,4 @@
-"""Parts of structural schemas, which classes of all kinds are converted to."""
+"""Parts of structural schemas, for classes of all libraries."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from trioperator.errors import ConfigError
 Schema: TypeAlias = dict[str, Any]
 
 PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
-# What annotations may add: nothing else is a part of structural schemas.
+# Keys that annotations may add: no others are parts of structural schemas.
 _EXTRAS: Final = frozenset({"description", "title", "format", "example", "externalDocs"})
 _DROPPED: Final = frozenset({"examples"})  # of JSON Schema; kubectl explain shows none
 
 
 def make_nullable(schema: Schema) -> Schema:
-    """Return the schema that accepts null, too; of an enumeration, the API server never does, whatever it says."""
+    """Return the schema made nullable. Enumerations stay as they are: the API server never accepts null for these."""
     if "enum" in schema or (PRESERVE in schema and "type" not in schema):
         return schema
     return schema | {"nullable": True}
 
 
 def make_values(values: Sequence[Any], where: str) -> Schema:
-    """Return the schema of one of these values, all strings or all integers; None stands for no value."""
+    """Return the schema of one of these values, all strings or all integers; None is left out.
+
+    Raises ConfigError for others.
+    """
     some = [value for value in values if value is not None]
     types = {type(value) for value in some}
     if types not in ({str}, {int}):
@@ -53,7 +56,7 @@ def join_union(schemas: Sequence[Schema], where: str) -> Schema:
 
 
 def read_extras(extras: Mapping[str, Any], where: str) -> Schema:
-    """Return what an annotation adds to a schema. Raises ConfigError for what is not a part of structural schemas."""
+    """Return what an annotation adds to a schema. Raises ConfigError for keys that CRDs do not have."""
     wrong = [key for key in extras if not (key in _EXTRAS | _DROPPED or key.startswith("x-kubernetes-"))]
     if wrong:
         raise ConfigError(f"{where} has {', '.join(wrong)} in extra_json_schema: a CRD has no place for it.")

@@ -1,8 +1,8 @@
 """Settings of operators.
 
-Startup handlers change them by assignment, each operator has its own. Invalid values raise ConfigError with the name of
-the setting, unknown names raise AttributeError with the closest name. All times are in seconds. Names, meanings and
-defaults are Kopf's ("Configuration") unless said otherwise. Environment variables are not read.
+Startup handlers change them by assignment; each operator has its own. Invalid values raise ConfigError with the name of
+the setting; unknown names raise AttributeError with the closest name. All times are in seconds. Names, meanings and
+defaults are Kopf's ("Configuration") unless stated otherwise. Environment variables are not read.
 """
 
 # ruff: noqa: RUF009 -- the calls in the defaults make dataclass fields
@@ -73,7 +73,7 @@ class ProcessSettings(Section):
     _path: ClassVar[str] = "settings.process"
 
     grace: float = setting(25.0, SECONDS)
-    """Seconds that stopping may take in all; default: 25. By default, Kubernetes kills a pod after 30 seconds."""
+    """Seconds that stopping may take in total; default: 25. By default, Kubernetes kills a pod after 30 seconds."""
 
     unresponsive_limit: float | None = setting(30.0, TIMEOUT.or_none())
     """Seconds for which the event loop may be blocked until ``/livez`` fails, so that Kubernetes restarts the pod;
@@ -140,14 +140,15 @@ class QueueingSettings(Section):
 
     error_delays: Iterable[float] = setting(_FIBONACCI, DELAYS)
     """Seconds of backoff after consecutive errors of the framework with an object; default: 1, 1, 2, 3, 5, ... 610. The
-    last one is repeated. If empty, the object is handled when it changes. A single number is one delay."""
+    last one is repeated. If empty, the object is handled again only when it changes. A single number is one delay."""
 
     batch_window: float = setting(0.0, SECONDS)
     """Seconds from a change of an object until it is handled, together with what has changed meanwhile; default: 0."""
 
     backlog_limit: int = setting(100, COUNT)
-    """Number of watch events of an object that may be pending for its ``on.event`` handlers; default: 100 (Kopf: none).
-    Beyond, a change replaces the change before it, with a warning. Additions and deletions are never replaced."""
+    """Number of watch events of an object that may be pending for its ``on.event`` handlers; default: 100 (Kopf: no
+    limit). Beyond that, a change replaces the change before it, with a warning. Additions and deletions are never
+    replaced."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -171,19 +172,19 @@ class ExecutionSettings(Section):
     """Seconds before a handler without ``backoff=`` is retried after an arbitrary exception; default: 60."""
 
     activity_retries: int | None = setting(10, COUNT.or_none())
-    """Number of attempts of a startup or cleanup handler without ``retries=`` and ``timeout=``; default: 10 (Kopf: no
-    limit). None: no limit."""
+    """Number of attempts of a startup, login or cleanup handler without ``retries=`` and ``timeout=``; default: 10
+    (Kopf: no limit). None: no limit."""
 
     max_workers: int = setting(_MAX_WORKERS, COUNT)
     """Number of threads for sync handlers; default: 64. Assigning None, Kopf's default, resets it."""
 
     blocking_limit: float | None = setting(1.0, TIMEOUT.or_none())
     """Seconds for which a function may block the event loop before it is reported in the log, with its stack; default:
-    1 (Kopf: none). None: it is not reported."""
+    1 (Kopf has no such report). None: it is not reported."""
 
     blocking_fails: bool = setting(False, BOOLEAN)
     """Whether an async handler fails permanently if it has blocked the event loop for ``blocking_limit``; default:
-    False (Kopf: none). For tests, and for operators that must not be late."""
+    False (Kopf has no such setting). For tests, and for operators that must not be late."""
 
     executor: Executor | None = setting(None, EXECUTOR.or_none())
     """Kopf's thread pool; default: None. Assigning one sets ``max_workers`` to its size; the threads are Trio's."""
@@ -198,7 +199,7 @@ class ExecutionSettings(Section):
 
     @property
     def threads(self) -> int:
-        """Number of threads for sync handlers, as it is in effect."""
+        """Number of threads for sync handlers that is in effect."""
         return self.max_workers or _MAX_WORKERS
 
 
@@ -227,8 +228,8 @@ class NetworkingSettings(Section):
     error; pages of lists are made smaller instead."""
 
     max_connections: int = setting(20, COUNT)
-    """Number of requests that are under way at the same time, watches and followed logs excepted; default: 20. Others
-    wait for their turn; leases and peering have connections of their own."""
+    """Number of concurrent requests, watches and followed logs excepted; default: 20. Others wait for their turn;
+    leases and peering have connections of their own."""
 
     trust_env: bool = setting(False, BOOLEAN)
     """Whether proxies are read from ``HTTP_PROXY`` and similar environment variables, and logins from ``~/.netrc``;
@@ -264,23 +265,23 @@ class PersistenceSettings(Section):
     are stored with it."""
 
     digested_fields: Mapping[str, Iterable[Any]] = setting({}, DIGESTED_FIELDS)
-    """Fields of which only digests are stored in the last-handled configuration, by the names of kinds, as of CRDs:
-    ``{"databases.example.com": ["spec.password"]}``; default: ``data`` and ``stringData`` of ``secrets``, which stay
-    unless they are set themselves. See docs/state.md."""
+    """Fields of which only digests are stored in the last-handled configuration, by the names of kinds as in CRDs:
+    ``{"databases.example.com": ["spec.password"]}``; default: ``data`` and ``stringData`` of ``secrets``. These are
+    added to whatever is assigned, unless it has ``secrets``. See docs/state.md."""
 
     digest_key: str | None = setting(None, TEXT.or_none(), secret=True)
-    """A secret for the digests of ``digested_fields``, so that nobody else can find short values by trying; default:
-    None. With another key, each object with such fields counts as changed once."""
+    """A secret for the digests of ``digested_fields``, so that nobody can guess short values from these; default: None.
+    With another key, each object with such fields counts as changed once."""
 
     field_manager: str = setting("trioperator", FIELD_MANAGER)
-    """The operator's name as a manager of fields in what handlers write with their ``client``, as ``kubectl get
-    --show-managed-fields`` shows it; default: "trioperator". Operators that apply parts of the same objects need names
-    of their own."""
+    """The operator's name as a field manager in what handlers write with their ``client``, as ``kubectl get
+    --show-managed-fields`` shows it; default: "trioperator". Operators that apply parts of the same objects need
+    different names."""
 
     owner_labels: Collection[str] = setting((), OWNER_LABELS)
-    """Names of the labels that children of the ``client`` and of reconcile handlers get from their owners, such as
-    ``["team"]``; default: none. Whoever may write the owner decides on their values. Labels of Kubernetes, such as
-    "app.kubernetes.io/name", cannot be among them."""
+    """Names of the labels that children get from their owners, when they are written by the ``client`` or a reconcile
+    handler, such as ``["team"]``; default: none. Users who may write the owner choose the values. Labels of Kubernetes,
+    such as "app.kubernetes.io/name", cannot be among them."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -341,9 +342,8 @@ class OperatorSettings(Section):
     docs/settings.md.
     """
 
-    inherit_patches: ClassVar[bool] = (
-        False  # whether sub-handlers see what is in the patches of their parents, as in Kopf
-    )
+    # Whether sub-handlers see what is in the patches of their parents, as in Kopf.
+    inherit_patches: ClassVar[bool] = False
 
     _path: ClassVar[str] = "settings"
 
@@ -364,7 +364,7 @@ class OperatorSettings(Section):
     contention: ContentionSettings = _section(ContentionSettings)
 
     def copy(self) -> OperatorSettings:
-        """Return settings of their own with the same values. Values such as storages are shared."""
+        """Return a copy of the settings. Values such as storages are shared."""
         sections = {field.name: dataclasses.replace(getattr(self, field.name)) for field in dataclasses.fields(self)}
         return dataclasses.replace(self, **sections)
 

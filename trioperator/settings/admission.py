@@ -15,7 +15,7 @@ class AdmissionSettings(Section):
     _path: ClassVar[str] = "settings.admission"
 
     server: Any = setting(None, WEBHOOK_SERVER.or_none())  # noqa: RUF009 -- the call makes a dataclass field
-    """Server or tunnel that receives the reviews, such as ``WebhookServer()``; default: None. Needed if there are
+    """Server or tunnel that receives the reviews, such as ``WebhookServer()``; default: None. Required if there are
     ``on.validate``, ``on.mutate`` or ``on.convert`` handlers."""
 
     managed: str | None = setting(None, TEXT.or_none())
@@ -32,10 +32,10 @@ class AdmissionSettings(Section):
 
     max_workers: int = setting(256, COUNT)
     """Number of threads for sync handlers of webhooks, which do not wait for the threads of other handlers; default:
-    256. Further reviews wait for a thread. Keep it below the limit of processes of the pod."""
+    256. Further reviews wait for a thread. Keep it below the pod's limit of processes."""
 
     shutdown_delay: float | None = setting(None, SECONDS.or_none())
-    """Seconds from the beginning of a stop for which webhooks are served on, and longer if reviews still come, until
-    half of the remaining grace is over: Services pass reviews on for a while after ``/readyz`` fails. Default: None, 5
-    if the address is a Service, or with an election or shards, else 0. API servers have the same setting for
-    themselves: ``--shutdown-delay-duration``."""
+    """Seconds for which webhooks are still served when the operator stops, as Services forward reviews for a while
+    after ``/readyz`` fails; longer while reviews arrive, until half of the remaining grace period is over. Default:
+    None: 5 if the address is a Service, or with leader election or shards, else 0. API servers have the same setting
+    for themselves: ``--shutdown-delay-duration``."""

@@ -18,16 +18,16 @@ class ContentionSettings(Section):
     """Whether writes of contended fields are held; default: True."""
 
     flips: int = setting(3, COUNT)
-    """After how many times that a field is changed by others and written again, each within a minute of the last, it is
-    contended; default: 3."""
+    """Number of times that others change a field and the operator writes it again, each within a minute of the last,
+    after which the field is contended; default: 3."""
 
     unchanged_writes: int = setting(10, COUNT)
-    """After how many writes in a minute that change nothing their fields are contended; default: 10."""
+    """Number of writes in a minute that change nothing, after which their fields are contended; default: 10."""
 
     writes: int | None = setting(120, COUNT.or_none())
-    """After how many writes of an object in a minute, not counting daemons and timers, its fields are contended;
+    """Number of writes of an object in a minute, not counting daemons and timers, after which its fields are contended;
     default: 120. None: no limit."""
 
     interval: float = setting(60.0, TIMEOUT)
-    """Seconds from a write of a contended field to the next one, at least, and until a field that stays as it is is
-    contended no longer; default: 60."""
+    """Seconds from one write of a contended field to the next one, at least; and seconds for which a field must stay
+    unchanged until it is no longer contended; default: 60."""

@@ -25,11 +25,11 @@ class PeeringSettings(Section):
     """Priority of this operator: others pause while one with a higher one runs; default: 0."""
 
     lifetime: float = setting(60, TIMEOUT)
-    """Seconds for which others take the operator for alive after a keep-alive; default: 60. Keep-alives are sent 5 to
-    10 seconds before that time is over."""
+    """Seconds for which others consider the operator alive after a keep-alive; default: 60. Keep-alives are sent 5 to
+    10 seconds before that time is over, or halfway through it if it is very short."""
 
     mandatory: bool = setting(False, BOOLEAN)
-    """Whether the operator pauses until the peering object exists; default: False, it runs standalone without one."""
+    """Whether the operator pauses until the peering object exists; default: False: without one, it runs standalone."""
 
     standalone: bool = setting(False, BOOLEAN)
     """Whether peering is off; default: False."""
@@ -52,29 +52,30 @@ class LeadershipSettings(Section):
     """Name of the Lease; default: "trioperator". Different operators in one namespace need different names."""
 
     namespace: str | None = setting(None, TEXT.or_none())
-    """Namespace of the Lease; default: None, the pod's, or that in the kubeconfig's context, else "default"."""
+    """Namespace of the Lease; default: None: the pod's, or that in the kubeconfig's context, else "default"."""
 
     identity: str | None = setting(None, TEXT.or_none())
-    """Name of this replica, unique among all; default: None, the host name and a random suffix."""
+    """Name of this replica, unique among all; default: None: ``$POD_ID``, or the user, the host, the time and a random
+    suffix."""
 
     lease_duration: float = setting(15.0, TIMEOUT)
     """Seconds after the last renewal seen until a replica takes over the leadership; default: 15. Rounded up to
     whole seconds. It must be longer than ``renew_deadline``."""
 
     renew_deadline: float = setting(10.0, TIMEOUT)
-    """Seconds after its last renewal until a leader that cannot renew the lease is paused; default: 10. It must be
+    """Seconds after its last renewal until a leader that cannot renew the Lease is paused; default: 10. It must be
     longer than ``retry_period``."""
 
     retry_period: float = setting(2.0, TIMEOUT)
-    """Seconds between renewals, and at most between attempts to acquire the lease; default: 2."""
+    """Seconds between renewals, and at most between attempts to acquire the Lease; default: 2."""
 
     shards: int = setting(1, COUNT)
-    """Number of shards that the objects are divided into; default: 1. If there are more, all replicas handle objects,
-    each the objects in its share of the shards, whatever ``enabled`` is."""
+    """Number of shards that the objects are divided into; default: 1. If there are several, all replicas handle
+    objects, each those in its share of the shards, whatever ``enabled`` is."""
 
     @property
     def expects_replicas(self) -> bool:
-        """Whether the operator is one of several replicas, by its settings."""
+        """Whether, by its settings, the operator is one of several replicas."""
         return self.enabled or self.shards > 1
 
     def check(self) -> None:

@@ -15,8 +15,8 @@ class CrdsSettings(Section):
     _path: ClassVar[str] = "settings.crds"
 
     migrate: bool = setting(False, BOOLEAN)
-    """Whether the operator writes all objects of these kinds in their storage version whenever it begins to handle
-    objects, if any may be stored in another; default: False."""
+    """Whether the operator migrates all objects of these kinds to their storage version when it begins to handle
+    objects, if any may be stored in another version; default: False."""
 
     migration_rate: int = setting(100, COUNT)
-    """Objects that are written so in a second, at most; default: 100."""
+    """Number of objects that are migrated in a second, at most; default: 100."""

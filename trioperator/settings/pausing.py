@@ -18,13 +18,13 @@ class PausingSettings(Section):
     """Annotation that pauses an object; default: "trioperator.dev/paused" (Kopf: none). None: no object is paused."""
 
     poke_annotation: str | None = setting("trioperator.dev/reconcile-requested-at", QUALIFIED_NAME.or_none())
-    """Annotation that requests a reconcile by each new value; default: "trioperator.dev/reconcile-requested-at" (Kopf:
-    none). None: there is none."""
+    """Annotation of which each new value requests a reconcile; default: "trioperator.dev/reconcile-requested-at" (Kopf:
+    none). None: there is no such annotation."""
 
     condition: str | None = setting("Paused", QUALIFIED_NAME.or_none())
-    """Type of the condition of paused objects, where the schema of their kind has conditions; default: "Paused". None:
-    there is none."""
+    """Type of the condition that paused objects get, if the schema of their kind has conditions; default: "Paused".
+    None: they get none."""
 
     holds_deletion: bool = setting(False, BOOLEAN)
-    """Whether a paused object that is deleted stays until it is no longer paused, as far as the operator's finalizer is
-    on it; default: False, the deletion goes on as if it was not paused."""
+    """Whether a paused object with the operator's finalizer that is deleted stays until it is no longer paused;
+    default: False: the deletion goes on as if it were not paused."""

@@ -36,7 +36,7 @@ class PostingSettings(Section):
     ``logging.INFO``."""
 
     default_backoffs: Iterable[float] = setting((1, 1, 2, 3, 5, 8, 13, 21), DELAYS)
-    """Seconds before each retry of an event without ``backoffs=``, in place of ``networking.error_backoffs``; default:
+    """Seconds before each retry of an event without ``backoffs=``, instead of ``networking.error_backoffs``; default:
     1, 1, 2, 3, 5, 8, 13, 21. A single number is one delay. Other events wait meanwhile."""
 
     logging_backoffs: Iterable[float] = setting((1, 1, 2, 3, 5), DELAYS)

@@ -56,9 +56,9 @@ def _has_methods(*names: str) -> Callable[[Any], bool]:
     return lambda value: not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in names)
 
 
-# Names of resource kinds, as their CRDs have them: "secrets" is of the core group.
 # Labels with a meaning for Kubernetes and its tools.
 _RESERVED: Final = re.compile(r"([^/]+\.)?(kubernetes|k8s)\.io/")
+# Names of resource kinds, as CRDs have them: "databases.example.com", and "secrets" in the core group.
 _RESOURCE: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*")
 
 

@@ -52,9 +52,9 @@ def _accept(text: str) -> None:
 class SelectorMapping(MutableMapping[_Key, str]):
     """Selectors by the kinds that they are for: ``selectors["example.com", "widgets"] = "tier=gold,!archived"``.
 
-    Keys are the positional arguments of the decorators: a name, a group and a name, a group, a version and a name, or a
-    function of the kind; the name may be EVERYTHING. Raises ConfigError for others, and for values that are not
-    non-empty strings, or for which *check* raises ValueError.
+    Keys are the same as the positional arguments of decorators: a name; a group and a name; a group, a version and a
+    name; or a function of the kind. The name may be EVERYTHING. Raises ConfigError for others, for empty values and
+    values that are not strings, and for those for which *check* raises ValueError.
     """
 
     def __init__(self, selectors: Mapping[Any, str] | None = None, *, check: Callable[[str], None] = _accept) -> None:
@@ -63,7 +63,7 @@ class SelectorMapping(MutableMapping[_Key, str]):
         self.update(selectors or {})
 
     def collect(self, resource: Resource) -> list[str]:
-        """Return the selectors that are for a kind, in whatever version: all of them have to match."""
+        """Return the selectors for a kind, in any version: all of them have to match."""
         known = dataclasses.replace(resource, preferred=True)
         return list(dict.fromkeys(text for selector, text in self._selectors.items() if selector.matches(known)))
 
@@ -100,4 +100,4 @@ def _parse(key: _Key) -> Selector:
     try:
         return Selector.parse(*key) if isinstance(key, tuple) else Selector.parse(key)
     except TypeError as error:
-        raise ConfigError(f"{key!r} is no kind: {error}") from error
+        raise ConfigError(f"{key!r} does not select a kind: {error}") from error
