@@ -114,7 +114,7 @@ def test_without_files_there_is_nothing_to_print(invoke: Invoke) -> None:
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("x = 1", "There are no kinds"),
+        ("x = 1", "No class declares a kind"),
         (
             APP + "\n@crds.kind('example.com/v1')\nclass Bad(msgspec.Struct):\n    spec: list[int | bool]\n",
             "Bad.spec[]",

@@ -20,7 +20,7 @@ __all__ = ["CLIControls", "LogFormatParamType", "main"]
 _INTERRUPTED: Final = 130
 # Seconds that Python may take to exit then.
 _PATIENCE: Final = 2.0
-# Handling an object allocates some hundred containers, nearly all of which are released without the garbage collector.
+# Handling an object allocates some hundred containers, nearly all of which are freed without the garbage collector.
 _ALLOCATIONS: Final = 10_000
 # Bytes of freed memory that glibc keeps at the end of its heap. By default, it keeps ever more with the sizes of blocks
 # that are freed, up to 64 MiB: after lists, whose pages have megabytes, that is a tenth of an operator's memory.
@@ -49,7 +49,7 @@ def main(args: Sequence[str] | None = None, *, controls: CLIControls | None = No
 
 @contextlib.contextmanager
 def _collecting_rarely() -> Iterator[None]:
-    """Let the garbage collector run less often: with Python's 700 allocations it takes a tenth of the CPU time."""
+    """Run the garbage collector less often: with Python's default of 700 allocations, it takes a tenth of the CPU."""
     thresholds = gc.get_threshold()
     gc.set_threshold(max(_ALLOCATIONS, thresholds[0]) if thresholds[0] else 0, *thresholds[1:])
     try:

@@ -1,4 +1,4 @@
-"""Commands that do something in a cluster, with the client of scripts."""
+"""Helpers of commands that act on a cluster with a client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Act: TypeAlias = "Callable[[Client], Awaitable[bool]]"
 
 
 def to_printable(text: str) -> str:
-    """Return a text without control characters, which the terminal would obey."""
+    """Return a text with its control characters, which could control the terminal, replaced by question marks."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
@@ -28,12 +28,15 @@ def escape_json(text: str) -> str:
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print lines that may quote others: objects, webhooks, servers."""
+    """Print lines that may quote objects, webhooks or servers, without control characters."""
     typer.echo("\n".join(map(to_printable, text.splitlines())), err=err)
 
 
 def run_with_client(prepare: Callable[[], Act]) -> None:
-    """Do what is prepared with a client of the cluster. Failures are logged, and lead to an exit code."""
+    """Run what *prepare* returns with a client of the cluster.
+
+    Failures are logged. The command exits with their code, or with 1 if not all is done.
+    """
     import trio
 
     from trioperator.cli.failures import FAILURE, reporting_failures

@@ -24,26 +24,27 @@ class BundleArguments(DeploymentCommand, frozen=True, kw_only=True):
     """Options of ``trioperator bundle``."""
 
     version: Annotated[str, option("--version", metavar="VERSION", help="Version of the operator, such as 1.2.3.")]
-    output: Annotated[str, option("-o", "--output", metavar="DIR", help="Write the bundle in this directory.")] = (
+    output: Annotated[str, option("-o", "--output", metavar="DIR", help="Write the bundle into this directory.")] = (
         "bundle"
     )
     examples: Annotated[
         list[str], option("--examples", metavar="FILE", help="Examples of custom objects; repeatable.")
     ] = []
     channels: Annotated[
-        str, option("--channels", metavar="NAMES", help="Channels, separated by commas; first: default.")
+        str,
+        option("--channels", metavar="NAMES", help="Channels, separated by commas; the first one is the default."),
     ] = "alpha"
     replaces: Annotated[
-        str | None, option("--replaces", metavar="VERSION", help="Version that is upgraded to this one.")
+        str | None, option("--replaces", metavar="VERSION", help="Version that this one replaces in upgrades.")
     ] = None
-    display_name: Annotated[str, option("--display-name", metavar="TEXT", help="Name of the operator for people.")] = ""
+    display_name: Annotated[str, option("--display-name", metavar="TEXT", help="Display name of the operator.")] = ""
     description: Annotated[
         str, option("--description", metavar="TEXT", help="What the operator does, in Markdown.")
     ] = ""
     provider: Annotated[str, option("--provider", metavar="TEXT", help="Who publishes the operator.")] = ""
-    min_kube_version: Annotated[str, option("--min-kube-version", metavar="VERSION", help="The oldest Kubernetes.")] = (
-        "1.25.0"
-    )
+    min_kube_version: Annotated[
+        str, option("--min-kube-version", metavar="VERSION", help="Oldest version of Kubernetes.")
+    ] = "1.25.0"
 
 
 @taking(BundleArguments, "DEPLOY")
@@ -60,7 +61,7 @@ def bundle(context: typer.Context, options: BundleArguments) -> None:
 
 
 def _make_request(options: BundleArguments) -> DeploymentRequest:
-    """Return what the manifests would be, but for namespaces and webhooks, which OLM decides about and manages."""
+    """Return the request of the manifests, without namespaces and webhooks, which OLM chooses and manages."""
     shared = {name: getattr(options, name) for name in DeploymentCommand.__struct_fields__}
     return parse_request(ManifestsOptions(**shared, prometheus="", create_namespace=False))
 
@@ -108,9 +109,9 @@ def _make_options(arguments: BundleArguments) -> BundleOptions:
 
 
 async def _complete_examples(given: Sequence[JsonObject], definitions: Sequence[JsonObject]) -> list[JsonObject]:
-    """Return the examples, with one for each served version of a CRD that has none. Those must be valid.
+    """Return the examples, with one added for each served version of a CRD that has none.
 
-    Raises ConfigError for a given example that the CRDs reject; of those that are made, it is logged.
+    Raises ConfigError if the CRDs reject a given example; an added one that they reject is logged.
     """
     from trioperator._tooling.deployment.examples import make_example
     from trioperator.apiserver import Cluster

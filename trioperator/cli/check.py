@@ -125,7 +125,7 @@ def _examine(
 
 
 def _find_removals(registry: OperatorRegistry, sources: Sequence[Source]) -> Iterator[Problem]:
-    """Yield the webhooks that replicas take away from each other, by the project's options or the assigned settings."""
+    """Yield the webhooks that replicas remove from each other, by the project's options or the assigned settings."""
     from trioperator._handling.reviews.webhook_configuration import describe_removal
     from trioperator._tooling.checking import problem_of
     from trioperator.cli.project import ELECTS, MANAGES, assigns
@@ -144,7 +144,7 @@ def _find_removals(registry: OperatorRegistry, sources: Sequence[Source]) -> Ite
 
 
 def _load(files: Sequence[str], modules: Sequence[str]) -> Iterator[Problem]:
-    """Load all files and modules, and yield the problems of those that cannot be: the others still count."""
+    """Load all files and modules, and yield a problem for each that cannot be loaded; the others still count."""
     from trioperator.cli.loading import LoadingError, load_file, load_module
 
     for index, path in enumerate(files):
@@ -160,7 +160,7 @@ def _load(files: Sequence[str], modules: Sequence[str]) -> Iterator[Problem]:
 
 
 def _describe_failure(error: LoadingError, source: str) -> Problem:
-    """Return a failure where it is: in the line of a syntax error, or the last line of the project that was reached."""
+    """Return the problem at its place: the line of a syntax error, or the last line of the project that was reached."""
     from trioperator._tooling.checking import Problem
     from trioperator.cli.project import is_library
 
@@ -179,7 +179,7 @@ def _describe_failure(error: LoadingError, source: str) -> Problem:
 
 
 def _relate(shown: T) -> T:
-    """Return a problem or a handler with the path from the current directory, where the file is below it."""
+    """Return a problem or a handler with its path relative to the current directory, if the file is below it."""
     import msgspec
 
     near = os.path.relpath(shown.file) if os.path.isabs(shown.file) else shown.file

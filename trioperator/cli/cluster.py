@@ -82,7 +82,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
         option(
             "--admin-token",
             metavar="FILE",
-            help="Serve the admin endpoint for those who know the token in this file, which is made if it is missing.",
+            help="Serve the admin endpoint to clients with the token in this file, which is created if it is missing.",
         ),
     ] = None
 

@@ -1,4 +1,4 @@
-"""Controls of the command that have no options: objects, for programs and tests that run the command themselves."""
+"""Controls of the command that no options can express: objects, for programs and tests that run the command."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class CLIControls:
     - *ready_flag*: Trio or threading event that is set when the operator is ready
     - *stop_flag*: Trio or threading event that stops the operator when it is set
     - *registry*: registry of the handlers; it becomes the default registry before the files are loaded
-    - *settings*: settings of the operator, before its startup handlers; options of the command line come first
-    - *operate*: async function that runs the operator, with the options of ``trioperator.operator()``, in its place
+    - *settings*: initial settings of the operator; options on the command line take precedence
+    - *operate*: async function that runs the operator, in place of ``trioperator.operator()``, with the same options
     - *run*: function that runs an async function on Trio, in place of ``trio.run()``
 
     Kopf's ``vault`` and ``loop`` do not exist.

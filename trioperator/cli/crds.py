@@ -32,7 +32,8 @@ class CrdsOptions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     migrate: Annotated[
-        bool, option("--migrate", help="Store all objects in the cluster in the storage version instead.")
+        bool,
+        option("--migrate", help="Instead, migrate all objects of these kinds in the cluster to the storage version."),
     ] = False
     names: Annotated[
         list[str],
@@ -85,12 +86,12 @@ def _load_definitions(files: Sequence[str], modules: Sequence[str]) -> list[dict
     load_all(files, modules)
     definitions = collect_definitions(get_default_registry())
     if not definitions:
-        raise ConfigError("There are no kinds: decorate a class with trioperator.crds.kind().")
+        raise ConfigError("No class declares a kind: decorate one with trioperator.crds.kind().")
     return definitions
 
 
 def _migrate(names: Sequence[str], rate: float) -> bool:
-    """Migrate the objects of CRDs, one after the other; return whether all are in their storage versions."""
+    """Migrate the objects of CRDs, one CRD after another; return whether all are in their storage versions."""
     import trio
 
     from trioperator._supervisor.storage_migration import migrate_stored
@@ -104,7 +105,7 @@ def _migrate(names: Sequence[str], rate: float) -> bool:
 
 
 def _find_changes(path: str, definitions: Sequence[dict[str, Any]]) -> list[str]:
-    """Return what breaks since the definitions in files; other manifests in them do not matter."""
+    """Return the breaking changes since the definitions in files; other manifests in these are ignored."""
     from trioperator.cli.manifests import load_manifests
     from trioperator.crds.comparison import compare_definitions
     from trioperator.errors import ConfigError

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from trioperator._tooling.permissions import Permissions
     from trioperator.cli.manifests import Manifest
 
-# The options of deployments that are taken as they are.
+# Options that are passed on unchanged.
 _SHARED: Final = (
     *("name", "image", "peering", "replicas", "leader_elect", "shards", "service_monitor", "alerts", "runbooks"),
     "create_namespace",
@@ -64,11 +64,11 @@ class DeploymentCommand(RightsOptions, frozen=True, kw_only=True):
         list[str], option("--other-crds", metavar="FILE", help="CRDs that others install; repeatable.")
     ] = []
     peering: Annotated[
-        str | None, option("-P", "--peering", metavar="NAME", help="With this peering object; else none.")
+        str | None, option("-P", "--peering", metavar="NAME", help="Name of the peering object; by default, none.")
     ] = None
     replicas: Annotated[int, option("--replicas", min=1, metavar="NUMBER", help="Number of pods.")] = 1
     metrics: Annotated[
-        bool, option("--metrics", help="With metrics, and a ServiceMonitor for the Prometheus Operator.")
+        bool, option("--metrics", help="Serve metrics, with a ServiceMonitor for the Prometheus Operator.")
     ] = False
 
 
@@ -76,14 +76,15 @@ class ManifestsOptions(DeploymentCommand, frozen=True, kw_only=True):
     """Options of ``trioperator manifests``."""
 
     output: Annotated[
-        str | None, option("-o", "--output", metavar="DIR", help="Write files in this directory; else print YAML.")
+        str | None,
+        option("-o", "--output", metavar="DIR", help="Write files into this directory; by default, print YAML."),
     ] = None
     pod_namespace: Annotated[
         str | None,
         option(
             "--pod-namespace",
             metavar="NAME",
-            help="Namespace of the operator's pods; by default, it has the name of the operator.",
+            help="Namespace of the operator's pods; by default, it has the operator's name.",
         ),
     ] = None
     create_namespace: Annotated[
@@ -102,18 +103,18 @@ class ManifestsOptions(DeploymentCommand, frozen=True, kw_only=True):
         bool,
         option(
             "--service-monitor/--no-service-monitor",
-            help="With --metrics: whether a ServiceMonitor is included, or annotations for others than that operator.",
+            help="With --metrics: whether a ServiceMonitor is included, or annotations for a Prometheus without it.",
         ),
     ] = True
     alerts: Annotated[
         bool,
         option(
             "--alerts",
-            help="With --metrics: alerts for the Prometheus Operator, or with --no-service-monitor a rules file.",
+            help="With --metrics: include alerts for the Prometheus Operator; with --no-service-monitor, a rules file.",
         ),
     ] = False
     runbooks: Annotated[
-        str | None, option("--runbooks", metavar="URL", help="The page with the runbooks, for links in alerts.")
+        str | None, option("--runbooks", metavar="URL", help="With --alerts: the page with the runbooks, for links.")
     ] = None
 
 
@@ -195,7 +196,7 @@ def _make_base(request: DeploymentRequest, directory: pathlib.Path | None, *, fo
 
 
 def load_parts(request: DeploymentRequest) -> OperatorParts:
-    """Load the operator, and collect what its deployment is made of. What is unclear is logged. Raises ConfigError."""
+    """Load the operator, and collect the parts of its deployment. Problems are logged. Raises ConfigError."""
     import trio
 
     from trioperator._handling.declaring.registry import get_default_registry
@@ -220,9 +221,9 @@ def load_parts(request: DeploymentRequest) -> OperatorParts:
 
 
 def _find_removals(registry: OperatorRegistry, request: DeploymentRequest) -> list[str]:
-    """Return which managed webhooks do not outlive the operator, by its options and by the settings that it assigns.
+    """Return which managed webhooks are removed when the operator stops, by its options and the settings it assigns.
 
-    Raises ConfigError if one replica that stops would remove the webhooks of all.
+    Raises ConfigError if a replica that stops would remove the webhooks of all replicas.
     """
     from trioperator._handling.reviews.webhook_configuration import describe_removal
     from trioperator.cli.project import ELECTS, MANAGES, assigns, parse_sources

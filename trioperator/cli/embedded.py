@@ -31,14 +31,15 @@ async def run_embedded(
     controllers: Sequence[str] = (),
     ready_flag: Flag | None = None,
 ) -> None:
-    """Run an operator on an API server that listens on *port* of the loopback interface (0: any) until it ends.
+    """Run an operator on an API server in this process until the operator ends.
 
-    The file *kubeconfig* is kept; by default, it is a temporary one.
-    *operate* is :func:`trioperator.operator` or a similar function. *load* loads the handlers: ``$KUBECONFIG`` is set
-    by then, as client libraries may be configured where they are imported; it must not send requests. CRDs and
-    namespaces are applied before the operator starts, all other objects when it is ready, so that it sees them created;
-    then *ready_flag* is set. Kinds that classes declare are defined, too, unless the manifests do that. If *operate*
-    *reloads* the handlers, it gets a function *define_kinds* that defines the kinds of the loaded classes.
+    The server listens on *port* of the loopback interface (0: any free one). The file *kubeconfig* is kept; by default,
+    a temporary one is used. *operate* is :func:`trioperator.operator` or a similar function. *load* loads the handlers,
+    with ``$KUBECONFIG`` set, as client libraries may be configured where they are imported; it must not send requests.
+
+    CRDs and namespaces are applied before the operator starts, and all other objects when it is ready, so that it sees
+    them created; then *ready_flag* is set. Kinds that classes declare are defined, too, unless the manifests do that.
+    If *operate* *reloads* the handlers, it gets a function *define_kinds* that defines the kinds of the loaded classes.
 
     Raises what these functions raise, and ConfigError for manifests that the API server rejects and for controllers
     that do not exist.

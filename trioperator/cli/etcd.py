@@ -26,7 +26,7 @@ _BODIES: Final = {
 
 
 def find_addresses(args: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the hosts and ports of ``--listen-client-urls``, the last one given; other flags mean nothing here."""
+    """Return the hosts and ports of the last ``--listen-client-urls``; other flags are ignored."""
     urls = _DEFAULT
     for arg, following in zip(args, [*args, ""][1:], strict=True):
         name, equals, value = arg.lstrip("-").partition("=")
@@ -37,7 +37,7 @@ def find_addresses(args: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def answer(request: bytes) -> bytes:
-    """Return the response to a request, of which only the path counts."""
+    """Return the response to a request, which depends only on the path."""
     words = request.decode("latin-1").split(" ", 2)
     body = _BODIES.get(words[1].partition("?")[0]) if len(words) > 1 else None
     status = "404 Not Found" if body is None else "200 OK"

@@ -21,7 +21,7 @@ USAGE_ERROR: Final = 2
 
 @contextlib.contextmanager
 def reporting_failures() -> Iterator[None]:
-    """Log what is raised in the block, and exit with its code; exits of commands and usage errors go on."""
+    """Log errors of the block, and exit with their code. Exits and usage errors pass through."""
     try:
         yield
     except (typer.Exit, typer.BadParameter):
@@ -33,8 +33,8 @@ def reporting_failures() -> Iterator[None]:
 def report_failure(error: BaseException, logger: Logger) -> int:
     """Log the error, and return the exit code for it.
 
-    Each of the framework's own errors is one line, with a traceback only of the user's code that has failed. Any other
-    error is a bug, and is logged with its whole traceback.
+    Each of the framework's own errors is one line, with a traceback only if the user's code has failed to load. Any
+    other error is a bug, and is logged with its whole traceback.
     """
     leaves = list(_iterate_leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):

@@ -13,28 +13,28 @@ import trio
 
 from trioperator.errors import ConfigError
 
-# Milliseconds: changes that follow each other within a step are one change, but no longer than this altogether.
+# Milliseconds: changes that follow each other within a step are taken together, for at most the first of these times.
 _DEBOUNCE, _STEP = 1000, 50
-# Milliseconds between two looks where changes are not reported, such as at files of a virtual machine's host.
+# Milliseconds between polls, if polling is forced because changes are not reported: for example, on shared folders.
 _POLL_DELAY: Final = 300
-# Of watchfiles: look at the files in place of waiting for reports.
+# Environment variable of watchfiles that forces polling.
 _FORCE_POLLING: Final = "WATCHFILES_FORCE_POLLING"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Snapshot:
-    """State of files at a time, to find out whether any has changed since."""
+    """State of files at some time, to find out whether any has changed since."""
 
     time: int
     stamps: Mapping[str, tuple[int, int]]
 
     @classmethod
     def take(cls, paths: Iterable[str]) -> Snapshot:
-        """Take the modification times and the sizes of files."""
+        """Return a snapshot of the modification times and sizes of files."""
         return cls(time.time_ns(), {path: _stamp(path) for path in paths})
 
     def find_changed(self, paths: Iterable[str]) -> str | None:
-        """Return a file that has changed since; one that is not in the snapshot if it was modified after it."""
+        """Return a file that has changed since, or None. Files that are not in the snapshot count if they are newer."""
         for path in sorted(paths):
             stamp = _stamp(path)
             if stamp != self.stamps[path] if path in self.stamps else stamp[0] > self.time:

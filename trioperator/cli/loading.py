@@ -86,7 +86,7 @@ def load_module(name: str) -> None:
 
 @contextlib.contextmanager
 def _loading(source: str) -> Iterator[None]:
-    """Forbid operators to run meanwhile."""
+    """Forbid running operators in the block."""
     token = loaded_source.set(source)
     try:
         yield

@@ -24,7 +24,7 @@ class NewOptions(msgspec.Struct, frozen=True, kw_only=True):
         str, typer.Argument(metavar="NAME", help="Name of the project, and of its folder.", show_default=False)
     ]
     kind: Annotated[
-        str | None, option("--kind", metavar="KIND", help="Kind of the objects; by default, after the name.")
+        str | None, option("--kind", metavar="KIND", help="Kind of the objects; by default, derived from the name.")
     ] = None
     group: Annotated[str, option("--group", metavar="DOMAIN", help="API group of the kind.")] = "example.com"
     namespaced: Annotated[
@@ -49,7 +49,7 @@ def new(context: typer.Context, options: NewOptions) -> None:
         project = ProjectOptions(name=name, kind=kind, group=options.group, namespaced=options.namespaced)
         count = _write_project(pathlib.Path(name), project)
     typer.echo(
-        f"Made the project {name}, with {count} files. Its README has the next steps:\n\n"
+        f"Created the project {name}, with {count} files. Its README has the next steps:\n\n"
         f"    cd {name}\n    pip install -e '.[dev]'\n"
         "    trioperator check\n    pytest"
     )
@@ -61,7 +61,7 @@ def _write_project(root: pathlib.Path, options: ProjectOptions) -> int:
     from trioperator._tooling.scaffolding import render_project
 
     if root.exists() and not (root.is_dir() and not any(root.iterdir())):
-        raise ConfigError(f"{root} exists already, and is no empty folder: use another name.")
+        raise ConfigError(f"{root} exists already, and is not an empty folder: use another name.")
     files = render_project(options)
     write_files(root, files)
     with contextlib.chdir(root):
@@ -71,7 +71,7 @@ def _write_project(root: pathlib.Path, options: ProjectOptions) -> int:
 
 
 def _render_deployment(options: ProjectOptions) -> dict[str, str]:
-    """Return the files of the deployment, which the command manifests makes from the handlers."""
+    """Return the files of the deployment, as ``trioperator manifests`` makes them from the handlers."""
     from trioperator._handling.declaring.registry import OperatorRegistry, set_default_registry
     from trioperator._tooling.deployment.base import make_base
     from trioperator._tooling.deployment.files import render

@@ -42,7 +42,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_scope(*, clusterwide: bool, namespaces: Collection[str]) -> None:
-    """Raise BadParameter if an operator is to be in all namespaces and in some."""
+    """Raise BadParameter for all namespaces together with some."""
     if clusterwide and namespaces:
         raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
 
@@ -53,7 +53,7 @@ def split_names(names: str) -> tuple[str, ...]:
 
 
 def taking(options: type[T], command: str = "") -> Callable[[Callable[[typer.Context, T], None]], Callable[..., None]]:
-    """Make a command of a function that gets its options as a struct, whose fields declare them.
+    """Turn a function of a struct into a command, whose options are the fields of the struct.
 
     Their environment variables begin with ``TRIOPERATOR_{command}_``.
     """

@@ -42,7 +42,7 @@ class PauseOptions(ObjectsOptions, frozen=True, kw_only=True):
     until: Annotated[
         str | None, option("--until", metavar="END", help="When it ends: in 30m, 2h or 3d, or at 2026-12-01T00:00Z.")
     ] = None
-    reason: Annotated[str | None, option("--reason", metavar="TEXT", help="Why, for people.")] = None
+    reason: Annotated[str | None, option("--reason", metavar="TEXT", help="Reason, for people to read.")] = None
     annotation: Annotation = _PAUSED
 
 
@@ -65,9 +65,9 @@ class PokeOptions(ObjectsOptions, frozen=True, kw_only=True):
 
 @taking(PauseOptions, "PAUSE")
 def pause(context: typer.Context, options: PauseOptions) -> None:
-    """Let operators leave objects alone: no handler, timer, daemon or write.
+    """Pause objects: operators call no handlers for them, and write nothing.
 
-    Call it again to change the end or the reason. Deletions go on.
+    Timers and daemons are stopped, too. Repeat it to change the end or the reason. Deletions go on.
     """
 
     def prepare(target: Target) -> Callable[[Client], Awaitable[str]]:
@@ -83,7 +83,7 @@ def pause(context: typer.Context, options: PauseOptions) -> None:
 
 @taking(UnpauseOptions, "UNPAUSE")
 def unpause(context: typer.Context, options: UnpauseOptions) -> None:
-    """Let operators go on with objects that were paused, with all that was missed."""
+    """Unpause objects: operators go on with them, and catch up on what they have missed."""
 
     def prepare(target: Target) -> Callable[[Client], Awaitable[str]]:
         from trioperator._tooling.pausing import unpause_object
@@ -95,7 +95,7 @@ def unpause(context: typer.Context, options: UnpauseOptions) -> None:
 
 @taking(PokeOptions, "POKE")
 def poke(context: typer.Context, options: PokeOptions) -> None:
-    """Let operators reconcile objects now, whatever they wait for."""
+    """Make operators reconcile objects now, whatever they wait for."""
 
     def prepare(target: Target) -> Callable[[Client], Awaitable[str]]:
         from trioperator._tooling.pausing import poke_object
@@ -110,7 +110,7 @@ def _now() -> datetime.datetime:
 
 
 def _run(options: ObjectsOptions, prepare: Callable[[Target], Callable[[Client], Awaitable[str]]]) -> None:
-    """Do what is prepared for each object in turn. All of them are parsed before anything is done."""
+    """Run what *prepare* returns for each object in turn. All names are parsed before anything is done."""
 
     def prepare_all() -> Act:
         from trioperator._tooling.pausing import Target

@@ -33,17 +33,23 @@ class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
         option("-i", "--id", env="PEERING_ID", metavar="ID", help="Name of the record: user and host by default."),
     ] = None
     clusterwide: Annotated[
-        bool, option("-A", "--all-namespaces", env="PEERING_ALL_NAMESPACES", help="Cluster-wide operators.")
+        bool, option("-A", "--all-namespaces", env="PEERING_ALL_NAMESPACES", help="For cluster-wide operators.")
     ] = False
     namespaces: Annotated[
         list[str],
         option(
-            "-n", "--namespace", env="PEERING_NAMESPACES", metavar="NAME", help="Operators of a namespace; repeatable."
+            "-n",
+            "--namespace",
+            env="PEERING_NAMESPACES",
+            metavar="NAME",
+            help="For operators of this namespace; repeatable.",
         ),
     ] = []
-    verbose: Annotated[bool, option("-v", "--verbose", env="PEERING_VERBOSE", help="Log more.")] = False
-    debug: Annotated[bool, option("-d", "--debug", env="PEERING_DEBUG", help="Log everything.")] = False
-    quiet: Annotated[bool, option("-q", "--quiet", env="PEERING_QUIET", help="Log only failures.")] = False
+    verbose: Annotated[bool, option("-v", "--verbose", env="PEERING_VERBOSE", help="Log debug messages.")] = False
+    debug: Annotated[
+        bool, option("-d", "--debug", env="PEERING_DEBUG", help="Log debug messages, also of libraries.")
+    ] = False
+    quiet: Annotated[bool, option("-q", "--quiet", env="PEERING_QUIET", help="Log only warnings and errors.")] = False
     format: Annotated[
         LogFormatName,
         option("--log-format", env="PEERING_LOG_FORMAT", case_sensitive=False, help="Format of the logs."),
@@ -60,10 +66,10 @@ class FreezeOptions(ResumeOptions, frozen=True, kw_only=True):
     """Options of ``trioperator freeze``."""
 
     lifetime: Annotated[
-        int, option("-t", "--lifetime", env="FREEZE_LIFETIME", min=1, metavar="SECONDS", help="How long to pause.")
+        int, option("-t", "--lifetime", env="FREEZE_LIFETIME", min=1, metavar="SECONDS", help="Duration of the pause.")
     ]
     priority: Annotated[
-        int, option("-p", "--priority", env="FREEZE_PRIORITY", metavar="NUMBER", help="Pause operators below.")
+        int, option("-p", "--priority", env="FREEZE_PRIORITY", metavar="NUMBER", help="Operators below it pause.")
     ] = 100
     dev: Annotated[bool, option("--dev", env="FREEZE_DEV", help="Use the priority 666.")] = False
     message: Annotated[
@@ -75,7 +81,7 @@ class FreezeOptions(ResumeOptions, frozen=True, kw_only=True):
 def freeze(context: typer.Context, options: FreezeOptions) -> None:
     """Pause operators of a lower priority for a while.
 
-    They have the same peering object.
+    These are the operators with the same peering object.
     """
 
     async def act(client: ApiClient, resource: Resource, namespace: str | None) -> None:
@@ -109,7 +115,7 @@ def _identify(identity: str | None) -> str:
 
 
 def _run(act: _Action, options: ResumeOptions) -> None:
-    """Do something in the cluster, or in each of the namespaces. Failures are logged, and lead to an exit code."""
+    """Run *act* for the cluster, or for each of the namespaces. Failures are logged, and decide the exit code."""
     import trio
 
     from trioperator.cli.failures import reporting_failures

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from trioperator._tooling.checking import Source
 
-#: The settings with which the operator manages its webhooks' configurations, and those by which it has replicas.
+#: The settings by which the operator manages its webhook configurations, and those by which it has replicas.
 MANAGES: Final = (("admission", "managed"),)
 ELECTS: Final = (("leadership", "enabled"), ("leadership", "shards"))
 
@@ -42,7 +42,7 @@ def find_project_modules(files: Iterable[str], modules: Iterable[str]) -> Mappin
 
 
 def parse_sources(files: Iterable[str], modules: Iterable[str]) -> Iterator[Source]:
-    """Parse the project's sources, those that could not be imported included; syntax errors are known by then."""
+    """Parse the project's sources, including files that could not be imported; skip those that cannot be parsed."""
     from trioperator._tooling.checking import Source
 
     paths = {os.path.abspath(path): path for path in files}

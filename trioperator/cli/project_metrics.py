@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class ProjectMetrics:
     """Collectors in the default registry, with the files of the code that has registered them.
 
-    Metrics of libraries are kept, as libraries are not imported again. The client does not tell who has registered
-    what: so this is recorded.
+    Metrics of libraries are kept, as libraries are not imported again. The client does not know which code has
+    registered a metric, so this is recorded here.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class ProjectMetrics:
             yield
 
     def forget(self, roots: Collection[str]) -> Callable[[], None]:
-        """Unregister what the project in these directories has registered; return what registers it again."""
+        """Unregister the metrics of the project in these directories; return a function that registers them again."""
         registry = self._registry
         own = {
             collector: files

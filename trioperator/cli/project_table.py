@@ -16,7 +16,7 @@ Parameter: TypeAlias = Any
 
 _FILE: Final = "pyproject.toml"
 _TABLE: Final = "[tool.trioperator]"
-# Options that mean the same for all commands that have them. All others are for one command, in a table of its own.
+# Options with the same meaning for all commands that have them. Other options are in the table of their command.
 _SHARED: Final = frozenset(
     {
         *(
@@ -34,7 +34,7 @@ _SHARED: Final = frozenset(
         *("image", "replicas", "prometheus", "other-crds"),
     }
 )
-# The types of values by how the names of parameter types begin.
+# The types of values, by prefixes of the names of parameter types.
 _TYPES: Final[Mapping[str, tuple[type, str]]] = {"bool": (bool, "true or false"), "int": (int, "a whole number")}
 
 
@@ -69,7 +69,7 @@ def find_defaults(
 ) -> dict[str, Any]:
     """Return the values of a command's parameters in the table. *commands* have the parameters of all commands.
 
-    Raises ConfigError for keys that are no options, with the one that was meant, and for values of other types.
+    Raises ConfigError for unknown keys, with the most similar option, and for values of a wrong type.
     """
     options = {name: dict(_list_options(parameters)) for name, parameters in commands.items()}
     own = table.get(command, {})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trioperator._model.rights import Rule
     from trioperator._tooling.permissions import Requirements
 
-# Settings that need rights, and the options that say so.
+# Settings that need rights, and the options that grant these.
 _OPTIONS: Final = {
     ("leadership", "enabled"): "--leader-elect",
     ("leadership", "shards"): "--shards",
@@ -27,12 +27,12 @@ _OPTIONS: Final = {
     ("admission", "managed_conversions"): "--managed-conversions",
     ("crds", "migrate"): "--migrate",
 }
-# The options that are taken as they are.
+# Options that are passed on unchanged.
 _SHARED: Final = (
     *("files", "modules", "namespaces", "peering", "shards", "scanning", "events", "managed", "conversions"),
     *("migrate", "name"),
 )
-# The peering object of operators that name none.
+# The peering object of operators without --peering.
 _DEFAULT_PEERING: Final = "default"
 
 
@@ -50,30 +50,32 @@ Namespaces: TypeAlias = Annotated[
     ),
 ]
 Managed: TypeAlias = Annotated[
-    str | None, option("--managed", metavar="NAME", help="With webhook configurations: settings.admission.managed.")
+    str | None,
+    option("--managed", metavar="NAME", help="Name of the webhook configurations: settings.admission.managed."),
 ]
 Conversions: TypeAlias = Annotated[
-    bool, option("--managed-conversions", help="With conversions of CRDs: settings.admission.managed_conversions.")
+    bool, option("--managed-conversions", help="Write conversions into CRDs: settings.admission.managed_conversions.")
 ]
 CaSecret: TypeAlias = Annotated[
     str | None,
-    option("--ca-secret", metavar="NAMESPACE/NAME", help="With a Secret for the CA of webhooks: no cert-manager."),
+    option("--ca-secret", metavar="NAMESPACE/NAME", help="Secret for the CA of webhooks, without cert-manager."),
 ]
-Migrate: TypeAlias = Annotated[bool, option("--migrate", help="With migrations of objects: settings.crds.migrate.")]
+Migrate: TypeAlias = Annotated[bool, option("--migrate", help="Migrate stored objects: settings.crds.migrate.")]
 
 
 class RightsOptions(SourceOptions, frozen=True, kw_only=True):
     """Options of commands that grant an operator its rights."""
 
-    leader_elect: Annotated[bool, option("--leader-elect", help="With leader election.")] = False
+    leader_elect: Annotated[bool, option("--leader-elect", help="With leader election, as for run.")] = False
     shards: Annotated[
-        int, option("--shards", min=1, metavar="NUMBER", help="Number of shards that the replicas share.")
+        int, option("--shards", min=1, metavar="NUMBER", help="Number of shards that the replicas share, as for run.")
     ] = 1
     scanning: Annotated[
-        bool, option("--scanning/--no-scanning", help="Without CRDs and namespaces: settings.scanning.disabled.")
+        bool,
+        option("--scanning/--no-scanning", help="Watch CRDs and namespaces: not settings.scanning.disabled."),
     ] = True
     events: Annotated[
-        bool, option("--events/--no-events", help="Without Kubernetes Events: settings.posting.enabled.")
+        bool, option("--events/--no-events", help="Post Kubernetes Events: settings.posting.enabled.")
     ] = True
     rules: Annotated[
         list[str],
@@ -92,10 +94,8 @@ class RbacCommand(RightsOptions, frozen=True, kw_only=True):
     clusterwide: Clusterwide = False
     namespaces: Namespaces = []
     standalone: Annotated[bool, option("--standalone", help="Without peering.")] = False
-    peering: Annotated[str | None, option("-P", "--peering", metavar="NAME", help="With this peering object.")] = None
-    lease: Annotated[
-        str, option("--lease", metavar="[NAMESPACE/]NAME", help="With --leader-elect or --shards: the Lease.")
-    ] = "trioperator"
+    peering: Annotated[str | None, option("-P", "--peering", metavar="NAME", help="Peering object, as for run.")] = None
+    lease: Annotated[str, option("--lease", metavar="[NAMESPACE/]NAME", help="Lease, as for run.")] = "trioperator"
     managed: Managed = None
     conversions: Conversions = False
     ca_secret: CaSecret = None
@@ -106,7 +106,7 @@ class RbacCommand(RightsOptions, frozen=True, kw_only=True):
         option("--service-account", metavar="NAMESPACE/NAME", help="Print bindings to this service account, too."),
     ] = None
     embedded: Annotated[
-        bool, option("--embedded", help="Look kinds up in an API server in this process, not a cluster.")
+        bool, option("--embedded", help="Look up kinds in an API server in this process instead of a cluster.")
     ] = False
     manifests: Annotated[
         list[str], option("--apply", metavar="FILE", help="With --embedded: apply these CRDs; repeatable.")
@@ -115,9 +115,9 @@ class RbacCommand(RightsOptions, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RbacOptions:
-    """What the roles depend on; ``lease`` and ``account`` are a namespace and a name.
+    """What the roles depend on; ``lease`` and ``account`` are pairs of a namespace and a name.
 
-    ``manifests`` are for an embedded API server in place of the cluster, if not None.
+    ``manifests`` are for an embedded API server in place of the cluster; None: kinds are looked up in the cluster.
     """
 
     files: Sequence[str] = ()
@@ -143,7 +143,7 @@ class RbacOptions:
 def rbac(context: typer.Context, options: RbacCommand) -> None:
     """Print the roles that an operator needs, as YAML.
 
-    They are for the handlers in files and modules.
+    It needs them for the handlers in files and modules, and for the options that it runs with.
     """
     options.check_sources()
     check_scope(clusterwide=options.clusterwide, namespaces=options.namespaces)
@@ -225,14 +225,14 @@ def _print_roles(options: RbacOptions) -> None:
         logger.warning("%s", problem)
     roles = make_roles(permissions, name=options.name, account=options.account)
     for problem in (*problems, *permissions.problems):
-        typer.echo(f"# {to_printable(problem)}")  # who reads the roles has not seen the log
+        typer.echo(f"# {to_printable(problem)}")  # readers of the roles have not seen the log
     typer.echo(yaml.safe_dump_all(roles, sort_keys=False, default_flow_style=None, width=120), nl=False)
 
 
 def make_requirements(
     options: RbacOptions, resources: Collection[Resource], declared: Collection[tuple[str, str]] = ()
 ) -> tuple[Requirements, list[str]]:
-    """Return what the permissions depend on, and what is unclear, in sentences.
+    """Return what the permissions depend on, and the problems, each as a sentence.
 
     *declared* are the groups and the plurals of the kinds that classes declare.
     """
@@ -261,7 +261,7 @@ def make_requirements(
 
 
 def find_missing_options(options: RbacOptions) -> list[str]:
-    """Return in sentences which settings the operator's sources assign, without the options for their rights."""
+    """Return a sentence for each setting that the sources assign, but whose option, which grants rights, is missing."""
     from trioperator._tooling.checking import find_assignments
     from trioperator.cli.project import parse_sources
 

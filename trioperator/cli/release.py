@@ -36,7 +36,7 @@ Finalizers: TypeAlias = Annotated[
     ),
 ]
 State: TypeAlias = Annotated[bool, option("--state", help="Remove the state stored on objects, too.")]
-DryRun: TypeAlias = Annotated[bool, option("--dry-run", help="Print what would be removed only.")]
+DryRun: TypeAlias = Annotated[bool, option("--dry-run", help="Only print what would be removed.")]
 
 
 class ReleaseOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class ReleaseOptions(msgspec.Struct, frozen=True, kw_only=True):
     names: Annotated[
         list[str], typer.Argument(metavar="NAMES", help="Names of objects; by default, all.", show_default=False)
     ] = []
-    clusterwide: Annotated[bool, option("-A", "--all-namespaces", help="The objects of all namespaces.")] = False
+    clusterwide: Annotated[bool, option("-A", "--all-namespaces", help="Objects of all namespaces.")] = False
     namespace: Annotated[
         str | None, option("-n", "--namespace", metavar="NAME", help="Namespace; by default, the context's.")
     ] = None
@@ -88,7 +88,7 @@ _RUNNING: Final = "%d objects have a finalizer again, from an operator that stil
 def release(context: typer.Context, options: ReleaseOptions) -> None:
     """Remove the finalizers of an uninstalled operator from objects.
 
-    This completes pending deletions. Stop the operator first: it adds its finalizers again.
+    This completes pending deletions. Stop the operator first: otherwise it adds its finalizers again.
     """
     if options.clusterwide and (options.namespace or options.names):
         other = "namespace" if options.namespace else "names"
@@ -131,8 +131,8 @@ def _conclude(summary: ReleaseSummary, *, dry_run: bool) -> bool:
 def uninstall(context: typer.Context, options: UninstallOptions) -> None:
     """Remove everything that an operator has left in a cluster.
 
-    Webhook configurations, conversions that no longer respond, finalizers of all kinds with handlers, Leases.
-    Stop the operator first, or pass --stop. Objects, their children and CRDs stay.
+    This removes webhook configurations, conversions that no longer respond, finalizers from the objects of all kinds
+    with handlers, and Leases. Stop the operator first, or pass --stop. Objects, their children and CRDs stay.
     """
     options.check_sources()
     pair, deployment = parse_pair(options.lease, "--lease"), parse_pair(options.stop, "--stop")
@@ -174,12 +174,12 @@ async def _uninstall(installation: Installation, client: Client, *, dry_run: boo
         typer.echo(f"\n{number}. {step.title}:")
         done.append(await step.run(echo, dry_run))
     if not all(done):
-        logger.error("Not everything is removed, see above. Repeat this when the causes are mended.")
+        logger.error("Not everything is removed, see above. Repeat this when the causes are fixed.")
     return all(done)
 
 
 def _confirm() -> bool:
-    """Ask whether to go on. It blocks the event loop, in which nothing else runs; without an answer, it is no."""
+    """Ask whether to go on; without an answer, return False. This blocks the event loop, in which nothing else runs."""
     try:
         return typer.confirm("Continue?")
     except typer.Abort:

@@ -46,7 +46,7 @@ _ALTERNATIVES: Final = (("files", "modules"), ("clusterwide", "namespaces"), ("s
 
 
 class _Commands(collections.UserDict[str, Any]):
-    """The commands by name, each made when it is needed: all of them take a tenth of the time to start an operator."""
+    """The commands by name, each made when it is needed: making all takes a tenth of the time to start an operator."""
 
     def __getitem__(self, name: str) -> Any:
         command = super().__getitem__(name)

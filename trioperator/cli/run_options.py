@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from trioperator.cli.controls import CLIControls
 from trioperator.cli.options import SourceOptions, option
 
-# Of --dev, as in Kopf.
+# The priority of --dev, as in Kopf.
 _DEV_PRIORITY: Final = 666
 
 
@@ -34,7 +34,13 @@ class RunOptions(SourceOptions, frozen=True, kw_only=True):
         ),
     ] = []
     clusterwide: Annotated[
-        bool, option("-A", "--all-namespaces", env=("ALL_NAMESPACES", "CLUSTERWIDE"), help="Watch all namespaces.")
+        bool,
+        option(
+            "-A",
+            "--all-namespaces",
+            env=("ALL_NAMESPACES", "CLUSTERWIDE"),
+            help="Watch all namespaces, which is the default.",
+        ),
     ] = False
     namespaces: Annotated[
         list[str],
@@ -47,17 +53,18 @@ class RunOptions(SourceOptions, frozen=True, kw_only=True):
         ),
     ] = []
     standalone: Annotated[bool, option("--standalone", help="Run without peering.")] = False
-    dev: Annotated[bool, option("--dev", help="Run with the priority 666, so that operators in the cluster pause.")] = (
+    dev: Annotated[bool, option("--dev", help="Run with priority 666, so that operators of lower priority pause.")] = (
         False
     )
     priority: Annotated[
-        int | None, option("-p", "--priority", metavar="NUMBER", help="Priority among peers: 0 by default.")
+        int | None, option("-p", "--priority", metavar="NUMBER", help="Priority among peers; 0 by default.")
     ] = None
     peering: Annotated[
-        str | None, option("-P", "--peering", metavar="NAME", help="Pause until the peering object NAME exists.")
+        str | None,
+        option("-P", "--peering", metavar="NAME", help="Use this peering object, and pause until it exists."),
     ] = None
     leader_elect: Annotated[
-        bool, option("--leader-elect", help="Of several replicas, only the holder of a Lease is active.")
+        bool, option("--leader-elect", help="Of several replicas, let only the holder of a Lease handle objects.")
     ] = False
     lease: Annotated[
         str,
@@ -83,7 +90,7 @@ class RunOptions(SourceOptions, frozen=True, kw_only=True):
             "--liveness",
             env=("LIVENESS", "LIVENESS_ENDPOINT"),
             metavar="URL",
-            help="Serve liveness probes at this URL and at no other path, such as http://0.0.0.0:8080/healthz.",
+            help="Serve liveness probes at exactly this URL, such as http://0.0.0.0:8080/healthz.",
         ),
     ] = None
     health: Annotated[
@@ -99,7 +106,7 @@ class RunOptions(SourceOptions, frozen=True, kw_only=True):
         option(
             "--metrics",
             metavar="URL",
-            help="Serve metrics for Prometheus at this URL; without a path, at /metrics. Such as http://0.0.0.0:8080.",
+            help="Serve metrics for Prometheus at this URL, such as http://0.0.0.0:8080; without a path, at /metrics.",
         ),
     ] = None
     tracing: Annotated[
@@ -110,8 +117,8 @@ class RunOptions(SourceOptions, frozen=True, kw_only=True):
         option(
             "--live-view",
             metavar="URL",
-            help="Serve the live view at /debug below this URL on the loopback interface, such as http://127.0.0.1:8083."
-            " Needs the extra trioperator[live-view].",
+            help="Serve the live view at /debug below this URL on the loopback interface, such as"
+            " http://127.0.0.1:8083. Requires the extra trioperator[live-view].",
         ),
     ] = None
     live_view_token: Annotated[
@@ -119,7 +126,7 @@ class RunOptions(SourceOptions, frozen=True, kw_only=True):
         option(
             "--live-view-token",
             metavar="TOKEN",
-            help="Token for the live view and its actions; rather set the environment variable.",
+            help="Token for the live view and its actions. Safer in the environment variable.",
         ),
     ] = None
     verbose: Annotated[bool, option("-v", "--verbose", help="Log debug messages of the operator.")] = False
@@ -142,7 +149,7 @@ class RunOptions(SourceOptions, frozen=True, kw_only=True):
         option("--log-refkey", metavar="KEY", help="Key of the object reference in json logs: 'object' by default."),
     ] = None
     embedded: Annotated[
-        bool, option("--embedded", help="Run against an API server in this process, not a cluster.")
+        bool, option("--embedded", help="Run on an API server in this process instead of a cluster.")
     ] = False
     port: Annotated[
         int,

@@ -1,4 +1,4 @@
-"""The summary of an operator when it starts on a terminal: its handlers, where they are for, what it serves."""
+"""The summary of an operator when it starts on a terminal: its handlers, their scope, and what it serves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show_summary(options: RunOptions, stream: TextIO | None = None) -> None:
-    """Print the summary to a terminal, by default where the logs go; nothing elsewhere, in JSON, and if quiet."""
+    """Print the summary to a terminal, by default that of the logs; print nothing elsewhere, for JSON, or if quiet."""
     stream = sys.stderr if stream is None else stream
     if not stream.isatty() or options.quiet or options.format is LogFormatName.JSON:
         return

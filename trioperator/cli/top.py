@@ -26,15 +26,15 @@ _MAX_CHILDREN: Final = 8
 class TopOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``trioperator top``."""
 
-    url: Annotated[str, typer.Argument(metavar="URL", help="The operator's URL of --live-view.")] = DEFAULT_URL
+    url: Annotated[str, typer.Argument(metavar="URL", help="The operator's --live-view URL.")] = DEFAULT_URL
     once: Annotated[bool, option("--once", help="Print it once, and exit.")] = False
     tree: Annotated[bool, option("--tree", help="Show the tree of tasks, too.")] = False
-    interval: Annotated[float, option("--interval", min=0.1, metavar="SECONDS", help="Seconds to wait.")] = 1.0
+    interval: Annotated[float, option("--interval", min=0.1, metavar="SECONDS", help="Time between updates.")] = 1.0
     requeue: Annotated[
         str | None, option("--requeue", metavar="OBJECT", help="Requeue KIND/NAMESPACE/NAME, or a uid.")
     ] = None
     cancel: Annotated[str | None, option("--cancel", metavar="OBJECT", help="Cancel the handlers of an object.")] = None
-    token: Annotated[str | None, option("--token", metavar="TOKEN", help="The token of --live-view-token.")] = None
+    token: Annotated[str | None, option("--token", metavar="TOKEN", help="The operator's --live-view-token.")] = None
 
 
 @taking(TopOptions, "TOP")
@@ -54,9 +54,9 @@ def top(context: typer.Context, options: TopOptions) -> None:
 
 @contextlib.contextmanager
 def open_view(url: str, token: str | None) -> Iterator[httpx.Client]:
-    """Open a client of an operator's live view. Errors in the block are printed, and exit with 1.
+    """Open a client of an operator's live view. Errors in the block are printed; then the command exits with 1.
 
-    Raises BadParameter for a token that others could read on its way.
+    Raises BadParameter for a token that would be sent without encryption.
     """
     import httpx
 
@@ -87,12 +87,12 @@ def _check_privacy(url: str) -> None:
         raise typer.BadParameter(str(error)) from None
     if not (server.scheme == "https" or server.is_loopback):
         raise typer.BadParameter(
-            f"the token is sent by https or to this machine only, not to {url}: use a port-forward."
+            f"the token is sent only over HTTPS or to this machine, not to {url}: use a port-forward."
         )
 
 
 def _act(client: httpx.Client, action: str, name: str) -> None:
-    """Do something with an object. Exits with 1 if the operator refuses."""
+    """Request an action for an object. Exits with 1 if the operator rejects it."""
     uid = _find_uid(_get(client), name)
     response = client.post(action, params={"uid": uid})
     echo(response.text.strip(), err=not response.is_success)
@@ -101,7 +101,7 @@ def _act(client: httpx.Client, action: str, name: str) -> None:
 
 
 def _find_uid(data: Mapping[str, Any], name: str) -> str:
-    """Return the uid of an object by its name, if it is shown; else the name itself is one."""
+    """Return the uid of an object by its name, if the view shows it; otherwise, take the name for a uid."""
     for shown in (*data["calls"], *data["queue"]["objects"]):
         if shown.get("object", "").lower() == name.lower():
             return str(shown["uid"])
@@ -109,7 +109,7 @@ def _find_uid(data: Mapping[str, Any], name: str) -> str:
 
 
 def _check(response: httpx.Response) -> None:
-    """Raise ValueError for a wrong token, HTTPError for what else no command expects."""
+    """Raise ValueError for a missing or wrong token, HTTPError for errors of the server."""
     if response.status_code == 401:
         raise ValueError("the token is missing or wrong. Pass --token, or set its environment variable: see --help")
     if response.status_code >= 500:

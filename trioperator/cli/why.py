@@ -22,8 +22,8 @@ class WhyOptions(msgspec.Struct, frozen=True, kw_only=True):
         str, typer.Argument(metavar="KIND/NAME", help="The object, such as database/orders, or KIND/NAMESPACE/NAME.")
     ]
     namespace: Annotated[str, option("-n", "--namespace", metavar="NAME", help="Its namespace.")] = ""
-    url: Annotated[str, option("--url", metavar="URL", help="The operator's URL of --live-view.")] = DEFAULT_URL
-    token: Annotated[str | None, option("--token", metavar="TOKEN", help="The token of --live-view-token.")] = None
+    url: Annotated[str, option("--url", metavar="URL", help="The operator's --live-view URL.")] = DEFAULT_URL
+    token: Annotated[str | None, option("--token", metavar="TOKEN", help="The operator's --live-view-token.")] = None
     json: Annotated[bool, option("--json", help="Print it as JSON.")] = False
 
 
@@ -33,7 +33,7 @@ def why(context: typer.Context, options: WhyOptions) -> None:
     kind, _, rest = options.object.partition("/")
     place, _, name = rest.rpartition("/")
     if not (kind and name) or (place and options.namespace not in ("", place)):
-        raise typer.BadParameter("name the object as KIND/NAME or KIND/NAMESPACE/NAME, such as database/orders")
+        raise typer.BadParameter("name the object as KIND/NAME or KIND/NAMESPACE/NAME, such as database/orders.")
     with open_view(options.url, options.token) as view:
         response = view.get("why", params={"kind": kind, "namespace": place or options.namespace, "name": name})
         if response.status_code == 404:

@@ -66,7 +66,7 @@ class ExploreOptions(SourceOptions, frozen=True, kw_only=True):
     steps: Annotated[int, option("--steps", min=1, help="States in a sequence.")] = 5
     seed: Annotated[int, option("--seed", min=0, help="Seed of the sequences.")] = 0
     oracles: Annotated[
-        str, option("--oracles", metavar="NAMES", help="Names of oracles, with commas. Default: all.")
+        str, option("--oracles", metavar="NAMES", help="Names of oracles, separated by commas; all by default.")
     ] = ""
     ignore: Annotated[
         list[str],
@@ -109,7 +109,7 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
 
 
 def _check_directory(path: str | None) -> None:
-    """End the command if tests cannot be written into a directory: before the search, not after it."""
+    """End the command before the search if tests cannot be written into the directory."""
     if path is not None:
         try:
             os.makedirs(path, exist_ok=True)
@@ -190,7 +190,7 @@ class _Search:
         kinds = self._options.kinds
         players = make_players(app, **manifests, kinds=kinds, on_blocked=self._end_blocked)
         if play is not None and len(players) > 1:
-            raise ConfigError("Several kinds are handled: say with --kind which one is to be played.")
+            raise ConfigError("Several kinds are handled: choose the one to play with --kind.")
         for number, player in enumerate(players):
             left = self._options.seconds - (time.monotonic() - start)
             report = self._explore(player, left / (len(players) - number))
