@@ -1,4 +1,4 @@
-"""The embedded cluster: the public face of the API server, with direct access to its objects for tests."""
+"""The embedded cluster: the public interface of the API server, with direct access to its objects for tests."""
 
 from __future__ import annotations
 
@@ -57,23 +57,33 @@ _OWN_SERVICE: Final[Object] = {
 class Cluster:
     """A Kubernetes API in this process. A new one has only the default namespaces.
 
-    ``clock`` returns the wall time (aware, UTC) for timestamps; the default is the machine's. ``seed`` makes uids and
-    generated names reproducible. ``history`` (changes) and ``history_age`` (seconds) limit how far back watches can
-    start, for each resource; older resource versions get 410. ``log_limit`` is the size of :attr:`requests`. ``data``
-    is an open data file with the objects to start with: see :func:`open_cluster`. ``tokens`` maps bearer tokens to
-    users; ``authorization`` is ``"always-allow"`` or ``"rbac"``.
+    ::
 
-    ``services`` maps the Services of webhooks (``namespace/name``) to URLs, for example
-    ``{"default/hooks": "https://127.0.0.1:9443"}``. ``webhooks`` maps host names to httpx transports, which replace
-    the network, and work in virtual time; the host name of a Service is ``name.namespace.svc``.
+        cluster = trioperator.apiserver.Cluster()
+        await cluster.apply(pathlib.Path("crd.yaml"))
+        async with cluster.client() as http:
+            response = await http.get("/api/v1/namespaces")
 
-    ``managed_fields=False`` tracks field managers of an object only from its first server-side apply on, which makes
-    all other writes a fifth to a quarter cheaper. ``shard_selectors=False`` ignores shard selectors, as API servers do
-    without the feature gate ``ShardedListAndWatch``.
+    - ``clock``: function that returns the wall time (aware, UTC) for timestamps; default: the machine's
+    - ``seed``: number that makes uids and generated names reproducible
+    - ``history``, ``history_age``: number of changes, and their age in seconds, that limit how far back watches can
+      start, for each resource; older resource versions get HTTP 410
+    - ``log_limit``: number of requests that :attr:`requests` keeps
+    - ``data``: open data file with the objects to start with: see :func:`open_cluster`
+    - ``tokens``: dict from bearer tokens to users
+    - ``authorization``: ``"always-allow"`` or ``"rbac"``
+    - ``services``: dict from the Services of webhooks to URLs: ``{"default/hooks": "https://127.0.0.1:9443"}``
+    - ``webhooks``: dict from host names to httpx transports, which replace the network, and work in virtual time; the
+      host name of a Service is ``name.namespace.svc``
+    - ``managed_fields``: with False, the field managers of an object are tracked only from its first server-side apply
+      on, which makes all other writes a fifth to a quarter cheaper
+    - ``shard_selectors``: with False, shard selectors are ignored, as API servers do without the feature gate
+      ``ShardedListAndWatch``
 
     The methods act with admin permissions, and are not logged in :attr:`requests`. They accept the names of kinds that
-    kubectl accepts: ``"pods"``, ``"po"``, ``"Pod"``, ``"deployments.apps"``. They return copies, and raise the errors
-    of :mod:`trioperator.errors`.
+    kubectl accepts: ``"pods"``, ``"po"``, ``"Pod"``, ``"deployments.apps"``. Unless stated otherwise, the namespace is
+    by default the manifest's, else "default". They return copies, and raise the errors of :mod:`trioperator.errors`;
+    ConfigError for kinds that are not served.
     """
 
     def __init__(
@@ -130,7 +140,7 @@ class Cluster:
         return next((base64.b64decode(text) for text in self.ca_certificates.values() if text), None)
 
     async def add_components(self) -> None:
-        """Create what clusters that stand alone have: the Service of the API, and a status of each component."""
+        """Create what standalone clusters have: the Service of the API, and a status of each component."""
         for name in COMPONENTS:
             self._add("ComponentStatus", name, {}, {"conditions": [{"type": "Healthy", "status": "True"}]})
         if await self.find("services", "kubernetes", "default") is None:
@@ -200,17 +210,18 @@ class Cluster:
         return self._state.store.revision
 
     def compact(self, revision: int | None = None) -> None:
-        """Compact the history up to the revision (by default all of it): watches and pages from there get 410."""
+        """Compact the history up to a revision (by default all of it): watches and pages from before get HTTP 410."""
         self._state.store.compact(revision)
 
     def snapshot(self) -> Snapshot:
-        """Return all objects as they are now, for :meth:`restore`. It costs little: the objects are shared."""
+        """Return all objects as they are now, for :meth:`restore`. This is cheap, as the objects are not copied."""
         return self._state.store.snapshot()
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Make all objects what they were when the snapshot of this cluster was taken; new ones are gone.
+        """Restore all objects to the state in a snapshot of this cluster; newer objects are removed.
 
-        What changes by it gets new resource versions. Watches of such kinds end with 410, so that clients list again.
+        Objects that change by this get new resource versions. Watches of their kinds end with HTTP 410, so that clients
+        list again.
         """
         self._state.store.rewind(snapshot)
         self.api.followups.run()
@@ -249,17 +260,21 @@ class Cluster:
         *,
         timeout: float | None = 60,
     ) -> Object:
-        """Wait until the object exists and meets the condition, and return it. Raises TimeoutError after the timeout.
+        """Wait until the object exists and meets the condition, and return it.
 
-        The condition is the same as in ``Client.wait_for()``: a type in ``status.conditions``, such as ``"Ready"``, or
-        a function of the object; it is not met where the function raises AssertionError or LookupError.
+        The condition is the same as for ``Client.wait_for()``: a type in ``status.conditions``, such as ``"Ready"``, or
+        a function of the object. It is not met if the function raises AssertionError or LookupError. *timeout* is in
+        seconds; None: no limit. Raises TimeoutError after that.
         """
         return await self._wait(kind, name, namespace).until(condition, timeout=timeout)
 
     async def wait_deleted(
         self, kind: str, name: str, namespace: str | None = None, *, timeout: float | None = 60
     ) -> None:
-        """Wait until the object is gone, or replaced by another one of the same name. Raises TimeoutError."""
+        """Wait until the object is gone, or replaced by another one of the same name.
+
+        Raises TimeoutError after *timeout* seconds; None: no limit.
+        """
         await self._wait(kind, name, namespace).until_deleted(timeout=timeout)
 
     def _wait(self, name_of_kind: str, name: str, namespace: str | None) -> ObjectWait:
@@ -272,11 +287,11 @@ class Cluster:
         return ObjectWait(self._state.store, self._state.table(kind), key, show=show)
 
     def write_log(self, pod: str, text: str, namespace: str | None = None, *, container: str = "") -> None:
-        """Append lines to what a container of a Pod has logged; *container* is needed if there are several.
+        """Append lines to the log of a container of a Pod; *container* is needed if there are several.
 
-        No containers are run: their logs are what is written here, and go with the Pod. Those who follow the log get
-        the lines at once, and its end when the Pod has succeeded or failed, or is deleted. Raises NotFoundError if
-        there is no such Pod, ApiError (400) for a container that it does not have.
+        No containers are run: their logs are what is written here, and are deleted with the Pod. Clients that follow
+        the log get the lines at once, and its end when the Pod has succeeded or failed, or is deleted. Raises
+        NotFoundError if there is no such Pod, ApiError (400) for a container that it does not have.
         """
         kind = self._kind("pods")
         stored = self._state.require(kind, self._namespace(kind, namespace), pod)
@@ -288,8 +303,8 @@ class Cluster:
     def is_prompt(self) -> bool:
         """Whether garbage is collected, and namespaces are terminated, before the response to a write.
 
-        True by default. Set it to False to see the objects in between; then :meth:`tidy` does it, or, soon after each
-        change, the controller ``"garbage-collector"``.
+        True by default. Set it to False to see the states in between; then call :meth:`tidy`, or run the controller
+        ``"garbage-collector"``, which does it soon after each change.
         """
         return self.api.followups.is_prompt
 
@@ -303,9 +318,9 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def open_controllers(self, *names: str, pace: Pace | None = None) -> AsyncIterator[None]:
-        """Run the named controllers (by default ``"all"``) in the block; *pace* says how long things take.
+        """Run the named controllers (by default ``"all"``) in the block.
 
-        They use Trio's clock. Raises ConfigError for unknown names.
+        *pace* has the times that their work takes, on Trio's clock. Raises ConfigError for unknown names.
         """
         from .controllers import Client, Pace, select_controllers, serve_controllers
 
@@ -327,9 +342,10 @@ class Cluster:
         return await self._saved(await self.api.writer.create(kind, place, _plain(manifest), WriteOptions()))
 
     async def apply(self, manifest: Manifest, namespace: str | None = None) -> Objects:
-        """Create the objects, or merge them into existing ones.
+        """Create the objects, or merge them into existing ones, and return them.
 
         A manifest is an object, an iterable of objects, YAML text with any number of documents, or the path of a file.
+        Raises ConfigError for a manifest that cannot be read, or has a kind that is not served.
         """
         results = []
         for obj in load_objects(manifest):
@@ -353,7 +369,7 @@ class Cluster:
         *,
         subresource: str = "",
     ) -> Object:
-        """Patch the object: a mapping is a merge patch, an iterable the operations of a JSON patch."""
+        """Patch the object, and return it. A mapping is a merge patch, an iterable has operations of a JSON patch."""
         found = self._kind(kind)
         is_merge = isinstance(patch, Mapping)
         written = await self.api.writer.patch(
@@ -370,7 +386,7 @@ class Cluster:
     async def replace(
         self, manifest: Mapping[str, Any], namespace: str | None = None, *, subresource: str = ""
     ) -> Object:
-        """Replace the object."""
+        """Replace the object, and return the new one. Raises NotFoundError if it does not exist."""
         kind = self._kind_of(manifest)
         meta = metadata_of(manifest)
         place = self._namespace(kind, namespace or meta.get("namespace"))
@@ -380,7 +396,11 @@ class Cluster:
         return await self._saved(written)
 
     async def delete(self, kind: str, name: str, namespace: str | None = None, *, policy: str = "") -> Object | None:
-        """Delete the object. Returns it if finalizers keep it for now, otherwise None."""
+        """Delete the object. Returns it if finalizers keep it for now, otherwise None.
+
+        *policy* is ``"Background"``, ``"Foreground"`` or ``"Orphan"``; default: that of the kind. Raises NotFoundError
+        if the object does not exist.
+        """
         found = self._kind(kind)
         place = self._namespace(found, namespace)
         result = await self.api.deleter.delete(found, place, name, DeleteOptions(policy=policy))

@@ -1,4 +1,4 @@
-"""Opening of clusters that keep their objects in a file."""
+"""Entry point of clusters that keep their objects in a file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ async def open_cluster(data: str | os.PathLike[str], **options: Any) -> AsyncIte
 
     Each write is synced to the file before its response is sent, so that no acknowledged write is lost, however the
     process ends. Objects, uids, resource versions and definitions survive a restart. The history does not: earlier
-    watches and pages get 410. The options are the same as for :class:`Cluster`. Raises ConfigError if the file cannot
-    be opened, is corrupt, or is in use; waiting for a write raises DataFileError once the file cannot be written.
+    watches and pages get HTTP 410. The options are the same as for :class:`Cluster`.
+
+    Raises ConfigError if the file cannot be opened, is corrupt, or is in use. Once the file cannot be written, each
+    write raises DataFileError.
     """
     from .store.data_file import DataFile
 

@@ -30,13 +30,14 @@ async def serve_cluster(
     handler: Handler | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the cluster on a port (0: any free one) until cancelled. ``task_status.started()`` passes the URL.
+    """Serve the cluster on a port (0: any free one) until cancelled. ``nursery.start()`` returns its URL.
 
-    With ``tls`` the serving certificate is issued by the cluster's own CA, and clients may present a certificate of
+    With ``tls``, the server's certificate is issued by the cluster's own CA, and clients may present a certificate of
     that CA; pass a context instead to use other certificates. Without ``anonymous``, requests without credentials get
-    401: :meth:`Cluster.kubeconfig` has some. ``handler`` answers in place of the cluster's API. With it, or with
-    ``anonymous``, on a loopback address, requests that a web page may have sent are refused. Raises ConfigError if the
-    server cannot listen on the port.
+    HTTP 401: :meth:`Cluster.kubeconfig` has credentials. ``handler`` answers in place of the cluster's API. With it, or
+    with ``anonymous``, on a loopback address, requests that a web page may have sent are rejected.
+
+    Raises ConfigError if the server cannot listen on the port.
     """
     context, ca_data = tls if isinstance(tls, ssl.SSLContext) else None, ""
     if tls is True:

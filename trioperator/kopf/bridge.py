@@ -1,8 +1,8 @@
 """The bridge between asyncio and Trio: asyncio functions as handlers, and Trio functions for asyncio code.
 
-There is one asyncio loop for all handlers of an operator, around all of its tasks: asyncio tasks that a handler leaves
-behind go on, as in Kopf, and are cancelled when the operator has ended. Cancellation passes in both directions, and so
-do results and exceptions.
+There is one asyncio loop for all handlers of an operator, around all of its tasks. Asyncio tasks that a handler leaves
+behind go on, as in Kopf, and are cancelled when the operator has ended. Cancellation, results and exceptions pass in
+both directions.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Loop(Protocol):
     """An asyncio loop next to Trio."""
 
     async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Await an asyncio function in a Trio task: in an asyncio task, which is cancelled with it."""
+        """Await an asyncio function in a Trio task. It runs in an asyncio task, which is cancelled with that."""
 
     def start(self, call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
-        """Start a Trio function, and return an asyncio future, which is cancelled with what awaits it."""
+        """Start a Trio function, and return an asyncio future for it. Cancelling the future cancels the function."""
 
 
 #: The loop in which the handlers of the current operator run.
@@ -64,7 +64,7 @@ class _Loop:
 
 
 async def capture_exit(call: Callable[[], Awaitable[Any]]) -> outcome.Outcome[Any]:
-    """Await an asyncio function. What ends a process would end the loop first, and all that waits for it would hang."""
+    """Await an asyncio function, and capture exits: if raised, they would end the loop, and its waiters would hang."""
     try:
         return outcome.Value(await call())
     except (KeyboardInterrupt, SystemExit) as error:
@@ -75,7 +75,7 @@ async def capture_exit(call: Callable[[], Awaitable[Any]]) -> outcome.Outcome[An
 async def open_loop() -> AsyncIterator[None]:
     """Open the asyncio loop for the handlers of the operators that run in the block.
 
-    Asyncio tasks that are left at its end are cancelled, and waited for.
+    Asyncio tasks that are left at the end of the block are cancelled and waited for.
     """
     trio_asyncio: Any = sys.modules.get("trio_asyncio")
     if trio_asyncio is None:  # it cannot be imported in a Trio task
@@ -90,7 +90,7 @@ async def open_loop() -> AsyncIterator[None]:
 
 
 def _report(_: object, context: Mapping[str, Any]) -> None:
-    """Log what nobody awaits, such as the error of a forgotten task: as asyncio does; trio-asyncio ends the loop."""
+    """Log errors that nobody awaits, such as that of a forgotten task, as asyncio does; trio-asyncio ends the loop."""
     error = context.get("exception")
     logger = get_logger("trioperator.kopf")
     logger.error("%s", context.get("message") or "Unhandled exception in the asyncio loop", exc_info=error)
@@ -99,9 +99,9 @@ def _report(_: object, context: Mapping[str, Any]) -> None:
 def load() -> Any:
     """Return the module of trio-asyncio. It changes asyncio in the whole process: import it only where it is used.
 
-    Elsewhere than in Trio's thread, loops stay asyncio's own. Loops of trio-asyncio, which it makes there by default,
-    run Trio in greenlets: the process crashes when it ends while one of them is running in a daemon thread, as
-    clients with a synchronous interface have them.
+    Outside of Trio's thread, loops stay asyncio's own. By default, trio-asyncio would make loops of its own there,
+    which run Trio in greenlets: if one of them is still running in a daemon thread, as some synchronous clients have
+    them, the process crashes when it ends.
     """
     check_installed()
     module = importlib.import_module("trio_asyncio")
@@ -112,10 +112,10 @@ def load() -> Any:
 
 
 def leaves_asyncio_alone() -> bool:
-    """Return whether asyncio must stay as it is here, so that Trio is the guest of its loop.
+    """Return whether asyncio must not be changed here, so that Trio runs as the guest of its loop.
 
-    That is in threads, beside programs that may use asyncio themselves, and where AnyIO has taken functions of asyncio
-    already that trio-asyncio would replace: as its pytest plugin does.
+    That is the case in threads, beside programs that may use asyncio themselves, and if AnyIO has already bound
+    functions of asyncio that trio-asyncio would replace, as its pytest plugin does.
     """
     if threading.current_thread() is not threading.main_thread():
         return True
@@ -139,9 +139,9 @@ def is_in_asyncio() -> bool:
 
 
 def adapt(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the handler for Trio of an asyncio function, always the same one; a sync function mostly as it is.
+    """Return a handler on Trio for an asyncio function, always the same one. Sync functions mostly stay as they are.
 
-    Handlers of Kopf's get no ``client``, which they may pass with their ``**kwargs`` to what has an own one.
+    Kopf's handlers get no ``client``: they may pass their ``**kwargs`` to functions with an argument of that name.
     """
     if not callable(fn) or isinstance(fn, type) or not (is_async(fn) or may_use("client", fn)):
         return fn

@@ -18,7 +18,7 @@ from trioperator.kopf.settings import OperatorSettings
 
 # Names of environment variables that differ: ours of the command, by Kopf's.
 _RENAMED: Final = {"PEERING": "NAME", "CLUSTERWIDE": "ALL_NAMESPACES"}
-# Those that freeze and resume have in common.
+# Variables that freeze and resume share.
 _LOGS: Final = ("VERBOSE", "DEBUG", "QUIET", "LOG_FORMAT", "LOG_PREFIX", "LOG_REFKEY")
 _SHARED: Final = ("ID", "NAMESPACES", *_LOGS, *_RENAMED)
 
@@ -39,7 +39,7 @@ def controls_for_kopf(controls: CLIControls | None) -> CLIControls:
 
 @contextlib.contextmanager
 def kopf_environment(args: Sequence[str]) -> Iterator[None]:
-    """Take the options of the command from Kopf's environment variables, ``KOPF_RUN_…``, too, within the block."""
+    """Let the command also read its options from Kopf's environment variables, ``KOPF_RUN_…``, within the block."""
     command = next((arg for arg in args if not arg.startswith("-")), "").upper()
     prefix = f"KOPF_{command}_"
     found = {name.removeprefix(prefix): value for name, value in os.environ.items() if name.startswith(prefix)}

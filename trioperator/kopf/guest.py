@@ -18,7 +18,7 @@ from trioperator.kopf.bridge import capture_exit, current_loop
 
 
 class HostLoop:
-    """The asyncio loop whose guest Trio is. Functions of Trio that asyncio code starts run in *nursery*."""
+    """The asyncio loop that Trio is a guest of. Trio functions that asyncio code starts run in *nursery*."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, nursery: trio.Nursery) -> None:
         self._loop = loop
@@ -100,7 +100,7 @@ async def run_as_guest(serve: Callable[[], Awaitable[None]]) -> None:
 
 
 class _Ready:
-    """Flag that is set as Trio's are, for a future."""
+    """Flag with the interface of a Trio event, which completes a future."""
 
     def __init__(self, future: Any) -> None:
         self._future = future
@@ -112,7 +112,7 @@ class _Ready:
 
 @contextlib.asynccontextmanager
 async def adapt_flags(options: dict[str, Any]) -> AsyncIterator[None]:
-    """Let the flags in the options of an operator be asyncio's, too, as in Kopf: events and futures."""
+    """Accept asyncio's events and futures as flags in the options of an operator, as Kopf does."""
     futures = (asyncio.Future, concurrent.futures.Future)
     if isinstance(options.get("ready_flag"), futures):
         options["ready_flag"] = _Ready(options["ready_flag"])
@@ -127,7 +127,7 @@ async def adapt_flags(options: dict[str, Any]) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def _setting(flag: trio.Event, stop: Any) -> Iterator[None]:
-    """Set Trio's flag as soon as the one of asyncio is set."""
+    """Set Trio's flag as soon as asyncio's flag is set."""
 
     async def wait() -> None:
         await (stop.wait() if isinstance(stop, asyncio.Event) else asyncio.wrap_future(stop))

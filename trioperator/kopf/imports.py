@@ -28,7 +28,7 @@ class Installation:
         self._restore_loggers = follow_loggers()
 
     def uninstall(self) -> None:
-        """Let ``import kopf`` mean again what it meant before. Modules that have imported ours keep it."""
+        """Restore the previous meaning of ``import kopf``. Modules that have imported ours keep it."""
         if self._finder is None:
             return
         sys.meta_path.remove(self._finder)
@@ -53,7 +53,7 @@ def install() -> Installation:
             import app  # which imports kopf
 
     Call it before anything imports ``kopf``, such as at the top of ``conftest.py``. A Kopf that is installed is hidden,
-    not changed; ``uninstall()`` of the result ends that. Raises ConfigError without the extra ``trioperator[kopf]``.
+    not changed, until ``uninstall()`` of the result. Raises ConfigError without the extra ``trioperator[kopf]``.
     """
     from trioperator.kopf.bridge import check_installed
     from trioperator.kopf.names import make_modules
@@ -63,7 +63,7 @@ def install() -> Installation:
 
 
 def _take_out() -> dict[str, types.ModuleType]:
-    """Remove Kopf, whoever's it is, from the modules that are loaded, and return what was removed."""
+    """Remove all modules named ``kopf``, ours or Kopf's own, from those that are loaded, and return them."""
     names = [name for name in sys.modules if name == _NAME or name.startswith(f"{_NAME}.")]
     return {name: sys.modules.pop(name) for name in names}
 
@@ -83,13 +83,13 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self, is_package=is_package)
 
     def _find(self, name: str) -> types.ModuleType:
-        """Return a module. Raises ModuleNotFoundError, which names the replacement, for one that there is not."""
+        """Return a module. Raises ModuleNotFoundError, which names the replacement, if there is none."""
         return self._modules.get(name) or find_module(name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         return self._find(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Execute nothing, as the module is complete; but warn of one that is private to Kopf."""
+        """Execute nothing, as the module is complete; but warn about a module that is private in Kopf."""
         if module.__name__ not in self._modules:
             warn_of_import(module.__name__)

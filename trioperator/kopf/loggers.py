@@ -8,12 +8,12 @@ from typing import Final
 
 from trioperator._handling.handlers.handler import Activity
 
-# Names below "kopf" and "trioperator" of what is logged in the same words.
+# Names of corresponding loggers, below "kopf" and below "trioperator".
 _SHARED: Final = ("", ".objects", ".activities", *(f".activities.{activity}" for activity in Activity))
 
 
 def follow_loggers() -> Callable[[], None]:
-    """Let our loggers inherit levels and handlers from Kopf's, and pass their filters. Returns what undoes it."""
+    """Let our loggers inherit levels, handlers and filters from Kopf's. Return a function that undoes it."""
     undo = [_follow(logging.getLogger(f"trioperator{name}"), logging.getLogger(f"kopf{name}")) for name in _SHARED]
 
     def undo_all() -> None:

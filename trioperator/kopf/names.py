@@ -19,7 +19,7 @@ _VERSION: Final = (1, 45, 2)
 
 
 class RawBody(TypedDict, total=False):
-    """Object as the API server has sent it, which can be made by its name: ``RawBody(metadata={…})``."""
+    """Object as the API server has sent it. The class can be called: ``RawBody(metadata={…})``."""
 
     apiVersion: str
     kind: str
@@ -29,7 +29,7 @@ class RawBody(TypedDict, total=False):
 
 
 class UserInfo(TypedDict):
-    """User of an admission request, which can be made by its name: ``UserInfo(username=…, uid=…, groups=[…])``."""
+    """User of an admission request. The class can be called: ``UserInfo(username=…, uid=…, groups=[…])``."""
 
     username: str
     uid: str
@@ -40,7 +40,7 @@ PatchFn = Callable[[Mapping[str, Any]], None]
 
 
 class AiohttpSession:
-    """Result of login handlers in Kopf that trioperator cannot use, for annotations: to make one is an error."""
+    """Result of Kopf's login handlers that trioperator cannot use, for annotations. Raises LoginError when called."""
 
     def __init__(self, *_: object, **__: object) -> None:
         raise trioperator.LoginError(
@@ -63,7 +63,7 @@ async def execute(*, fns: object = None, **options: Any) -> None:
 
 
 async def _execute_aside(call: Callable[[], Any]) -> None:
-    """Call sub-handlers in a task beside their handler's, which awaits it by asyncio's means."""
+    """Call sub-handlers in another task, which the handler's task awaits through asyncio."""
     with subhandlers.running_subhandlers("execute").joined():
         await call()
 
@@ -123,7 +123,7 @@ def make_modules() -> Mapping[str, types.ModuleType]:
 
 
 def _find(name: str) -> Any:
-    """Return a name of ``kopf`` that only some operators need, or that is the same as in trioperator."""
+    """Return the value of a name in ``kopf`` that only some operators need, or that is the same as in trioperator."""
     if name in _PRIVATE_PACKAGES:
         return importlib.import_module(f"kopf.{name}")
     if not name.startswith("Webhook"):
@@ -165,7 +165,7 @@ def _fill(module: types.ModuleType, names: Mapping[str, Any]) -> None:
 
 
 def _fill_lazily(module: types.ModuleType, **homes: str) -> None:
-    """Let a module have names whose modules are loaded when they are first used: few operators need them."""
+    """Add names to a module whose home modules are loaded on first use: few operators need them."""
 
     def find(name: str) -> Any:
         if name not in homes:

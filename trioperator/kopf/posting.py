@@ -1,4 +1,4 @@
-"""Kopf's queue of Kubernetes Events, as far as operators look at it: how many wait for being posted."""
+"""Kopf's queue of Kubernetes Events, as far as operators use it: how many events wait to be posted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trioperator._handling.arguments.context import Recorder, current_recorder
 
 
 class EventQueue:
-    """The events of an operator that wait for being posted. To put others into it, use ``kopf.event()``."""
+    """The events of an operator that wait to be posted. To add events, use ``kopf.event()``."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -18,12 +18,12 @@ class EventQueue:
         return self._recorder.waiting
 
     def empty(self) -> bool:
-        """Return whether none waits."""
+        """Return whether no event waits."""
         return not self.qsize()
 
 
 class EventQueueVariable:
-    """What takes the place of Kopf's context variable."""
+    """Substitute for Kopf's context variable."""
 
     name: Final = "event_queue_var"
 

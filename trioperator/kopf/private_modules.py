@@ -1,7 +1,7 @@
-"""Kopf's private modules, as far as operators import them: types mostly, which are public names of other modules.
+"""Kopf's private modules, as far as operators import them: mostly types, which are public names of other modules.
 
-A module is made when it is imported, with a DeprecationWarning. What it does not have raises an ImportError that names
-the replacement. Modules that Kopf had until 1.28 (``kopf.structs`` and others) are those that took their places.
+A module is made when it is imported, with a DeprecationWarning. Names that it lacks raise an ImportError that tells the
+replacement. Modules that Kopf had until 1.28 (``kopf.structs`` and others) are aliases of those that replaced them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def find_module(name: str) -> types.ModuleType:
 
 
 def warn_of_import(name: str) -> None:
-    """Warn whoever imports a private module with names in it."""
+    """Issue a DeprecationWarning for the import of a private module, if it has any names."""
     if not is_package(name):
         text = f"{name} is private to Kopf: import its names from kopf itself, where they are public."
         warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
 def _find(module: str, name: str) -> Any:
-    """Return what a module has under a name. Raises ImportError, which tells more, if it has nothing."""
+    """Return the value of a name in a module. Raises ImportError, which explains it, if there is none."""
     place = find_place(module, name)
     if place is None and name.startswith("__"):
         raise AttributeError(f"module {module!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Running operators that were written for Kopf."""
+"""Entry points of operators that were written for Kopf."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from trioperator.kopf.settings import OperatorSettings
 if TYPE_CHECKING:
     import asyncio
 
-# Options of Kopf's functions that make no sense here.
+# Options of Kopf's functions that have no meaning here.
 _FOREIGN = ("vault", "indexers", "insights", "memories", "_command")
 
 
 async def operator(**options: Any) -> None:
     """Run an operator until it is stopped or cancelled, with an asyncio loop for its handlers.
 
-    Options and errors are the same as for ``trioperator.operator()``, with the defaults of Kopf's settings. May be
+    Options and errors are the same as for ``trioperator.operator()``, with the defaults of Kopf's settings. It may be
     awaited on Trio and, as in Kopf, on asyncio: then the handlers run in that asyncio loop, and flags may be asyncio's.
+    Raises TypeError for options of Kopf's that do not exist here.
     """
     for name in _FOREIGN:
         if options.pop(name, None) is not None:
@@ -47,7 +48,7 @@ def get_default_lifecycle() -> Lifecycle:
 
 @contextlib.contextmanager
 def _raising_one() -> Iterator[None]:
-    """Raise what has failed without the exception groups of the loops' nurseries."""
+    """Raise a single error without the exception groups of the loops' nurseries."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -71,7 +72,7 @@ async def _run_on_asyncio(options: dict[str, Any]) -> None:
 def run(**options: Any) -> None:
     """Run an operator as a program. Options and errors are the same as for :func:`operator`.
 
-    *loop* is an asyncio loop to run it in, such as uvloop's: as if it awaited :func:`operator`.
+    *loop* is an asyncio loop to run it in, such as uvloop's, as if that awaited :func:`operator`.
     """
     app.check_not_loading("run")
     loop = options.pop("loop", None)
@@ -87,7 +88,7 @@ def run(**options: Any) -> None:
 
 
 def run_with_asyncio(main: Callable[[], Awaitable[None]]) -> None:
-    """Run a Trio function in a new loop of asyncio, which handlers use, too. Nothing of asyncio is changed by it."""
+    """Run a Trio function in a new asyncio loop, which handlers use, too. This does not change asyncio itself."""
     import asyncio
 
     from trioperator.kopf.guest import run_as_guest
@@ -106,8 +107,8 @@ def _run_in_loop(loop: asyncio.AbstractEventLoop, options: dict[str, Any]) -> No
 async def spawn_tasks(**options: Any) -> Collection[asyncio.Task[None]]:
     """Start an operator in the current asyncio loop, and return its tasks, for :func:`run_tasks`.
 
-    Options and errors of the task are the same as for :func:`operator`. It is one task here, where Kopf has several; to
-    cancel it stops the operator. Raises RuntimeError outside of asyncio.
+    Options and errors of the task are the same as for :func:`operator`. There is one task, where Kopf has several;
+    cancelling it stops the operator. Raises RuntimeError outside of asyncio.
     """
     if not is_in_asyncio():
         raise RuntimeError("kopf.spawn_tasks() works in asyncio only: await kopf.operator() in a nursery of Trio.")

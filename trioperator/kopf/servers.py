@@ -1,4 +1,4 @@
-"""Webhook servers on asyncio, for operators that were written for Kopf, and Kopf's servers, which these may call."""
+"""Webhook servers on asyncio, for operators that were written for Kopf, and the servers that these may call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import trio
 import trioperator
 from trioperator.kopf.bridge import current_loop, is_in_asyncio
 
-#: The servers that operators can derive theirs from, or call.
+#: The servers that operators can call, or derive their own from.
 NAMES: Final = frozenset(
     {
         "WebhookAutoServer",
@@ -23,19 +23,19 @@ NAMES: Final = frozenset(
         "WebhookServer",
     }
 )
-# Seconds that the end of a server's context manager may take, whatever else has been cancelled.
+# Seconds that leaving a server's context manager may take, even after cancellation.
 _EXIT_TIMEOUT: Final = 5.0
 
 
 def adapt_server(server: Any) -> Any:
-    """Return the server for Trio of an asyncio server; None and the servers of this package as they are."""
+    """Return a server on Trio for an asyncio server. None and servers of this package are returned as they are."""
     if server is None or type(server).__module__.partition(".")[0] == "trioperator":
         return server
     return _ManagedServer(server) if hasattr(server, "__aenter__") else _Server(server)
 
 
 class _Server:
-    """A server on asyncio, to be called on Trio."""
+    """Adapter of a server on asyncio, to be called on Trio."""
 
     def __init__(self, server: Any) -> None:
         self.server = server
@@ -44,7 +44,7 @@ class _Server:
         return repr(self.server)
 
     async def inspect_cluster(self, client: Any) -> None:
-        """Let a server that is derived from one of this package inspect the cluster."""
+        """Call ``inspect_cluster()`` of a server that is derived from one of this package."""
         if hasattr(self.server, "inspect_cluster"):
             await self.server.inspect_cluster(client)
 
@@ -69,7 +69,7 @@ class _Server:
 
 
 class _ManagedServer(_Server):
-    """A server on asyncio that is also a context manager."""
+    """Adapter of a server on asyncio that is also a context manager."""
 
     async def __aenter__(self) -> Any:
         entered = await current_loop.get().run(self.server.__aenter__)

@@ -37,11 +37,13 @@ _NO_BATCHING: Final = (
 
 
 class _Tolerant(Section):
-    """Section that accepts what Kopf accepts: its settings that have no meaning here, names that it does not have
-    either, and values that it reads in its own way. Each is a warning, and the value is found as it was set.
+    """Section that accepts whatever Kopf accepts, with a warning.
 
-    ``_without_effect`` are defaults of Kopf's settings by their names, ``_instead`` is what there is for their purpose.
-    The classes have no slots, but a ``__dict__`` for these.
+    That is: Kopf's settings that have no meaning here, unknown names, and values that Kopf reads in its own way.
+    Settings can be read as they were set.
+
+    ``_without_effect`` are the defaults of Kopf's settings without an effect, ``_instead`` is what to use in place of
+    them. The classes have no slots, but a ``__dict__`` for these.
     """
 
     __slots__ = ()
@@ -60,7 +62,7 @@ class _Tolerant(Section):
             object.__setattr__(self, name, value)
 
     def _read(self, name: str, rule: Rule, value: Any) -> Any:
-        """Return a value as Kopf takes it, with a warning if it is not one of ours."""
+        """Return a value as Kopf interprets it, with a warning if our settings would not accept it."""
         if rule.accepts(value):
             return value
         found = _read_as_kopf(rule, value)
@@ -77,7 +79,7 @@ class _Tolerant(Section):
 
 
 def _read_as_kopf(rule: Rule, value: Any) -> Any:
-    """Return what Kopf takes a value for: what is true or false, numbers in strings, no timeout for a zero."""
+    """Return a value as Kopf interprets it: truthy values as booleans, strings as numbers, zero as no timeout."""
     if rule is BOOLEAN:
         return bool(value)
     if isinstance(value, str):
@@ -196,7 +198,7 @@ class _PersistenceSettings(_Tolerant, settings.PersistenceSettings):
 
 
 def _carry_over(source: Section, target: Section) -> None:
-    """Copy what has no effect, but may be read."""
+    """Copy the settings that have no effect, but can be read."""
     for name, value in getattr(source, "__dict__", {}).items():
         if name not in source.__dataclass_fields__:
             object.__setattr__(target, name, value)
@@ -211,14 +213,14 @@ def _section(name: str, kind: type[Section]) -> Any:
 class OperatorSettings(_Tolerant, settings.OperatorSettings):
     """Settings of an operator that was written for Kopf.
 
-    The finalizer, the annotations, the names in Kubernetes Events and ``posting.loggers`` are as in Kopf. Settings of
-    Kopf's that have no meaning here are accepted with a warning, and so are names that Kopf does not have either.
+    The finalizer, the annotations, the names in Kubernetes Events and ``posting.loggers`` are the same as in Kopf.
+    Kopf's settings that have no meaning here are accepted with a warning, and so are unknown names.
     """
 
     inherit_patches: ClassVar[bool] = True
 
     def copy(self) -> OperatorSettings:
-        """Return settings of their own with the same values, also of names that have no effect."""
+        """Return a copy of the settings, including those without an effect."""
         copied = super().copy()
         assert isinstance(copied, OperatorSettings)
         _carry_over(self, copied)
@@ -251,7 +253,7 @@ class OperatorSettings(_Tolerant, settings.OperatorSettings):
 
 
 def _keep_in_dict(*sections: type[Section]) -> None:
-    """Let sections keep their values in ``__dict__``, as Kopf's do: programs update it. Slots would hide it."""
+    """Keep the values of sections in ``__dict__``, as Kopf does, because programs update it. Slots would hide it."""
     for section in sections:
         for field in dataclasses.fields(section):
             setattr(section, field.name, None if field.default is dataclasses.MISSING else field.default)

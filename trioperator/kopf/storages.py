@@ -1,4 +1,4 @@
-"""Storages with the names that Kopf's have by default: what Kopf has stored on objects is found, and the other way."""
+"""Storages with Kopf's default names, so that either framework finds what the other one has stored on objects."""
 
 from __future__ import annotations
 

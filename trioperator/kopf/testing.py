@@ -16,7 +16,7 @@ from trioperator.kopf.running import run_with_asyncio
 class KopfRunner(testing.KopfRunner):
     """Run Kopf's command in a thread while the block goes on; see ``trioperator.testing.KopfRunner``.
 
-    Its operators may use asyncio, in a loop of their thread: tests may, too. ``import kopf`` means trioperator for as
+    The operators may use asyncio, in a loop of their own thread; so may the tests. ``import kopf`` means trioperator as
     long as the command runs.
     """
 

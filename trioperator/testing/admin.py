@@ -1,6 +1,6 @@
 """The admin endpoint of a test cluster, for test suites in any language: below ``/trioperator`` of the API server.
 
-It brings objects back, injects faults, adjusts the clock, and shows which requests there were. Requests need its token.
+It restores objects, injects faults, adjusts the clock, and shows the requests. Each request needs its token.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trioperator.apiserver.store.storage import Snapshot
 
 PREFIX: Final = "/trioperator"
-#: Requests that the audit keeps.
+#: Number of requests that the audit keeps.
 LOG_LIMIT: Final = 10_000
 _MAX_SNAPSHOTS: Final = 100
 _MIN_TOKEN: Final = 16  # characters
@@ -51,7 +51,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A fault, by the name of its method of :class:`Fault`, with its arguments and ``FaultPlan.add()``'s."""
+    """A fault, by the name of its method of :class:`Fault`, with the arguments of that and of ``FaultPlan.add()``."""
 
     fault: str
     code: Annotated[int, msgspec.Meta(ge=200, le=599)] | msgspec.UnsetType = _UNSET
@@ -77,7 +77,7 @@ class FaultOrder(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_
     name: str | msgspec.UnsetType = _UNSET
 
     def add_to(self, plan: FaultPlan) -> FaultRule:
-        """Add the fault to the plan, and return the rule. Raises ValueError for arguments that the fault has not."""
+        """Add the fault to the plan, and return the rule. Raises ValueError for unknown faults and wrong arguments."""
         if self.fault not in _FAULTS:
             raise ValueError(f"there is no fault {self.fault!r}: choose from {', '.join(_FAULTS)}")
         given: dict[str, Any] = msgspec.to_builtins(self)
@@ -102,10 +102,10 @@ _ARGUMENTS: Final = frozenset(
 
 
 class TimeOrder(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How the clock is to be adjusted: by how many seconds it is advanced, and how fast it runs from then on."""
+    """Adjustment of the clock: by how many seconds to advance it, and at which rate it runs from then on."""
 
     advance: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0
-    # Above that, an hour of a connection's patience would be less than what a busy machine takes.
+    # Largest rate: above it, a timeout of an hour would be shorter in real time than a delay of a busy machine.
     rate: Annotated[float, msgspec.Meta(ge=0.01, le=60)] | None = None
 
 
@@ -124,7 +124,7 @@ class AdminHandler:
         self.keep_start()
 
     def keep_start(self) -> None:
-        """Keep the objects of now as those to which a reset returns."""
+        """Take the current objects as the state that a reset restores."""
         self._start = self._cluster.snapshot()
 
     async def aclose(self) -> None:
@@ -263,7 +263,10 @@ def _unknown(request: Request) -> ApiError:
 
 
 def read_token(path: str | os.PathLike[str]) -> str:
-    """Return the token in the file; a missing file is made with a new one, for its owner only. Raises ConfigError."""
+    """Return the token in the file; a missing file is created with a new token, for its owner only.
+
+    Raises ConfigError if the file cannot be used, or the token is too short.
+    """
     try:
         if not os.path.exists(path):
             _make_token(path)
@@ -272,12 +275,14 @@ def read_token(path: str | os.PathLike[str]) -> str:
     except (OSError, ValueError) as error:
         raise ConfigError(f"The file for the token of the admin endpoint cannot be used: {error}.") from None
     if len(token) < _MIN_TOKEN:
-        raise ConfigError(f"The token of the admin endpoint in {path} has less than {_MIN_TOKEN} characters.")
+        raise ConfigError(
+            f"The token of the admin endpoint in {path} has fewer than {_MIN_TOKEN} characters: use a longer one."
+        )
     return token
 
 
 def _make_token(path: str | os.PathLike[str]) -> None:
-    """Make the file at once with its content: several servers may share it, and start at the same time."""
+    """Create the file atomically, with its content: several servers may share it, and start at the same time."""
     with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=os.path.dirname(os.path.abspath(path))) as file:
         file.write(f"{secrets.token_urlsafe(32)}\n")
         file.flush()

@@ -1,13 +1,13 @@
 """Autojump and threads: a mock clock stands still while threads work.
 
 Trio's mock clock jumps to the next deadline as soon as all tasks are blocked, and a task that waits for a thread is
-blocked. So a test would see hours pass while a handler reads a file. Threads that the operator starts pause autojump:
-nothing is polled, the clock's threshold is infinite until the last thread has ended. While a thread waits for a task of
-Trio (``trio.from_thread.run()``), or is in :func:`trioperator._concurrency.threads.time_passes`, the clock may jump.
-Waiting for a free thread does not pause autojump, and neither does a thread that was abandoned.
+blocked. So in a test, hours could pass while a handler reads a file. Therefore, threads that the operator starts pause
+autojump: the clock's threshold is infinite until the last thread has ended; nothing is polled. While a thread waits for
+a task of Trio (``trio.from_thread.run()``), or is in :func:`trioperator._concurrency.threads.time_passes`, the clock
+may jump. Waiting for a free thread does not pause autojump, and neither does a thread that was abandoned.
 
-Where threads and tasks run at the same time, no run is like another. In :func:`serial_threads`, the event loop waits
-for a thread after each step of a task: it goes on when the thread has ended, or waits for the loop.
+Where threads and tasks run at the same time, no two runs are the same. In :func:`serial_threads`, the event loop waits
+for threads after each step of a task: it goes on when they have ended, or wait for the loop.
 
 The pytest plugin switches this on for all runs whose clock is a :class:`trio.testing.MockClock`.
 """
@@ -26,15 +26,15 @@ import trio
 
 from trioperator._concurrency.threads import ThreadObserver, current_observer, observe_threads
 
-# Real seconds for which the event loop waits for a thread: it may wait for another thread itself.
+# Real seconds for which the event loop waits for a thread, which may itself wait for another thread.
 _PATIENCE: Final = 1.0
 
 
 def pause_autojump_for_threads() -> None:
     """Make the threads of operators pause the autojump of mock clocks, in this process from now on.
 
-    For runs with a :class:`trio.testing.MockClock` outside of pytest: the pytest plugin calls this. Other clocks are
-    left alone.
+    Call it for runs with a :class:`trio.testing.MockClock` outside of pytest; the pytest plugin does that itself. Other
+    clocks are left alone.
     """
     observe_threads(observe_thread)
 

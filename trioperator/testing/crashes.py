@@ -18,13 +18,13 @@ from trioperator.apiserver import Cluster
 from trioperator.testing.operator_runner import OperatorRunner, open_runner
 from trioperator.testing.records import Write
 
-#: What a test would do, with an operator that is not started yet.
+#: The body of a test, which starts the operator itself.
 Scenario: TypeAlias = Callable[[Cluster, OperatorRunner], Awaitable[object]]
 State: TypeAlias = dict[str, Any]
 
-# Seconds of virtual time for what an operator still does after the scenario.
+# Seconds of virtual time in which the operator completes its work after the scenario.
 _SETTLING: Final = 300.0
-# Never the same in two runs: which server has stored what, and when.
+# Fields that are never the same in two runs: they tell which server has stored what, and when.
 _VOLATILE: Final = frozenset(
     {"uid", "resourceVersion", "generation", "observedGeneration", "creationTimestamp", "managedFields"}
 )
@@ -46,15 +46,16 @@ async def crash_at_every_write(scenario: Scenario, *, ignore: Collection[str] = 
         async def test_crashes(autojump_clock):
             assert await crash_at_every_write(scenario) > 0
 
-    Each time, there is a new cluster, and the wall time starts again. First, the operator does not crash: the objects
-    at the end are what is expected. Then it crashes at each of its writes, once before the server gets it, and once
-    when the server has stored it, before the response arrives. It starts again at once. Events, leases and peerings are
-    no writes.
+    Each time, there is a new cluster, and the wall time starts again. First, the scenario is played without a crash:
+    the objects at the end are the expected ones. Then the operator crashes at each of its writes, once before the
+    server gets it, and once after the server has stored it, before the response arrives. It is restarted at once.
+    Events, leases and peerings do not count as writes.
 
-    Uids, versions, times and *ignore*, which are names of fields at any depth, are not compared. Use virtual time.
+    Uids, versions, times, and the fields with names in *ignore*, at any depth, are not compared.
 
-    Returns the number of crashes. Raises AssertionError if objects differ at the end, or as at the end of any test with
-    an operator, and what the scenario raises, with a note at which write that was.
+    Returns the number of crashes. Raises AssertionError if objects differ at the end, and for what fails any test with
+    an operator (see :meth:`OperatorRunner.check`); raises what the scenario raises, with a note about the write at
+    which the operator crashed; raises RuntimeError without virtual time.
     """
     clock = trio.lowlevel.current_clock()
     if math.isinf(getattr(clock, "autojump_threshold", math.inf)):

@@ -16,7 +16,7 @@ from trioperator.testing.autojump import pause_autojump_for_threads
 
 _START: Final = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
 
-# Trio shuffles the tasks that can run, and has no public way to seed that; it keeps this one for Hypothesis.
+# Trio shuffles the runnable tasks. There is no public way to seed that, but this one, which it keeps for Hypothesis.
 _SCHEDULER: Final = "trio._core._run"
 _SWITCH: Final = "_ALLOW_DETERMINISTIC_SCHEDULING"  # sorts the tasks before they are shuffled
 _RANDOM: Final = "_r"  # the random.Random that shuffles them
@@ -24,16 +24,18 @@ _RANDOM: Final = "_r"  # the random.Random that shuffles them
 
 @contextlib.contextmanager
 def deterministic(seed: int = 0) -> Iterator[None]:
-    """Make what runs on Trio in this context run the same way each time, and another way with another seed.
+    """Make runs of Trio in this context deterministic: each seed leads to another, but always the same course.
 
-    The seed decides in which order Trio runs tasks, and seeds the module ``random``; the wall time of operators and
-    clusters starts on 1 January 2024 in runs that start in this context. Use it with a mock clock, because real time is
-    never the same, and with async handlers, because threads and sockets take real time.
-
-    Raises RuntimeError if this version of Trio has another scheduler than expected.
+    ::
 
         with deterministic(seed=1):
             trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+    The seed determines the order in which Trio runs tasks, and seeds the module ``random``. The wall time of operators
+    and clusters starts at 1 January 2024 (UTC) in runs that start in this context. Use it with a mock clock, because
+    real time is never the same, and with async handlers, because threads and sockets take real time.
+
+    Raises RuntimeError if this version of Trio has another scheduler than expected.
     """
     scheduler = _find_scheduler()
     shuffler: random.Random = getattr(scheduler, _RANDOM)

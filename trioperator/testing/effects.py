@@ -1,4 +1,4 @@
-"""A fake world outside of the cluster, for exploring: what handlers call there is recorded, and compared.
+"""Fakes of services outside of the cluster, for exploring: calls of handlers to them are recorded and compared.
 
 ::
 
@@ -17,9 +17,9 @@
 
     effects.fake("https://dns.example.com", dns)
 
-What is in the stores must be the same whatever happens, and gone when the object is deleted. Requests other than GET
-are crash points, as writes to the cluster are; and what is not idempotent, which is POST and :func:`record`, must not
-happen more often.
+The stores must have the same content whatever happens, and be empty when the object is deleted. Requests other than GET
+are crash points, like writes to the cluster. Effects that are not idempotent, POST and :func:`record`, must not happen
+more often than without faults.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import httpx
 
 __all__ = ["Fake", "Outside", "fake", "play_outside", "record", "store"]
 
-#: Responds to a request, as a server would.
+#: Function that responds to a request as a server would.
 Fake: TypeAlias = Callable[[httpx.Request], httpx.Response]
 Hook: TypeAlias = Callable[[Callable[[], Awaitable[httpx.Response]]], Awaitable[httpx.Response]]
 
@@ -44,7 +44,7 @@ _outside: Final[contextvars.ContextVar[Outside]] = contextvars.ContextVar("triop
 
 
 class Outside:
-    """What is outside of the cluster in one play. *on_call* is called in place of each call that changes something."""
+    """The world outside of the cluster in one play. *on_call* replaces each call that changes something."""
 
     def __init__(self) -> None:
         self.stores: dict[str, dict[str, Any]] = {}
@@ -54,23 +54,23 @@ class Outside:
 
 
 def fake(url: str, respond: Fake) -> None:
-    """Respond to all requests of httpx to URLs that begin with *url*, in plays only. What is faked last wins."""
+    """Answer all httpx requests to URLs that begin with *url* by *respond*, in plays only. The last fake wins."""
     _fakes[url.rstrip("/")] = respond
 
 
 def store(name: str) -> dict[str, Any]:
-    """Return what is kept outside under a name in the current play: JSON-serializable values by string keys."""
+    """Return the store with a name in the current play: a dict of JSON-serializable values by string keys."""
     return _outside.get().stores.setdefault(name, {})
 
 
 def record(name: str, key: str) -> None:
-    """Record an effect that must not happen more often than without crashes, such as an e-mail that is sent."""
+    """Record an effect that must not happen more often than without faults, such as sending an e-mail."""
     _outside.get().counts[f"{name} {key}"] += 1
 
 
 @contextlib.contextmanager
 def play_outside() -> Iterator[Outside]:
-    """Begin with an empty outside in the context, and let the fakes respond."""
+    """Begin with an empty outside world in the context, and let the fakes respond."""
     outside = Outside()
     token = _outside.set(outside)
     send, send_sync = httpx.AsyncHTTPTransport.handle_async_request, httpx.HTTPTransport.handle_request

@@ -1,4 +1,4 @@
-"""Fault injection on the side of the server: clients in other processes and languages meet the faults of a plan."""
+"""Fault injection in the server, for clients in other processes and languages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _OWN_HEADERS: Final = frozenset({"content-type", "content-length"})
 
 
 class FaultHandler:
-    """Handler of an API server that injects the faults of the plan into what another handler answers.
+    """Handler of an API server that injects the faults of the plan into the responses of another handler.
 
-    Connections that a fault breaks are dropped: for a client, a refused connection is one that was reset.
+    Faults that break a connection drop it: a refused connection looks to the client like one that was reset.
     """
 
     def __init__(self, handler: Handler, plan: FaultPlan) -> None:

@@ -1,7 +1,7 @@
 """Fault injection: the faults.
 
-:mod:`.plans` decides which requests fail, :mod:`.transport` makes them fail. Faults of streams (broken lines, silence…)
-leave other responses alone.
+:mod:`.plans` decides which requests fail, :mod:`.transport` makes them fail. Faults of streams, such as broken lines,
+do not affect other responses. Durations are in seconds of Trio's time.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Fault:
 
     @classmethod
     def call(cls, hook: Callable[[], object]) -> Fault:
-        """Call the function before the request is sent unchanged: to compact the history, to delete an object…"""
+        """Call the function, and then send the request unchanged: to compact the history, to delete an object…"""
         return cls(kind="call", hook=hook)
 
 

@@ -29,15 +29,17 @@ class KopfRunner:
         assert runner.exit_code == 0
         assert "And here we are!" in runner.stdout
 
-    The block begins when the operator is ready, or has ended. At its end the operator is stopped and waited for, at
-    most *timeout* seconds (None: as long as it takes). *args* and *kwargs* are for ``CliRunner.invoke()``.
+    The block begins when the operator is ready, or has ended. At the end of the block, the operator is stopped. *args*
+    and *kwargs* are for ``CliRunner.invoke()``.
 
+    - *timeout*: seconds to wait for the operator to stop; None: as long as it takes
     - *reraise*: raise RuntimeError after the block if the operator has failed, unless the block has raised
     - *registry*: registry of the handlers, in place of the default one
-    - *settings*: settings of the operator, before its startup handlers
+    - *settings*: initial settings of the operator
 
-    The results, such as ``exit_code``, are available after the block. One runner at a time: it captures the output of
-    the process. Asynchronous tests do without threads: see the fixture ``operator``.
+    The results, such as ``exit_code``, are available after the block; until then, they raise RuntimeError. Raises
+    TimeoutError if the operator does not stop in time. Use one runner at a time: it captures the output of the process.
+    For async tests, which need no threads, see the fixture ``operator``.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class KopfRunner:
 
     @property
     def stdout(self) -> str:
-        """The same as ``output``: tests for Kopf look for log messages here."""
+        """The same as ``output``: tests that were written for Kopf look for log messages here."""
         return self.output
 
     @property
@@ -135,7 +137,7 @@ class KopfRunner:
         return contextlib.nullcontext()
 
     def _run(self) -> None:
-        """Run the command. Called in the thread. It restores what the command changes in the process."""
+        """Run the command, in the thread, and restore what it changes in the process."""
         from typer.testing import CliRunner
 
         from trioperator.cli.root import app

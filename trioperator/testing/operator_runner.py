@@ -1,4 +1,4 @@
-"""An operator under test: it is started and stopped by the test, and all that it does is recorded and checked."""
+"""An operator under test: the test starts and stops it; everything that it does is recorded and checked."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ async def open_unchecked_runner(cluster: Cluster, *, module: str | None = None) 
 
 
 class OperatorRunner:
-    """An operator on a test's cluster, which the test starts and stops. The records go on over all of its starts.
+    """An operator on a test's cluster, which the test starts and stops. All of its starts share the records.
 
     - ``calls``: calls of handlers, as :class:`Call`
-    - ``logs``: what was logged from INFO on, as :class:`LogLine`
+    - ``logs``: what was logged at INFO or above, as :class:`LogLine`
     - ``writes``: requests that may change anything except Events, leases and peerings, as :class:`Write`
 
-    ``on_write``, if set before a start, is called in place of sending each of these, with the function that sends it.
+    ``on_write``, if set before a start, is called in place of sending each write, with the function that sends it.
     """
 
     def __init__(self, cluster: Cluster, registry: OperatorRegistry, nursery: trio.Nursery) -> None:
@@ -114,7 +114,7 @@ class OperatorRunner:
 
     @property
     def writes(self) -> RecordLog[Write]:
-        """The requests that may have changed anything, in order; none with a ``connection`` of the test's own."""
+        """The requests that may have changed anything, in order; empty if the test passes its own ``connection``."""
         return self._journal.writes
 
     @property
@@ -128,9 +128,10 @@ class OperatorRunner:
         return self._run is not None and not self._run.ended.is_set()
 
     async def list_events(self, name: str, *, kind: str | None = None, namespace: str | None = None) -> list[Any]:
-        """Return the Kubernetes Events about objects of a name, as they are in the cluster, in order.
+        """Return the Kubernetes Events in the cluster about objects with a name, in order.
 
-        *kind* is as in manifests, such as ``"Database"``; without *namespace*, those in all namespaces are returned.
+        *kind* is the kind in manifests, such as ``"Database"``; default: any. Without *namespace*, return those in all
+        namespaces.
         """
         events = await self.cluster.list("events", namespace, fields=f"involvedObject.name={name}")
         return [event for event in events if kind in (None, event["involvedObject"].get("kind"))]
@@ -143,8 +144,8 @@ class OperatorRunner:
             assert operator.why("orders").writes == 4
             print(operator.why("orders", kind="databases", namespace="default"))
 
-        *kind* is a plural, singular or kind, with or without its group. Where nothing has happened to such an object,
-        it is empty. See docs/day-two.md.
+        *kind* is a plural, singular or kind, with or without its group. The history is empty if nothing has happened to
+        such an object. See docs/day-two.md.
         """
         found = find_history(self._get_run().plan.ledger, name, kind=kind, namespace=namespace)
         return History(kind=kind, namespace=namespace, name=name, uid="") if found is None else found
@@ -160,13 +161,13 @@ class OperatorRunner:
             await operator.start(create_fn, delete_fn)           # some of those that were declared before
             await operator.start(registry)
 
-        Files are relative to the working directory. They and modules are imported once in a process. The options are
-        the same as for ``trioperator.operator()``. By default, the operator handles the whole cluster, by an in-memory
-        transport, and leaves signals to pytest. The kinds that classes declare are defined in the cluster, unless the
-        test has done that. Without arguments, the operator is started again as it was started before.
+        Files are relative to the working directory. Files and modules are imported once in a process. The options are
+        the same as for ``trioperator.operator()``. By default, the operator handles the whole cluster through an
+        in-memory transport, and leaves signals to pytest. The kinds that classes declare are defined in the cluster,
+        unless the test has done that. Without arguments, the operator starts with the same ones as before.
 
-        Raises what keeps the operator from starting: LoadingError for errors in files, ConfigError without handlers,
-        ActivityError for startup handlers, and the other errors of ``operator()``.
+        Raises RuntimeError if it is running already, LoadingError for errors in files, ConfigError without handlers,
+        ActivityError if startup handlers have failed, and the other errors of ``trioperator.operator()``.
         """
         __tracebackhide__ = True  # pytest shows the line of the test
         if self.is_running:
@@ -187,13 +188,13 @@ class OperatorRunner:
             raise error.with_traceback(None) from error.__cause__
 
     async def stop(self) -> None:
-        """Stop the operator in order, as SIGTERM does, and return when it has ended."""
+        """Stop the operator gracefully, as SIGTERM does, and return when it has ended."""
         run = self._get_run()
         run.stop_flag.set()
         await run.ended.wait()
 
     async def crash(self) -> None:
-        """End the operator as SIGKILL or a lost node does: nothing is stored, no cleanup handlers are called.
+        """End the operator as SIGKILL or the loss of a node does: nothing is stored, no cleanup handlers are called.
 
         Async handlers are cancelled; sync handlers that run in threads go on, as they cannot be killed.
         """
@@ -203,21 +204,21 @@ class OperatorRunner:
         await run.ended.wait()
 
     def cut_off(self) -> None:
-        """Let nothing of the operator reach the server from now on, and call none of its handlers; :meth:`crash` it."""
+        """Let no request of the operator reach the server, and call none of its handlers, until it is crashed."""
         self._get_run().cut_off()
 
     def expect_failures(self, *handlers: str | type[BaseException]) -> None:
-        """Expect that handlers fail: those with the given ids, or with such errors; without arguments, any handler.
+        """Expect that handlers fail: those with the given ids, or with these errors; without arguments, any handler.
 
-        The test fails if another one fails, and also if one of these does not.
+        The test fails if another handler fails, and also if one of these does not.
         """
         self._expectations.add(*handlers)
 
     async def assert_converged(self, seconds: float = 3600) -> None:
         """Raise AssertionError if the operator writes anything, or a handler fails, within the given seconds.
 
-        They begin after a minute for what is due now. Use virtual time. Events, leases and peerings do not count, and
-        neither do requests that change nothing, such as a server-side apply of what is there.
+        These begin after a minute for what is due now. Use virtual time. Events, leases and peerings do not count,
+        and neither do requests that change nothing, such as a server-side apply of what is there already.
         """
         await trio.sleep(_SETTLING)
         writes, failures = len(self.writes), len(self._journal.failures)
@@ -232,9 +233,9 @@ class OperatorRunner:
             raise AssertionError(f"The operator has not converged: {failed[0]} has failed: {failed[0].error!r}.")
 
     async def assert_idempotent(self) -> None:
-        """Restart the operator in order, and raise AssertionError if that writes anything within a minute.
+        """Restart the operator gracefully, and raise AssertionError if it writes anything within a minute.
 
-        Before that, there is a minute for what is due now. Use virtual time. Events, leases and peerings do not count,
+        Before the restart, it has a minute for what is due. Use virtual time. Events, leases and peerings do not count,
         and neither do requests that change nothing. Webhooks that are not persistent may be removed and put back.
         """
         await trio.sleep(_SETTLING)
@@ -250,10 +251,10 @@ class OperatorRunner:
             raise AssertionError(list_writes("The operator is not idempotent. After a restart it wrote", written))
 
     async def find_missing_rights(self) -> list[MissingRights]:
-        """Return what handlers have requested, and the role of ``trioperator rbac`` does not allow, by handlers.
+        """Return, by handlers, what they have requested and the role of ``trioperator rbac`` does not allow.
 
-        Requests that the operator itself has sent are not looked at, and neither are requests of clients that do not
-        use its transport. Raises ConfigError for a handler of a kind that does not exist.
+        Requests of the operator itself do not count, and neither do those of clients that do not use its transport.
+        Raises ConfigError for a handler of a kind that does not exist.
         """
         plan = self._get_run().plan
         info = ConnectionInfo(server="http://cluster")
@@ -267,7 +268,7 @@ class OperatorRunner:
     async def assert_rights(self) -> None:
         """Raise AssertionError if handlers have requested what the role of ``trioperator rbac`` does not allow.
 
-        It says which ``rights=`` to declare, for what was requested since the test began.
+        Its message lists the ``rights=`` to declare, for all requests since the test began.
         """
         if missing := await self.find_missing_rights():
             listed = "\n".join(f"  {each}" for each in missing)
@@ -289,15 +290,15 @@ class OperatorRunner:
     def check(self) -> None:
         """Raise AssertionError if a handler has failed unexpectedly, a task has leaked, or a deletion is stuck.
 
-        A handler has failed if it has raised anything but a TemporaryError within its limits. The fixture calls this
-        at the end of a test that has passed.
+        A handler has failed if it has raised anything but a TemporaryError within its limits, or a denial. The fixture
+        calls this at the end of a test that has passed.
         """
         if self.problems:
             raise AssertionError("\n\n".join(self.problems))
 
     @property
     def problems(self) -> list[str]:
-        """What :meth:`check` raises."""
+        """The problems that :meth:`check` raises."""
         return [*self._expectations.find_problems(self._journal.failures), *self._problems]
 
     def _list_changes(self, *, since: int) -> list[Write]:
@@ -310,7 +311,7 @@ class OperatorRunner:
         return self._run
 
     async def _define_kinds(self, registry: OperatorRegistry) -> None:
-        """Create the CRDs of the classes that declare kinds, but those that the test has created."""
+        """Create the CRDs of the classes that declare kinds, except those that the test has created."""
         for definition in collect_definitions(registry):
             name = definition["metadata"]["name"]
             if await self.cluster.find("customresourcedefinitions", name) is None:

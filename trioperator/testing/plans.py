@@ -1,4 +1,4 @@
-"""Fault injection: selection of the requests that fail, by attributes, number, time or at random."""
+"""Fault injection: selection of the requests that fail, by attributes, number and time, or at random."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def is_watch(request: httpx.Request) -> bool:
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)
 class FaultRule:
-    """Fault with the requests that it is for. ``seen`` counts those that matched, ``hits`` those that failed."""
+    """Fault and the requests that get it. ``seen`` counts those that matched, ``hits`` those that got the fault."""
 
     fault: Fault
     selection: Selection

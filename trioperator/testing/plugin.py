@@ -2,11 +2,13 @@
 
 - ``cluster``: a fresh in-memory Kubernetes API (:class:`trioperator.apiserver.Cluster`), whose time is Trio's, so that
   virtual time moves its timestamps too. Pass ``cluster.transport()`` to an operator or an httpx client.
-- ``cluster_url``: the same cluster, served on a port of the loopback interface during the test. It takes real time.
-- ``operator``: an operator on that cluster, which the test starts; what it does is recorded and checked.
+- ``cluster_url``: URL of the same cluster, served on a port of the loopback interface. It needs real time.
+- ``operator``: an operator on that cluster, which the test starts; what it does is recorded and checked
+  (:class:`trioperator.testing.OperatorRunner`).
 - ``deterministic``: the test runs the same way each time (see :func:`trioperator.testing.deterministic`).
 
-Threads of operators pause mock clocks in all tests, with no fixture (see :mod:`trioperator.testing.autojump`).
+In all tests, even without these fixtures, threads of operators pause mock clocks: see
+:mod:`trioperator.testing.autojump`.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ _RIGHTS: Final[pytest.StashKey[dict[str, MissingRights]]] = pytest.StashKey()
 
 
 class _PlainFinder(MetaPathFinder):
-    """Finds the modules of this package for plain imports, with the bytecode that is installed.
+    """Finder of the modules of this package for plain imports, with the bytecode that is installed.
 
     pytest rewrites the assertions in all modules of a package with a plugin, and compiles hundreds of them when tests
-    run for the first time. It takes longer than the tests, and there is nothing in them to rewrite.
+    run for the first time. That may take longer than the tests, and there is nothing to rewrite.
     """
 
     def find_spec(
@@ -46,7 +48,7 @@ class _PlainFinder(MetaPathFinder):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Import the rest of this package without pytest's rewriting of assertions."""
+    """Import the rest of this package without rewriting its assertions."""
     finder = _PlainFinder()
     sys.meta_path.insert(0, finder)
     early_config.add_cleanup(lambda: sys.meta_path.remove(finder))
@@ -78,10 +80,10 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Let Ctrl-C end the tests, and check operators after tests.
+    """Let Ctrl-C end the tests, and report what operators have done wrong.
 
-    pytest knows a KeyboardInterrupt only without the exception groups of nurseries. Tests of operators fail with the
-    error itself, if it is a single one, and with what their operators have done wrong.
+    pytest does not recognize a KeyboardInterrupt in the exception groups of nurseries. Tests of operators fail with a
+    single error itself instead of its group, and with what their operators have done wrong.
     """
     try:
         yield
@@ -163,7 +165,8 @@ else:
     async def operator(request: pytest.FixtureRequest, cluster: Cluster) -> AsyncIterator[OperatorRunner]:
         """Yield an operator on the test's cluster, which the test starts: ``await operator.start("main.py")``.
 
-        See :class:`trioperator.testing.OperatorRunner`. The test fails if the operator has not kept its promises.
+        At the end, the test fails if a handler has failed unexpectedly, a task has leaked, or a deletion is stuck. See
+        :class:`trioperator.testing.OperatorRunner`.
         """
         from trioperator.testing.operator_runner import open_unchecked_runner
 

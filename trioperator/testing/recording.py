@@ -26,11 +26,11 @@ from trioperator.testing.rights import UsedRight, handler_at_work
 #: Sends a write with the given function, or does something else.
 OnWrite: TypeAlias = Callable[[Callable[[], Awaitable[httpx.Response]]], Awaitable[httpx.Response]]
 
-#: The loggers of operators: of those for Kopf, too.
+#: The loggers of operators, and of those for Kopf.
 LOGGERS: Final = ("trioperator", "kopf")
 
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-# Written repeatedly, whatever an operator does for its objects.
+# Resources that are written repeatedly, whatever an operator does for its objects.
 _ROUTINE: Final = re.compile(r"/(events|leases|clusterkopfpeerings|kopfpeerings)(/|$)")
 
 
@@ -132,7 +132,7 @@ class _LogHandler(logging.Handler):
 
 @contextlib.contextmanager
 def record_logs(logs: RecordLog[LogLine]) -> Iterator[None]:
-    """Record what operators and their handlers log in the context, from INFO on, or from the level that is set."""
+    """Record what operators and their handlers log in the context, at INFO or above, or at the level that is set."""
     handler, levels = _LogHandler(logs), dict[logging.Logger, int]()
     for name in LOGGERS:
         logger = logging.getLogger(name)

@@ -35,10 +35,10 @@ class RecordLog(deque[T]):
 class Call:
     """One call of a handler. ``kind``, ``namespace`` and ``name`` are the object's, None if there is none.
 
-    ``handler`` is the id of the handler, without the names of functions in which it is declared.
-    ``kwargs`` are all arguments that the handler could have declared. Times are by Trio's clock; ``ended`` is
-    None while the call is in progress. ``is_review`` tells that it is a webhook's. ``stack`` is where the error was
-    raised, as errors that are kept lose their tracebacks.
+    ``handler`` is the id of the handler, without the names of functions in which it is declared. ``kwargs`` are all
+    arguments that the handler could have declared. Times are on Trio's clock; ``ended`` is None while the call is in
+    progress. ``is_review`` is whether the handler belongs to a webhook. ``stack`` is where the error was raised, as
+    stored errors lose their tracebacks.
     """
 
     handler: str
@@ -63,14 +63,14 @@ class Call:
 
     @property
     def failed(self) -> bool:
-        """Whether the call has failed; a TemporaryError of the handler's own is no failure, and neither is a denial."""
+        """Whether the call has failed. A TemporaryError that the handler raises is not a failure, nor is a denial."""
         if self.error is None or self.denied:
             return False
         return self.final or not isinstance(self.error, TemporaryError)
 
     @property
     def denied(self) -> bool:
-        """Whether the handler of a webhook has denied the write by an AdmissionError."""
+        """Whether the handler of a webhook has denied the write with an AdmissionError."""
         return self.is_review and isinstance(self.error, AdmissionError)
 
     def __str__(self) -> str:
@@ -105,8 +105,8 @@ class LogLine:
 class Write:
     """One request of the operator that may change something: not those for Events, leases and peerings.
 
-    ``changed`` is False if the server has responded that the object was like that before: it has kept its version.
-    ``handler`` is the id of the handler that has sent it, as in calls; None if the operator itself has.
+    ``changed`` is False if the response shows that nothing has changed: the object has kept its resource version.
+    ``handler`` is the id of the handler that has sent it, as in calls; None if the operator itself has sent it.
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""Rights of handlers, learned: the requests that they send in tests, compared with the role that is generated."""
+"""Rights of handlers: comparison of the requests that they send in tests with the role that is generated."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class UsedRight(msgspec.Struct, frozen=True):
 
 
 class MissingRights(msgspec.Struct, frozen=True):
-    """What the generated role does not allow a handler: ``verbs`` by kinds, with those that it has declared.
+    """Rights that the generated role does not grant a handler: ``verbs`` by kinds, with those that it has declared.
 
-    ``requests`` are examples of what it has requested, one for each right. Those in namespaces that the operator does
-    not serve are ``elsewhere``: no right helps there.
+    ``requests`` are examples of what it has requested, one for each right. ``elsewhere`` are requests in namespaces
+    that the operator does not serve: no right helps there.
     """
 
     handler: Handler
@@ -50,7 +50,7 @@ class MissingRights(msgspec.Struct, frozen=True):
 
     @property
     def rights(self) -> list[str]:
-        """The value of the option ``rights=`` that is needed."""
+        """The value that the option ``rights=`` needs."""
         kinds: dict[str, list[str]] = {}
         for kind, verbs in self.verbs.items():
             kinds.setdefault(",".join(sorted(verbs, key=VERBS.index)), []).append(kind)

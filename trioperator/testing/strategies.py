@@ -1,6 +1,6 @@
-"""Strategies of exploration: which values the fields of objects have. ``register()`` adds to them.
+"""Strategies of exploration: which values the fields of objects get. ``register()`` adds some.
 
-They are hypothesis' strategies, and need the extra ``trioperator[testing]``.
+These are Hypothesis strategies, and need the extra ``trioperator[testing]``.
 """
 
 from __future__ import annotations

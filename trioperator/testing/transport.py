@@ -157,7 +157,7 @@ class _FaultyStream(httpx.AsyncByteStream):
         return line * 2 if fault.kind == "duplicate" else line
 
     async def _lag(self) -> None:
-        """Wait until the next line arrives. It is under way even when a reader gives up waiting, and is not lost."""
+        """Wait until the next line arrives. If a reader gives up waiting, the line is still under way, and not lost."""
         if self._due is None:
             await self._fill()
             self._due = trio.current_time() + self._fault.after

@@ -1,4 +1,4 @@
-"""The verdict at the end of a test: what an operator must not leave behind, and which failures were expected."""
+"""The verdict at the end of a test: what an operator has left behind, and which failures were not expected."""
 
 from __future__ import annotations
 

@@ -19,9 +19,10 @@ async def eventually(check: Callable[[], T], *, timeout: float = 60) -> T:
         call = await eventually(lambda: operator.calls.select(handler="create_fn", name="orders"))
 
     *check* is a sync function, which is called now, and again whenever other tasks have run. It may also assert:
-    AssertionError and LookupError count as "not yet". *timeout* is in seconds of Trio's time.
+    AssertionError and LookupError count as "not yet". *timeout* is in seconds of Trio's time; default: 60.
 
-    Raises TimeoutError after that, with what *check* has returned or raised last, and all other errors of *check*.
+    Raises TimeoutError after *timeout*, with what *check* has returned or raised last, and all other errors of *check*
+    at once. Raises TypeError for an async function.
     """
     await trio.lowlevel.checkpoint()  # ends a step in which this task may have changed what others wait for
     pulse = _Pulse()
@@ -71,7 +72,7 @@ def _describe(check: Callable[[], object]) -> str:
 
 
 class _Pulse(trio.abc.Instrument):
-    """An event that is set when a task has run, other than those that only wait here, too."""
+    """An event that is set when a task has run, other than tasks that wait here themselves."""
 
     def __init__(self) -> None:
         self.event = trio.Event()

@@ -16,7 +16,7 @@ from trioperator.apiserver import Cluster
 
 
 class MemoryWebhooks:
-    """The webhooks of one operator on a cluster, at the same address in all of its starts."""
+    """The webhooks of one operator on a cluster, at the same address after each of its starts."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -25,7 +25,7 @@ class MemoryWebhooks:
     def replace(self, server: Any) -> Any:
         """Return the webhook server for a start of the operator: one in memory in place of a WebhookServer.
 
-        Others are returned as they are, and so are all while time is real.
+        Other servers are returned as they are, and so is any server if time is real.
         """
         if not (isinstance(server, WebhookServer) and isinstance(trio.lowlevel.current_clock(), MockClock)):
             return server

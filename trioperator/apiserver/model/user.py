@@ -22,7 +22,7 @@ class User:
     extra: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict, hash=False)
 
     def describe(self) -> dict[str, Any]:
-        """Return the ``UserInfo`` of ``authentication.k8s.io/v1``, without what is empty."""
+        """Return the ``UserInfo`` of ``authentication.k8s.io/v1``, without empty fields."""
         info: dict[str, Any] = {"username": self.name} if self.name else {}
         if self.uid:
             info["uid"] = self.uid

@@ -1,4 +1,4 @@
-"""Exploration: states of custom objects are played in virtual time, and what an operator does wrong is found.
+"""Exploration: states of custom objects are played in virtual time, to find what an operator does wrong.
 
 A *play* is one run of the operator on a fresh embedded cluster, in which an object goes through a *sequence* of states,
 and is deleted. The *oracles* compare plays, and look at single ones; what they find is shrunk.

@@ -1,4 +1,4 @@
-"""The way in: players for an operator and the kinds that it handles, and the check of one sequence of states."""
+"""Entry points: players for an operator and the kinds that it handles, and the check of one sequence of states."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from trioperator.testing.exploring.worlds import StatusRule
 from trioperator.testing.library_clients import routed_libraries
 from trioperator.testing.library_routes import routing_to
 
-# Seconds for the perturbations of one sequence.
+# Real seconds for the perturbations of one sequence.
 _PATIENCE: Final = 600.0
-# Real seconds after which files do not return from their import.
+# Real seconds after which the import of a file counts as blocked.
 _PATIENCE_OF_IMPORTS: Final = 60.0
 
 
@@ -40,7 +40,7 @@ def make_players(
 ) -> list[Player]:
     """Return a player for each kind that is explored. *crds* and *examples* are files or directories of manifests.
 
-    Raises ConfigError for what cannot be read, loaded or explored.
+    Raises ConfigError for files that cannot be read or loaded, and operators that cannot be explored.
     """
     definitions, objects = _read(crds), _read(examples)
     world = World(
@@ -65,7 +65,7 @@ def make_players(
 
 
 def _load(app: App) -> OperatorRegistry:
-    """Load the handlers, of files that may send requests to the API server, and nowhere else, on import."""
+    """Load the handlers. On import, their files may send requests to the API server, and nowhere else."""
     while True:  # again where a library was imported in it, which had not been routed
         with routed_libraries() as libraries, routing_to(Cluster().transport()), refuse_outside_calls() as refused:
             try:
@@ -117,12 +117,16 @@ def check_states(
                 oracles=["path"],
             )
 
-    The operator is in the *files* and *modules*. *kind* may be left out if it handles only one kind with a
-    definition. *crds* and *examples* are paths of manifests; objects of other kinds are created before. *statuses* are
-    conditions by kind, such as ``certificates=Ready``, for kinds that nobody takes care of. *oracles* are names; all by
-    default. *faults* are names of faults to inject, such as ``crash``, or ``all``. *ignore* are kinds and fields whose
-    differences do not matter, such as ``WebApp status.phase``. It has virtual time of its own: call it in a test that
-    is not async.
+    - *files*, *modules*: the operator
+    - *kind*: the kind of the object; may be left out if the operator handles only one kind with a definition
+    - *crds*, *examples*: paths of manifests; objects of other kinds are created before the play
+    - *statuses*: conditions to set by kind, such as ``certificates=Ready``, for kinds that no controller handles
+    - *oracles*: names of oracles; default: all
+    - *faults*: names of faults to inject, such as ``crash``, or ``all``; default: none
+    - *ignore*: kinds and fields whose differences do not matter, such as ``WebApp status.phase``
+
+    It has its own virtual time: call it in a test that is not async. Raises ConfigError for an operator that cannot be
+    explored. See docs/exploring.md.
     """
     chosen = check_names("oracle", oracles, {**ORACLES, **FAULTS})
     perturbing = check_names("fault", faults, FAULTS)

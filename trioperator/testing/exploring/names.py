@@ -54,7 +54,7 @@ _added: list[_Addition] = []
 
 
 def register(name: str, strategy: SearchStrategy[Any], *, type: str | None = None) -> None:
-    """Draw the values of fields with such a name from a strategy, where the limits of the schema allow them.
+    """Draw the values of fields with a matching name from a strategy, where the limits of the schema allow them.
 
     ::
 
@@ -63,8 +63,8 @@ def register(name: str, strategy: SearchStrategy[Any], *, type: str | None = Non
 
         strategies.register("flavor", st.sampled_from(["m1.small", "m1.large"]))
 
-    *name* is a regular expression that matches the whole name, in any case. *type* is the schema's: ``string``,
-    ``integer``, ``number``, ``boolean``, ``array`` or ``object``; any by default. What was registered last wins.
+    *name* is a regular expression that matches the whole name, in upper or lower case. *type* is that of the schema:
+    ``string``, ``integer``, ``number``, ``boolean``, ``array`` or ``object``; any by default. The last one wins.
     """
     _added.insert(0, _Addition(re.compile(name, re.IGNORECASE), type, strategy))
 

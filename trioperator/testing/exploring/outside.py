@@ -42,9 +42,9 @@ _GRACE: Final = 5.0
 
 
 class OutsideCallError(ConfigError, ConnectionRefusedError):
-    """Raised where a handler reaches for the network or a program during a play.
+    """Raised where a handler connects to the network or starts a program during a play.
 
-    It is a refused connection for libraries, which close their sockets then.
+    To libraries it is a refused connection, so they close their sockets.
     """
 
 

@@ -1,4 +1,4 @@
-"""Properties: tests with hypothesis whose examples are sequences of states."""
+"""Properties: Hypothesis tests whose examples are sequences of states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PHASES: Final = tuple(phase for phase in hypothesis.Phase if phase is not hypot
 
 
 class StatesPlay:
-    """A sequence of states that a test plays: ``play.check("path", "quiet")``, or all oracles without names."""
+    """A sequence of states that a test plays: ``play.check("path", "quiet")``; without names, all oracles."""
 
     def __init__(self, player: Player, states: Sequence[State]) -> None:
         self._player = player
@@ -48,7 +48,7 @@ def explores(
     steps: int = 5,
     max_examples: int = _EXAMPLES,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Call a test with plays of sequences of states, as its argument *play*; hypothesis draws and shrinks them.
+    """Call a test with plays of sequences of states, as its argument *play*. Hypothesis draws and shrinks these.
 
     ::
 
@@ -57,8 +57,9 @@ def explores(
             play.check("path", "revert")
 
     The operator is in the *files* and *modules*; *kind* is the one to explore. *crds* and *examples* are paths of
-    manifests. Sequences have at most *steps* states; hypothesis draws *max_examples* of them. The test is not async, as
-    plays have virtual time of their own. It can have fixtures besides.
+    manifests. Sequences have at most *steps* states; Hypothesis draws *max_examples* of them. The test must not be
+    async, as plays have their own virtual time. It can have other fixtures. Raises ConfigError for an ambiguous kind.
+    See docs/exploring.md.
     """
     players: list[Player] = []
 

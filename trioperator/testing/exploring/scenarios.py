@@ -1,4 +1,4 @@
-"""Scenarios: what a test does with an operator, played repeatedly, with another fault each time."""
+"""Scenarios: what a test does with an operator, played repeatedly with a different fault each time."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from trioperator.testing.library_clients import routed_libraries
 from trioperator.testing.operator_runner import OperatorRunner, open_runner
 from trioperator.testing.transport import FaultyTransport
 
-#: What a test would do, with an operator that is not started yet.
+#: The body of a test, which starts the operator itself.
 Scenario: TypeAlias = Callable[[Cluster, OperatorRunner], Awaitable[object]]
 
-# The faults that need to know nothing about a scenario.
+# The faults that can be injected without knowing the scenario.
 _FAULTS: Final = ("crash", "late", "order")
 # Virtual seconds for what the operator still does after the scenario.
 _SETTLING: Final = 900.0
@@ -36,7 +36,7 @@ _MAX_DIFFERENCES: Final = 6
 
 
 def explore(scenario: Scenario, *, faults: Iterable[str] = _FAULTS) -> int:
-    """Play a scenario repeatedly, each time with another fault.
+    """Play a scenario repeatedly, each time with a different fault.
 
     ::
 
@@ -49,12 +49,13 @@ def explore(scenario: Scenario, *, faults: Iterable[str] = _FAULTS) -> int:
         def test_what_happens_besides_does_not_matter():
             assert explore(scenario) > 0
 
-    *faults* are ``crash``, at each write and each call outside, before and after it is stored; ``late`` watch events of
-    each kind; and other ``order`` of tasks. The operator must have written the same objects in the end. What differs
-    between two plain plays with other seeds is not compared. It has virtual time of its own: the test is not async.
+    *faults* are ``crash``, at each write and each call outside, before and after it is processed; ``late``, with late
+    watch events of each kind; and ``order``, with other orders of tasks. In the end, the operator must have written the
+    same objects as without a fault. What differs between two plays without faults and with other seeds is not compared.
+    It has its own virtual time: call it in a test that is not async.
 
-    Returns the number of plays. Raises AssertionError if it ends otherwise, and what the scenario raises; a note says
-    what has happened besides.
+    Returns the number of plays. Raises AssertionError if the objects differ, and what the scenario raises; a note names
+    the fault. Raises ConfigError for unknown faults. See docs/exploring.md.
     """
     chosen = check_names("fault", faults, {name: FAULTS[name] for name in _FAULTS})
     plain, again = _Play(scenario, NONE), _Play(scenario, NONE, seed=1)
