@@ -49,8 +49,8 @@ from trioperator.errors import TrioperatorError
 from trioperator.settings import LeadershipSettings
 
 _OWNER: Final = "leadership"
-# A standby asks so often, as a range of fractions of the retry period: replicas do not ask at the same time, and a
-# renewal is seen early enough to take over within the duration of the lease and one period.
+# Range of the interval at which a standby reads the lease, as fractions of the retry period: replicas do not read it at
+# the same time, and see a renewal early enough to take over within the duration of the lease and one period.
 _JITTER: Final = (0.5, 0.9)
 # Seconds that releasing the lease may take when the operator stops.
 _RELEASE_TIMEOUT: Final = 2.0
@@ -87,7 +87,7 @@ class Leadership:
 
     async def release(self) -> None:
         """Release the lease, if it is held. Call it when nothing is being handled: others take over at once."""
-        # First, so that nobody writes once the request is on its way: it may be granted before its response comes.
+        # Pause first, so that nothing is written while the request is on its way: others may see its effect before us.
         self._pauses.pause(_OWNER, f"as it has released the {self.lease}", at_once=True)
         with trio.move_on_after(_RELEASE_TIMEOUT, shield=True) as scope:
             try:

@@ -87,7 +87,7 @@ class Lease:
         """Check whether another process may hold the lease."""
         if self._observed is None or self.holder in ("", self.identity):
             return self._is_restored and now < self._busy_until
-        # A record that is newer than the holder's own is of somebody who has not known that holder.
+        # A record newer than the holder's own was written by a replica that did not know that holder.
         is_older = self._is_restored and self._age[1] <= self._newest[1]
         return now < self.expires_at and not (is_older and now < self.renewed_at + self._duration)
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 _PREFIX: Final = "members.trioperator.dev/"
-# Lease durations for which the record of a dead member is kept: until others, too, have noticed that it is dead.
+# Number of lease durations for which the record of a dead member is kept, so that all others notice that it is dead.
 _KEPT: Final = 5
 
 
@@ -106,7 +106,7 @@ def is_dead(sightings: Mapping[str, Sighting], identity: str, *, now: float) -> 
     return seen is not None and now >= seen.expires_at
 
 
-# What a member is to own.
+# The share of a member.
 
 
 class Share(msgspec.Struct, frozen=True):

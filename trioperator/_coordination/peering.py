@@ -31,16 +31,16 @@ from trioperator.settings import PeeringSettings
 
 GROUPS: Final = ("kopf.dev", "zalando.org")
 
-# Seconds, as a range, by which a record is renewed before it ends (Kopf's).
+# Range of the seconds by which a record is renewed before it ends, as in Kopf.
 _AHEAD: Final = (5.0, 10.0)
-# A record is renewed within this part of its lifetime, or of what is left of it, so that there is time for another
-# attempt; but a request may take this many seconds.
+# Limits of the time that a renewal may take, so that there is time for another attempt: fractions of the lifetime, and
+# of what is left of it; but never less than this many seconds.
 _PATIENCE, _SECOND_CHANCE, _SHORTEST = 0.25, 0.5, 1.0
-# Seconds by which the operator pauses before its record ends, at most, and as a part of the lifetime.
+# Margin by which the operator pauses before its record ends: seconds at most, and a fraction of the lifetime.
 _MARGIN, _MARGIN_SHARE = 1.0, 0.1
 # Seconds that removing the record may take when the operator stops.
 _REMOVE_TIMEOUT: Final = 2.0
-# Between attempts to renew a record after errors.
+# Delays between attempts to renew a record after errors.
 _BACKOFF: Final = Backoff(initial=1.0, maximum=30.0, jitter=0.25)
 
 _NEVER: Final = datetime.datetime.min.replace(tzinfo=datetime.UTC)
@@ -134,7 +134,7 @@ class Peering:
         where = f" in namespace {self._namespace!r}" if self._namespace else ""
         return f"peering object {self._settings.name!r}{where}"
 
-    # What the reflector sees.
+    # The interface of the reflector.
 
     def observe(self, type: str | None, obj: RawObject) -> str:
         """Take a watch event, or with type None an object of a list. Returns its key."""
@@ -183,7 +183,7 @@ class Peering:
         self.judge()  # at once: nothing is handled between the news and the pause
         self._changed.set()
 
-    # What follows from that.
+    # The tasks.
 
     async def serve(self) -> None:
         """Keep the operator's record alive, and pause and resume the operator, until cancelled."""

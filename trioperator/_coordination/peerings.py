@@ -24,9 +24,9 @@ from trioperator.settings import OperatorSettings
 
 _NAMESPACES: Final = "/api/v1/namespaces"
 _OWNER: Final = "peerings"
-# Seconds for the first lists, before objects are handled without them.
+# Seconds to wait for the first lists before objects are handled without them.
 _PATIENCE: Final = 5.0
-# Between attempts to find the kind of a mandatory peering object.
+# Delays between attempts to find the kind of a mandatory peering object.
 _BACKOFF: Final = Backoff(initial=1.0, maximum=60.0, jitter=0.25)
 _ALONE: Final = (
     "There is no leader election, and no peering: another pod of this operator, be it for the time of a rolling update,"

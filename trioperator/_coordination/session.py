@@ -30,7 +30,7 @@ from trioperator._kube.api_client import MERGE_PATCH, ApiClient
 from trioperator._kube.retry import JSON_PATCH
 from trioperator.errors import ConflictError, ConnectionLostError, InvalidError, NotFoundError
 
-# At most this many records of earlier identities are removed: others remove them, too, when they are old.
+# Limit of the earlier identities whose records are removed; other replicas remove them, too, when they are old.
 _MAX_LEFT: Final = 16
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -177,7 +177,7 @@ class Session:
             body = _encode({"metadata": {"annotations": dict.fromkeys(keys)}})
             await self._client.request("PATCH", self._path, body=body, content_type=MERGE_PATCH, backoffs=())
 
-    # The others, by the last renewal: what a suspended process remembers of them says nothing about the present.
+    # The other members, as of the last renewal. After a suspension of the process, that may be outdated.
 
     @property
     def share(self) -> Share:

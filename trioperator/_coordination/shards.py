@@ -33,13 +33,13 @@ from trioperator.settings import LeadershipSettings
 
 _logger = get_logger("trioperator.coordination")
 
-# A session is renewed after this fraction of the retry period, so that a renewal is seen within the period.
+# Range of fractions of the retry period after which a session is renewed, so that a renewal is seen within the period.
 _JITTER: Final = (0.8, 0.95)
 # Seconds that leaving may take when the operator stops.
 _LEAVE_TIMEOUT: Final = 2.0
-# Seconds between two comparisons of all leases with what is owned.
+# Seconds between two comparisons of all leases with the owned shards.
 _CHECK_PERIOD: Final = 60.0
-# Between attempts to release a lease.
+# Delays between attempts to release a lease.
 _BACKOFF: Final = Backoff(initial=0.2, maximum=5.0, jitter=0.25)
 
 

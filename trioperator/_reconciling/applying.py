@@ -38,10 +38,10 @@ from trioperator.errors import (
 )
 
 _APPLY_PATCH: Final = "application/apply-patch+yaml"
-# Fields of a child that an error names, and what says only which object it is.
+# Number of fields of a child that an error names, and the fields that only identify the object.
 _MAX_NAMED: Final = 5
 _IDENTITY: Final = ("apiVersion", "kind")
-# Seconds until the watches of a new namespace should have begun, at the latest.
+# Seconds after which the watches of a new namespace should have begun.
 _NAMESPACE_DELAY: Final = 5.0
 
 

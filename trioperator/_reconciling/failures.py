@@ -15,7 +15,7 @@ from trioperator.errors import (
     TrioperatorError,
 )
 
-# Problems with children that a message names.
+# Number of problems with children that a message names.
 _MAX_NAMED: Final = 3
 _WORD: Final = re.compile(r"[A-Z][A-Za-z]*")
 

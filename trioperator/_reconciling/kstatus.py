@@ -26,17 +26,17 @@ from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator.errors import ApiError
 
-#: Who contributes these conditions to the pending patch.
+#: The contributor of these conditions to the pending patch.
 BY: Final = "The status of reconciling"
 _FORBIDDEN: Final = 403
 _PROGRESSING, _RETRYING, _FAILED, _RECONCILED = "Progressing", "Retrying", "Failed", "Reconciled"
-# Conditions of these types with other reasons are somebody else's.
+# Our reasons by the types of conditions. With other reasons, these belong to somebody else.
 _REASONS: Final = {
     "Ready": (_RECONCILED, _PROGRESSING, _RETRYING, _FAILED),
     "Reconciling": (_PROGRESSING, _RETRYING),
     "Stalled": (_FAILED,),
 }
-# Instead of types: what a handler replaces as a whole would be lost with each of its calls.
+# Stands for all types: if a handler replaces the list of conditions as a whole, ours would be lost with each call.
 _ALL: Final = "*"
 _ORDER: Final = ("failed", "retrying", "progressing", "done")
 _OUTLOOKS: Final = {"progressing": _PROGRESSING, "retrying": _RETRYING, "failed": _FAILED, "done": _RECONCILED}

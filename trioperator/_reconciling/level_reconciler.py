@@ -43,7 +43,7 @@ from trioperator._runtime.pausing import check_pause, is_coming
 from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
 from trioperator.errors import ConfigError, PausedError
 
-# Seconds after which what is forbidden is tried again at the latest: rights that are granted are no event.
+# Seconds after which a forbidden request is retried at the latest: no event tells that rights were granted.
 _MAX_DENIAL: Final = 30.0
 _FORBIDDEN: Final = "Forbidden"
 
@@ -78,7 +78,7 @@ class LevelReconciler:
         self._waiting: set[ObjectState] = set()  # for the lists of related kinds
         self._blocked: set[ObjectState] = set()  # by others' objects that have the names of children
 
-    # What the reconciler asks for.
+    # The interface of the reconciler.
 
     def find_body(self, state: ObjectState) -> Mapping[str, Any] | None:
         """Return the newest state of an object that has reconcile handlers, though its body was released."""
@@ -190,7 +190,7 @@ class LevelReconciler:
         if any(own.children.unserved for own in schedule):
             self._waiting.add(state)
 
-    # One call.
+    # Calls of one handler.
 
     async def _call(
         self, state: ObjectState, cause: ReconcileCause, handler: ReconcileHandler, *, schedule: HandlerSchedule
@@ -342,7 +342,7 @@ class LevelReconciler:
         schedule.error = outcome.error
         forget_frames(outcome.error)
 
-    # What related objects trigger.
+    # Triggers by related objects.
 
     def trigger_owner(self, uid: str, handlers: Collection[ReconcileHandler], *, namespace: str, source: str) -> None:
         """Call handlers for an object by its uid, as a child in a namespace has changed."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from trioperator._concurrency.backoff import Backoff
 
-# Seconds after which what is done again is no loop.
+# Seconds after which a repetition does not count as a loop.
 _CALM: Final = 60.0
 # Calm keys are forgotten when there are this many, and whenever their number has doubled.
 _MANY: Final = 64

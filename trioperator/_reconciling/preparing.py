@@ -20,7 +20,7 @@ from trioperator.client.adoption import adopt
 from trioperator.client.kinds import to_dict
 from trioperator.errors import ConfigError
 
-# The server's own, as objects have them that were read: they are no desired state, or are preconditions.
+# Metadata that the server sets, and that objects have when they were read: not a desired state, or preconditions.
 _SERVERS: Final = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation")
 
 

@@ -53,7 +53,7 @@ _RETURNED: Final = (
 )
 
 
-#: Raises PausedError if the children of an object are to be left as they are from now on.
+#: Function that raises PausedError if the children of an object must no longer be changed.
 Check: TypeAlias = Callable[[], None]
 
 

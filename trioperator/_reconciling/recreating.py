@@ -19,7 +19,7 @@ from trioperator._reconciling.pruning import delete_child
 from trioperator._reconciling.related import RelatedRecord
 from trioperator.errors import ForbiddenError
 
-# The length of a name that leaves room for what makes it unique: the shortest limit of names is 52.
+# Length of the prefix of a name that leaves room for a unique suffix: the shortest limit of names is 52 (CronJobs).
 _MAX_PREFIX: Final = 40
 _QUOTA: Final = re.compile(r"exceeded quota: .*?, requested: (?P<requested>.*?), used: ")
 

@@ -20,7 +20,7 @@ from trioperator.helpers import events
 
 # Seconds for which the same error is not logged again: the first attempts follow each other closely.
 _QUIET: Final = 5.0
-# Characters of the message of a condition, and children that it names.
+# Limits of the message of a condition: characters, and children that it names.
 _MAX_MESSAGE: Final = 2000
 _MAX_NAMED: Final = 5
 

@@ -20,18 +20,18 @@ from trioperator._handling.handlers.outcome import Outcome
 from trioperator._model.resource import Resource
 from trioperator._reconciling.loop_guard import LoopGuard
 
-# After errors in a row. The first ones are often over at once: a conflict, a namespace that is being created.
+# Delays after consecutive errors. Some are over at once: a conflict, or a namespace that is being created.
 _BACKOFF: Final = Backoff(initial=0.1, maximum=600.0)
 
 
-# A child that is changed or deleted by others repeatedly right after it was applied is applied about once a minute
-# after this many times, and never more often.
+# If others repeatedly change or delete a child right after it was applied, it is applied only about once a minute after
+# this many times.
 _FREE_REPAIRS: Final = 5
 _REPAIRS: Final = Backoff(initial=66.0, maximum=66.0, jitter=1 / 11)
-# One that comes back after it was deleted is deleted a few times more: an old replica may still be about to stop.
+# A child that comes back after it was deleted is deleted a few times more: an old replica may still be stopping.
 _DELETIONS: Final = Backoff(initial=10.0, maximum=3600.0, factor=4.0)
 _MAX_DELETIONS: Final = 4
-# Resyncs are earlier by a random part of this fraction, so that objects that began together spread.
+# Resyncs are earlier by up to this fraction, at random, so that objects that began together spread out.
 _SPREAD: Final = 0.1
 
 

@@ -24,7 +24,7 @@ from trioperator._runtime.versions import Versions
 from trioperator._runtime.watch_event import WatchEvent
 from trioperator._runtime.workqueue import Lane
 
-# Types of events that bring objects which existed before the operator, and what servers would say for our own types.
+# Types of events of objects that existed before the operator, and the API server's types in place of our own.
 _INITIAL: Final = frozenset({None, ENTERED})
 _OF_SERVER: Final[Mapping[str | None, str]] = {LEFT: "MODIFIED", ENTERED: "ADDED"}
 
@@ -149,7 +149,7 @@ class ObjectCache:
         state = self.objects.pop(uid, None)
         if state is not None:
             self.versions.forget(uid)
-            # What is still being done for it here, while its shard is drained, is told.
+            # Work for the object may still go on here, while its shard is drained: let it know.
             state.push(WatchEvent("DELETED", state.seen_version, state.last_object), replace=False)
 
     def take_over(self, state: ObjectState) -> None:

@@ -27,7 +27,7 @@ TITLES: Final[Mapping[Reason, str]] = {
     Reason.RESUME: "resuming",
 }
 
-#: Returns the last-handled configuration of an object: from the one stored on it, if any, and the encoded current one.
+#: Function that returns the last-handled configuration of an object, given the stored one and the encoded current one.
 Recall = Callable[[ObjectState, Mapping[str, Any] | None, bytes], Mapping[str, Any] | None]
 
 

@@ -34,7 +34,8 @@ from trioperator._runtime.result import AGAIN, DONE, ONWARD, RequeueAt, Result
 from trioperator._runtime.takeover import Takeover
 from trioperator.errors import TrioperatorError
 
-# How long a cancelled reconcile may take to store which handlers have ended: in seconds, and as a part of the grace.
+# Limits of the time in which a cancelled reconcile stores which handlers have ended: in seconds, and as a part of the
+# grace period.
 _LAST_SAVE, _LAST_SAVE_SHARE = 1.0, 0.2
 
 
@@ -79,7 +80,7 @@ class ChangeReconciler:
         blocked = bool(handlers.spawning) and self._daemons.match(state)
         if not handlers.changes:
             return await self._reconcile_daemons(state, blocked=blocked)
-        # The finalizer comes before all handlers: what they make elsewhere is to be removed, whatever happens next.
+        # The finalizer comes before all handlers, so that what they create elsewhere is cleaned up in any case.
         if handlers.mandatory_deletes and (result := await self._finalizers.add_early(state)) is not None:
             return result
         withheld = self._progress.is_withheld(state)
@@ -159,7 +160,7 @@ class ChangeReconciler:
         if ended and not waits_for_daemons:
             return await self._completion.finish(state, change, [progress.states[handler.id] for handler in selected])
         if state.has_newer() or execution.superseded:
-            # The progress is stored with what comes next. It is kept in memory until then, and is due to be saved.
+            # The progress is kept in memory, and stored with the next write, at the latest when it is due to be saved.
             return ONWARD if execution.progress else AGAIN
         with contextlib.suppress(HeldError):  # the progress is kept in memory, and what is due meanwhile is called
             await self._progress.save(state, cause.logger)

@@ -48,12 +48,12 @@ class Completion:
             self._progress.purge(state, records)
         handled = last_handled.settle(change.encoded)
         if handled != change.encoded or last_handled.is_withheld:
-            # A change that was taken back: the handlers that have seen it must see that, too.
+            # The change was reverted: handlers that have seen it must see the reversal, too.
             self._progress.record_handled(state, handled, records, cause.logger)
         stored, is_held = await self._store(state, records, cause.logger)
         last_handled.record(handled, change.encoded, finished=False, withheld=is_held)
         self._progress.finish(state)
-        # Nothing may be stored where the record is only in memory: its difference is still to be found.
+        # If nothing was stored, the record is only in memory, and its difference still has to be handled.
         return DONE if stored is None and handled == change.encoded else AGAIN
 
     async def finish(self, state: ObjectState, change: Change, states: Sequence[HandlerState]) -> Result:
@@ -66,7 +66,7 @@ class Completion:
             result = await self._finalizers.remove(state, records, cause.logger)
             self._progress.finish(state)
             return result
-        # The saver may have stored something since: its response may have what others have changed.
+        # The saver may have stored something since, and its response may contain changes by others.
         is_detected = state.revision == change.revision
         last_handled = self._progress.last_handled(state)
         handled = last_handled.finish(change.encoded)  # not cause.new: a handler may have changed what it was given

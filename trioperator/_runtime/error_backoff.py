@@ -83,10 +83,10 @@ class ErrorBackoff:
 def _report(state: ObjectState, error: Exception, fate: str, *, is_first: bool) -> None:
     logger = state.make_logger()
     if isinstance(error, PausedError):
-        # Everything is drained now, as a rule. But a renewal may succeed in the very moment when it is too late.
+        # As a rule, the operator is draining now. But the lease may also have been renewed at the last moment.
         logger.debug("The object is left as it is: %s", error)
     elif isinstance(error, NotFoundError) and is_first:
-        # The watch will bring it if it is true: servers also say so of kinds that they do not serve just now.
+        # If it is gone, the watch will tell: servers also respond so for kinds that they do not serve at the moment.
         logger.debug("The object is not found, and is gone as a rule: %s. %s", error, fate)
     elif isinstance(error, TrioperatorError):
         cause = error.__cause__ if isinstance(error, UserCodeError) else None

@@ -38,7 +38,7 @@ from trioperator._runtime.watch_event import WatchEvent
 from trioperator.errors import ApiError, ConnectionLostError, LoginError
 from trioperator.settings import OperatorSettings
 
-# How often in a row a handler is interrupted by changes of its object, before it may finish in spite of them.
+# Number of consecutive interruptions of a handler by changes of its object, after which it may finish despite these.
 _INTERRUPTIONS = 3
 _NOT_LISTENING: Final = contextlib.nullcontext()
 
@@ -158,7 +158,7 @@ class Execution:
         except (ApiError, ConnectionLostError, LoginError) as error:
             if not self._at_work:
                 raise
-            # It is not the parent that has failed: it goes on when the object can be read before it is called again.
+            # The parent has not failed: it is called again when the object can be read.
             cause.logger.debug("Sub-handlers wait until the object can be read: %s", error)
             return True
         if not self._at_work or state.body is None:

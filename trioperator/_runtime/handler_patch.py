@@ -17,7 +17,7 @@ from trioperator._model.patch import Patch, find_unmet, merge_patches
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.pending import PendingPatches
 
-# What a handler has contributed at first.
+# The contribution of a handler before it has contributed anything.
 _NOTHING = Patch()
 
 

@@ -11,12 +11,11 @@ from typing import Final, Protocol
 
 from trioperator._runtime.kind import Memory
 
-#: The types of events that watches do not have: an object has left the selector; one that is older than the operator
-#: has entered it.
+#: Our own types of events: an object has left the selector; an object that is older than the operator has entered it.
 LEFT: Final = "LEFT"
 ENTERED: Final = "ENTERED"
 
-# How many objects are remembered. Whether one of them still exists is not known.
+# Limit of the objects that are remembered: it is unknown whether they still exist.
 _MAX_REMEMBERED: Final = 10_000
 
 

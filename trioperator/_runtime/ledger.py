@@ -33,25 +33,25 @@ from trioperator._model.field_managers import Attribution, find_changed_fields, 
 from trioperator._model.lazy_object import decode_once
 from trioperator._model.resource import Resource
 
-# Objects with a page, and bytes of the records on a page.
+# Limits: objects with a page, and bytes of the records on a page.
 _MAX_PAGES: Final = 5000
 _MAX_BYTES: Final = 800
-# Bytes of the length of a record, before it.
+# Bytes in which the length of a record is stored, before the record.
 _LENGTH: Final = 2
-# Of a record: its bytes, what each item takes besides its text, and characters of each text.
+# Limits of a record: bytes in total, bytes that each item takes besides its text, and characters of a text.
 _MAX_RECORD: Final = 480
 _ITEM: Final = 16
 _MAX_TEXT: Final = 120
-# Watch events for which the changed fields are found: in a row, and in a second.
+# Limit of watch events for which the changed fields are determined: in a burst, and in a second.
 _MAX_CHANGES: Final = 50
-# The name of this operator as the API server takes it from the header User-Agent.
+# The field manager of requests without one, which the API server takes from the header User-Agent.
 _AGENT: Final = "trioperator"
-# Names of field managers that the operator has used, at most.
+# Limit of the names of field managers of the operator that are remembered.
 _MAX_MANAGERS: Final = 32
-# The causes of a run, and those that are noted for an object before its next one.
+# Limit of the causes of a run, and of those that are noted for an object before its next run.
 _MAX_CAUSES: Final = 4
 
-#: Runs and daemons that are on record on their own know their object by the context.
+#: The run in the context, in which calls and requests are noted. Daemons and timers have runs that have ended.
 current_run: Final[contextvars.ContextVar[Run]] = contextvars.ContextVar("trioperator-run")
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -60,7 +60,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 #: The kind of an object, its namespace and its name.
 Subject: TypeAlias = tuple[Resource, str, str]
 Causes: TypeAlias = list[tuple[str, str | int | None]]
-#: A call of a handler or a request, as :class:`Call` and :class:`Request` have it.
+#: A call of a handler or a request, as a tuple of the fields of :class:`Call` or :class:`Request`.
 Note: TypeAlias = tuple[str, int | str, int | str]
 
 

@@ -51,7 +51,7 @@ from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
 from trioperator.errors import ApiError
 from trioperator.settings.pausing import PausingSettings
 
-# Reasons of the condition. One with another reason is somebody else's.
+# Our reasons for the condition. With another reason, it belongs to somebody else.
 _READABLE, _UNREADABLE = "PausedByAnnotation", "InvalidAnnotation"
 _OURS: Final = (_READABLE, _UNREADABLE)
 _BY: Final = "The pause"

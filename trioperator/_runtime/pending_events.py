@@ -21,7 +21,7 @@ from trioperator._runtime.pokes import Pokes
 from trioperator._runtime.progress.states import CauseProgress
 from trioperator._runtime.watch_event import WatchEvent
 
-# Types of events that tell more than a change: that an object is new, or was there before the operator.
+# Types of events of objects that are new, or that existed before the operator.
 _APPEARANCES: Final = ("ADDED", None)
 
 

@@ -131,7 +131,7 @@ class Reconciler:
             lifecycle=lifecycle,
         )
         self._gone = GoneObjects(executor, daemons=daemons, takeover=takeover, lifecycle=lifecycle)
-        # All that keep something of an object, and forget it with the object.
+        # All that keep state of objects, and forget it when an object is gone.
         parts = (executor.pending, executor.progress, daemons, level, errors, guard, pauses, self.events, changes)
         self._owners: Sequence[_KeepsObjects] = (*parts, incoming)
 
@@ -180,7 +180,7 @@ class Reconciler:
         if result is DONE:
             state.close()
         if state.events:
-            # Others may come first, as this object had a reconcile. But what is unsaved must not wait for long.
+            # Other objects may come first, as this one had a reconcile. But unsaved progress must not wait for long.
             result = AGAIN if self._executor.progress.is_due(state) else DONE
         elif result is DONE and self.status.is_over(state):
             self._forget(state)

@@ -62,7 +62,7 @@ class Versions:
         try:
             return int(text)
         except ValueError:
-            # Opaque versions cannot be compared: until the watch brings just this one, what it brings is older.
+            # Opaque versions cannot be compared: until the watch brings this very one, its events are older.
             for event in state.events or ():
                 if event.object is not None and event.object.resource_version == text:
                     return event.version  # it came before the response

@@ -25,12 +25,13 @@ from trioperator._logs import Logger, get_logger
 from trioperator._runtime.reconciler import Reconciler
 from trioperator.settings import OperatorSettings
 
-# Looks within the limit, an even number: what exceeds the limit by less than the pause between two may be missed.
+# Number of checks within the limit, which must be even: a function that exceeds the limit by less than the time between
+# two checks may be missed.
 _LOOKS: Final = 4
-# Seconds between two looks at the setting while the watchdog is switched off, and the loop is busy.
+# Seconds between two checks of the setting while the watchdog is switched off, and the loop is busy.
 _SWITCHED_OFF: Final = 1.0
 
-# The frames that tell what is running: their local variables have the handler, the object, or the user's function.
+# Functions whose frames tell what is running, by their local variables: the handler, the object, the user's function.
 _INVOKE: Final = Invoker.invoke.__code__
 _GUARD: Final = guard.call.__code__
 _RECONCILE: Final = Reconciler.reconcile.__code__

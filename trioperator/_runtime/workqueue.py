@@ -37,8 +37,8 @@ T_contra = TypeVar("T_contra", contravariant=True)
 _FRESH_IN_A_ROW = 4
 # After this many reconciles in a row that ended with a newer state, the object waits for this many seconds.
 _LOOP_LIMIT, _LOOP_BACKOFF = 10, 1.0
-# After this many reconciles in a row, or this many seconds, a worker lets other tasks run: they may have
-# waited for nothing.
+# After this many reconciles in a row, or this many seconds, a worker lets other tasks run: perhaps the reconciles had
+# no checkpoint.
 _BATCH, _LONG = 16, 0.005
 # The requeue heap is not searched for stale entries below this size.
 _FEW = 256

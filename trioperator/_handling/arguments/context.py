@@ -21,7 +21,7 @@ class HasBody(Protocol):
     def body(self) -> Body: ...
 
 
-# Log records of users' own loggers need it, too.
+# Defined in the logging, as log records of users' own loggers need it, too.
 current_cause: Final[contextvars.ContextVar[HasBody]] = logged_cause
 
 

@@ -11,7 +11,7 @@ _NURSERY = "a nursery: trio.open_nursery() and nursery.start_soon()"
 _LOOP = "a nursery for its tasks, and trio.to_thread.run_sync() for its threads"
 _CHANNEL = "trio.open_memory_channel()"
 
-# By the qualified names of asyncio's functions.
+# Replacements by the qualified names of asyncio's functions.
 _REPLACEMENTS: Mapping[str, str] = {
     "sleep": "trio.sleep()",
     "create_task": _NURSERY,
@@ -36,7 +36,7 @@ _REPLACEMENTS: Mapping[str, str] = {
     "get_running_loop": _LOOP,
 }
 
-# By the error text: functions that leave no frame in the traceback, as they are written in C or have returned already.
+# Functions by texts of errors, for those without a frame in the traceback: they are written in C, or have returned.
 _FRAMELESS: Mapping[str, str] = {
     "<_GatheringFuture ": "gather",
     "no current event loop": "get_event_loop",

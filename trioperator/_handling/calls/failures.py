@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # Not failures of a handler: cancellation, and exceptions that end a coroutine or the process.
 _PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
-# Errors that another attempt meets again: somebody has to change the code.
+# Errors in the code, which another attempt would meet again.
 _PROGRAMMING_ERRORS = (AttributeError, ImportError, NameError, NotImplementedError, SyntaxError, TypeError)
 
 
@@ -130,7 +130,7 @@ def report_failure(
         logger.debug("%s has unfinished sub-handlers, and will be called again when they are due.", handler)
         return
     if isinstance(handler, AdmissionHandler) and _is_denial(error):
-        # It is what the handler is for, and who wrote is told. The object has no such event, and may not even exist.
+        # A denial is the handler's purpose, and the client is told. Post no Event: the object may not even exist.
         logger.bind(k8s_skip=True).info("%s has denied the write: %s", handler, describe(error))
         return
     if isinstance(error, TemporaryError) and not outcome.final:

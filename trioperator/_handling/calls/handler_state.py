@@ -13,10 +13,10 @@ from trioperator._handling.handlers.handler import ChangeHandler, Reason
 from trioperator._handling.handlers.outcome import Outcome, describe
 from trioperator._handling.storages.progress import ProgressRecord
 
-#: Sub-handlers of a stored record that count: more than annotations have room for. Each is looked up, and whoever may
-#: write to the status of objects may list 100,000.
+#: Limit of the sub-handlers in a stored record, more than fit into annotations. Each of them is looked up, and users
+#: who may write to the status of objects could list 100,000.
 MAX_SUBREFS: Final = 2000
-#: Characters of their ids: the names of their annotations are cached by these.
+#: Limit of the characters of their ids, by which the names of their annotations are cached.
 MAX_ID: Final = 1024
 
 

@@ -49,8 +49,8 @@ from trioperator.errors import HandlerTimeoutError, PausedError, PermanentError
 if TYPE_CHECKING:
     from trioperator._logs import Logger
 
-# The outcome where others may have taken over. A second later, the operator is paused, and nothing waits; or
-# it has renewed its lease in the last moment after all.
+# Outcome of a call that is not made, or whose write is refused, as others may have taken over. A second later, the
+# operator is paused and the call is dropped, or the lease was renewed at the last moment.
 _REFUSED: Final = Outcome(final=False, interrupted=True, delay=1.0)
 
 
@@ -289,7 +289,7 @@ class Invoker:
         raise InterruptedAttempt
 
     async def _call_in_thread(self, handler: Handler, kwargs: Mapping[str, Any], attempt: Attempt) -> Any:
-        # In a tuple: Trio rejects coroutines from threads, and sync functions that wrap async ones return them.
+        # The result is in a tuple: Trio rejects coroutines from threads, which sync wrappers of async functions return.
         threads: list[Calls | None] = []
 
         def call() -> tuple[Any]:

@@ -13,7 +13,7 @@ import msgspec
 from trioperator._model.patch import Patch
 from trioperator.errors import PermanentError
 
-# Levels of nesting down to which a value that cannot be stored is looked for.
+# Levels of nesting in which to search for a value that cannot be stored.
 _MAX_DEPTH = 50
 
 

@@ -10,7 +10,7 @@ from trioperator._handling.calls.storable import check_storable
 from trioperator._model.body import Body
 from trioperator._model.patch import Patch
 
-#: Stores what is in the patch, and returns the body of the object after that.
+#: Function that stores the patch, and returns the new body of the object.
 Store: TypeAlias = Callable[[], Awaitable[Body]]
 
 

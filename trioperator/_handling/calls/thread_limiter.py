@@ -14,10 +14,10 @@ from trioperator._logs import get_logger
 
 _logger = get_logger("trioperator.handling.calls.thread_limiter")
 
-# Seconds that a call waits for a thread before the log names what takes them; and until it does so again.
+# Seconds that a call waits for a thread before the log names the handlers that occupy them; and until it does so again.
 _PATIENCE: Final = 30.0
 _SILENCE: Final = 600.0
-# Handlers that the log names, those with most threads first.
+# Number of handlers that the log names, those with most threads first.
 _MAX_NAMES: Final = 5
 
 

@@ -288,7 +288,7 @@ def check_not_async(name: str, option: str, fn: Any) -> None:
         raise TypeError(f"{name} has an async function in {option}=...: it must be a sync function.")
 
 
-# What handlers declare, and selectors of resources do not: their one argument has any other name.
+# Arguments that only handlers declare: the one argument of a selector function has another name.
 _HANDLER_KWARGS: Final = (
     ACTIVITY_KWARGS | CHANGE_KWARGS | DAEMON_KWARGS | EVENT_KWARGS | INDEX_KWARGS | ADMISSION_KWARGS | CONVERSION_KWARGS
 ) - {"resource"}

@@ -17,7 +17,7 @@ from trioperator._handling.handlers.handler import (
 from trioperator._handling.reviews.admission import AdmissionHandler
 from trioperator._model.resource import Selector
 
-#: Classes of handlers by the names of Kopf's registries of them.
+#: Classes of handlers by the names of Kopf's registries for them.
 PARTS: Final[dict[str, type[Handler]]] = {
     "_activities": ActivityHandler,
     "_indexing": IndexHandler,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from trioperator._handling.handlers.handler import signature_of
 
-# What may look at all local variables.
+# Functions that may read all local variables.
 _PRYING: Final = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})
 
 

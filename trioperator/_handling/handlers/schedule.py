@@ -33,7 +33,7 @@ class Schedule(msgspec.Struct, frozen=True):
 
         try:
             times = CronSim(self.expression, moment.astimezone(self.timezone))
-            # In the hour that comes twice, cronsim may begin with a time of its first coming.
+            # In the hour that is repeated when clocks go back, cronsim may begin with a time in its first occurrence.
             return next((time for time in times if time.timestamp() > moment.timestamp()), None)
         except OverflowError:  # at the end of the calendar
             return None

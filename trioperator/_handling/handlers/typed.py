@@ -24,7 +24,7 @@ from trioperator.errors import AdmissionError
 T = TypeVar("T")
 
 _SECTIONS: Final = ("spec", "status")
-# What they show may be older than the class: to decode that is up to the function.
+# Arguments that may be older than the class: the function has to decode them itself.
 _UNTYPED: Final = ("old", "new")
 _BOUND: Final = "__trioperator_bound__"
 _NONE: Final = type(None)

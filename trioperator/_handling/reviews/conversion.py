@@ -18,9 +18,9 @@ from trioperator._model.patch import Patch, apply_merge, is_mapping
 
 CONVERSION_KWARGS = INDEX_KWARGS | {"from_", "headers", "sslpeer", "to"}
 
-# All that conversions may change of the metadata.
+# The only metadata that conversions may change (a rule of Kubernetes).
 _CONVERTED: Final = ("labels", "annotations")
-# The metadata of typed objects that are the same in JSON when they are the same.
+# Metadata of typed objects that is encoded without a loss.
 _COMPLETE: Final = ("name", "namespace", "uid", *_CONVERTED)
 
 

@@ -154,7 +154,7 @@ def _make_options(group: Sequence[AdmissionHandler]) -> JsonObject:
         "sideEffects": "NoneOnDryRun" if any(handler.side_effects for handler in group) else "None",
         "failurePolicy": "Ignore" if all(handler.ignore_failures for handler in group) else "Fail",
         "matchPolicy": first.match_policy,
-        # Where handlers of one id differ, the operator does what the API server cannot.
+        # If handlers with one id differ, the operator selects the objects, as the API server cannot.
         "objectSelector": selectors[0] if all(each == selectors[0] for each in selectors) else {},
         "namespaceSelector": dict(namespaces[0]) if all(each == namespaces[0] for each in namespaces) else {},
         "timeoutSeconds": max(handler.review_timeout for handler in group),

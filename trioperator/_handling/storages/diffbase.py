@@ -46,7 +46,7 @@ class DiffBaseStorage(abc.ABC):
     Anybody can write to annotations and the status: implementations treat unreadable data as absent and do not raise.
     """
 
-    # On the class, for subclasses that do not call our __init__().
+    # An attribute of the class, for subclasses that do not call our __init__().
     _ignored_fields: Collection[FieldPath] = ()
 
     def __init__(self, *, ignored_fields: Iterable[FieldSpec] | None = None) -> None:
@@ -105,7 +105,7 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         text, essence = self._read(body)
         if essence is None or DIGEST not in text:
             return essence
-        # Digests replace parts of the essence, or any other field that a handler has as field=.
+        # Digests stand for parts of the essence, or for any other field that a handler names as field=.
         present = self.build(body=body)
         metadata = {**(body.get("metadata") or {}), **present.get("metadata", {})}
         try:
@@ -146,7 +146,7 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         texts = self._texts(body)
         if not texts:
             return False
-        # Equal JSON means equal essences; other JSON has to be decoded, and its digests resolved, to compare.
+        # Equal JSON means equal essences; otherwise, decode it and resolve its digests before the comparison.
         if texts[0].rstrip("\n").encode() == encoded:
             return True
         text, stored = self._read(body)

@@ -22,7 +22,7 @@ _FIELDS = (
     "attempted",
 )
 
-# What has the same prefix as a rule without being a record.
+# An annotation that usually has the same prefix, but is not a record.
 _LAST_HANDLED = "last-handled-configuration"
 
 
@@ -223,7 +223,7 @@ class StatusProgressStorage(ProgressStorage):
         return bool(resolve(body._raw, self.field))
 
     def store(self, *, key: str, record: ProgressRecord, body: Body, patch: dict[str, Any]) -> None:
-        # All fields, so that no field of the previous record remains.
+        # Write all fields, so that none of the previous record remains.
         ensure(patch, (*self.field, key), {name: record.get(name) for name in _FIELDS})
 
     def purge(self, *, key: str, body: Body, patch: dict[str, Any]) -> None:

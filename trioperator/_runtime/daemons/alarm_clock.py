@@ -19,9 +19,9 @@ from trioperator._concurrency.pulse import Pulse
 
 # The heap is not searched for dropped alarms below this size.
 _FEW = 256
-# Seconds between looks at the wall clock, which may be set.
+# Seconds between checks of the wall clock, which may be set.
 _WALL_PERIOD = 60.0
-#: Seconds by which the wall clock and Trio's clock may differ in what has passed.
+#: Seconds by which the elapsed times of the wall clock and of Trio's clock may differ.
 TOLERANCE: Final = 0.01
 
 

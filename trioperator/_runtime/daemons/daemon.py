@@ -25,8 +25,8 @@ class Daemon:
 
     ``stopper`` tells it to stop; ``scope`` cancels it, or ``interruption`` what its thread waits for; ``ended`` is set
     when it has ended, which may be after it was ``abandoned``. ``is_finished`` is whether it has ended on its own, and
-    has nothing left to do for its object. ``renewals`` counts how often a timer whose rhythm
-    depends on the object has to look at it again.
+    has nothing left to do for its object. ``renewals`` counts the newer states of the object, for timers whose rhythm
+    depends on it.
     """
 
     __slots__ = (
@@ -180,9 +180,8 @@ class Daemon:
 class ObjectDaemons:
     """Running daemons and timers of one object, and the live view of the object that they share.
 
-    ``changes`` counts how often others have changed the object's essence, ``changed_at`` is when they did that last, on
-    Trio's clock.
-    It observes the pending patch of the object: the view shows what is to be stored as if it were stored.
+    ``changes`` counts how often others have changed the object's essence; ``changed_at`` is the time of the last change
+    on Trio's clock. It observes the pending patch of the object: the view shows pending changes as if they were stored.
     """
 
     __slots__ = (

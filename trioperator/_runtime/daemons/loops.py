@@ -28,7 +28,7 @@ from trioperator._runtime.patching.pending import PendingPatches, Storing
 from trioperator.errors import UserCodeError
 from trioperator.settings import OperatorSettings
 
-# Seconds between two attempts to learn when a timer is due, at least.
+# Minimum of the seconds between two attempts to determine when a timer is due.
 _MIN_BACKOFF = 1.0
 
 

@@ -63,7 +63,7 @@ class DaemonManager:
     def __len__(self) -> int:
         return len(self._running)
 
-    # What the reconciler asks for.
+    # The interface of the reconciler.
 
     def match(self, state: ObjectState) -> bool:
         """Stop what does not match the newest state of an object, spawn what does. Returns whether deletion is blocked.

@@ -19,7 +19,7 @@ from trioperator._runtime.daemons.daemon import Daemon
 from trioperator._runtime.daemons.timing import next_on_grid
 from trioperator.errors import UserCodeError
 
-# Seconds. A clock that is set back by more was wrong before, and schedules start again, as in Debian's cron.
+# Seconds: a clock that is set back by more than this was wrong, and schedules start again, as in Debian's cron.
 _CORRECTION: Final = 3 * 3600.0
 
 

@@ -30,17 +30,18 @@ from trioperator._runtime.result import Again, RequeueAt, Result, earlier
 from trioperator.errors import TrioperatorError
 from trioperator.settings import OperatorSettings
 
-# Writes within a minute after which an object is watched, and objects that are watched or counted at a time. More are
-# watched if writes of all of them are held.
+# Number of writes within a minute after which an object is watched.
 _SEVERAL: Final = 3
+# Limits of the objects that are watched, and whose writes are counted. More are watched if all of them have held
+# writes.
 _MAX_WATCHED: Final = 1000
-# Fields in which two states differ, of those that functions may have changed.
-_MAX_CHANGED: Final = 1000
-# Functions of one contributor that are held: each keeps the object of its time, and is applied again and again.
-_MAX_HELD: Final = 20
 _MAX_COUNTED: Final = 10_000
+# Limit of the changed fields that are examined if functions may have changed them.
+_MAX_CHANGED: Final = 1000
+# Limit of the held functions of one contributor: each refers to an object, and is applied repeatedly.
+_MAX_HELD: Final = 20
 _CONDITION: Final = "Contended"
-# Reasons of the condition. One with another reason is somebody else's.
+# Our reasons for the condition. With another reason, it belongs to somebody else.
 _OURS: Final = ("ChangedByOthers", "NoEffect", "TooManyWrites")
 _SETTLED: Final = "Settled"
 _CALLED_BY_TIME: Final = ("Timer ", "Daemon ")
@@ -113,7 +114,7 @@ class ContentionGuard:
         for number, contribution in enumerate(pending.contributions):
             later = FieldSet(path for other in pending.contributions[number + 1 :] for path in list_leaves(other.patch))
             rest, kept = self._split(watched.contention, contribution, body, later)
-            # What they will be given, be it now, or with what is held.
+            # The functions may get the object as it is now, or with the held changes.
             held_before = PendingPatch((*held.values(), kept))
             bases = (body, preview(body, held_before)) if held_before and rest.fns else (body,)
             may_wait = contribution.by != GUARD and 0 < len(rest.fns) <= _MAX_HELD
@@ -244,7 +245,7 @@ class ContentionGuard:
             attribution = Attribution(before, after, own=self._own)
             changed = itertools.islice(find_changed_fields(before, after), _MAX_CHANGED)
             own = self._own
-            # Who has removed a field may not be recorded: here, it was this write.
+            # A removed field has no manager: it was this write that has removed it.
             fields |= dict.fromkeys(
                 path for path in changed if (manager := attribution.find(path)) is None or manager in own
             )
@@ -261,7 +262,7 @@ class ContentionGuard:
         if not self._pending.get(state):
             watched.contention.release()
         self._report(state, watched, watched.contention.calm_down(trio.current_time()))
-        # What was held is pending still: it is stored by a reconcile of the object that is known here.
+        # Held changes are still pending: the reconcile that stores them needs the body that is kept here.
         if watched.contention.is_over and not watched.announces and not self._pending.get(state):
             del self.watched[state]
 

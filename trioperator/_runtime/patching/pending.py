@@ -13,7 +13,7 @@ from trioperator._logs import Logger
 from trioperator._model.patch import Patch, PatchFn, find_unmet, merge_patches, merging, preview
 from trioperator._runtime.object_state import ObjectState
 
-#: The contributor whose changes are dropped where they are forbidden, so that nothing else waits for the right to them.
+#: Contributor whose changes are dropped if they are forbidden, so that other changes do not wait for that right.
 GUARD: Final = "the guard against contention"
 
 
@@ -124,7 +124,7 @@ class PendingPatches:
         what the handler sets now, it is set by a function, too. What is not JSON-serializable is reported and dropped.
         """
         try:
-            # A copy, so that nothing which the handler still refers to can change what is stored.
+            # A copy, so that the handler cannot change it later through references.
             plain = msgspec.json.decode(msgspec.json.encode(patch))
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
             problem = describe_unserializable(patch)

@@ -20,7 +20,7 @@ from trioperator.errors import ApiError, ConflictError, ConnectionLostError, For
 _decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 _JSON_PATCH: Final = "application/json-patch+json"
-# The maximum number of versions of an object to which a patch of its status is bound, one after the other.
+# Limit of attempts to patch the status of an object, each bound to its newest version.
 _VERSIONS: Final = 3
 
 
@@ -112,7 +112,7 @@ class PatchRequests:
         try:
             response = await self._client.patch(_path(kind, body, subresource), ops, content_type=_JSON_PATCH)
         except (ConflictError, InvalidError) as error:
-            # A failed version test has no reason of its own: check whether there is a newer version.
+            # The response has no special reason for a failed version test: check whether there is a newer version.
             newest = _decode(await self._client.request("GET", _path(kind, body)), body)
             if newest["metadata"].get("resourceVersion") != body["metadata"].get("resourceVersion"):
                 raise StaleError(newest, may_be_ours=error.repeated) from None

@@ -50,7 +50,7 @@ from trioperator._runtime.patching.pending import Contribution, SentPatch
 from trioperator._runtime.patching.requests import PatchRequests, StaleError
 from trioperator.errors import ApiError, ServerError, UserCodeError
 
-# Attempts at the same patch, and the delays between them, as of client-go's retry.DefaultBackoff.
+# Attempts at the same patch, and the delays between them, as in client-go's retry.DefaultBackoff.
 _ATTEMPTS: Final = 5
 _BACKOFF: Final = Backoff(initial=0.01, maximum=1.0, factor=5.0, jitter=0.1)
 

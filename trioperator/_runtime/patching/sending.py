@@ -68,14 +68,14 @@ from trioperator._runtime.patching.requests import PatchRequests
 from trioperator._runtime.patching.retry_on_conflict import PatchFunctions
 from trioperator.errors import ApiError
 
-# The request itself is wrong, so that sending it again is of no use.
+# Status codes of requests that are wrong themselves: sending them again cannot help.
 _REJECTED: Final = (400, 413, 422)
-# Either nobody may make such requests, or admission control has denied this one.
+# Either RBAC does not allow such requests, or admission control has denied this one.
 _FORBIDDEN: Final = 403
-# Fields that a warning names: whoever changes an object may have chosen how many there are.
+# Limit of the fields that a warning names: users who may write an object choose how many there are.
 _MAX_NAMED: Final = 20
 
-#: Returns the JSON patch that changes the finalizers of an object.
+#: Function that returns the JSON patch that changes the finalizers of an object.
 Finalize = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
 
 
@@ -220,7 +220,7 @@ class PatchSender:
                 if not _is_rejection(error):
                     raise
                 await self._check_rights_of_functions(functions, count, error)
-            # Whose part is rejected is unclear. What is to be merged is sent first, where that can be found out.
+            # It is unclear whose contribution is rejected. Send the merge patches first: these can be told apart.
             functions.reset(functions.body)
             self._take(functions, self.left.contributions)
             await self._store_status({})

@@ -30,7 +30,7 @@ from trioperator._model.patch import Patch
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.pokes import Pokes
 
-# The annotation of the configuration that handlers have seen, while some have ended and others have not.
+# Name of the annotation with the configuration that handlers have seen, while some have ended and others have not.
 _SEEN_KEY = "seen-configuration"
 
 
@@ -91,7 +91,7 @@ class RecordStore:
             return {}
         now, shift = wall_now(), -find_wall_shift()
         found = HandlerState.from_record(record, now=now).shift(shift)
-        # Only ids of its own sub-handlers, so that a forged record cannot make us remove other annotations.
+        # Only ids of the handler's own sub-handlers: a forged record must not remove other annotations.
         subrefs = dict.fromkeys(ref for ref in found.subrefs if ref.startswith(f"{handler_id}/"))
         states = {handler_id: _with_subrefs(found, subrefs)}
         if len(subrefs) < len(record.get("subrefs") or ()):

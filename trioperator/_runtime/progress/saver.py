@@ -16,7 +16,7 @@ from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
 from trioperator.errors import NotFoundError
 
-# Between attempts to store the progress during a handler, while the API server fails.
+# Delays between attempts to store the progress while a handler runs, and the API server fails.
 _BACKOFF: Final = Backoff(initial=5.0, maximum=5.0)
 
 

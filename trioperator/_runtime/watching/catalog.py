@@ -19,7 +19,7 @@ from trioperator._runtime.watching.scope import ObservedItems
 from trioperator.errors import TrioperatorError
 
 CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-# Between discoveries of API groups whose servers are not available.
+# Delays between discoveries of API groups whose servers are not available.
 _BACKOFF: Final = Backoff(initial=5.0, maximum=300.0)
 
 

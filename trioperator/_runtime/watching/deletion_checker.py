@@ -43,7 +43,7 @@ from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.view import View
 from trioperator.errors import ApiError, ForbiddenError, TrioperatorError
 
-#: The forms of lists and watches with nothing but the metadata of objects.
+#: Media types of lists and watches with only the metadata of objects.
 METADATA: Final = (
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
@@ -51,14 +51,14 @@ METADATA: Final = (
 
 _logger = get_logger("trioperator.runtime.watching")
 
-# Requests at the same time.
+# Number of concurrent requests.
 _AT_ONCE: Final = 4
 _BACKOFF: Final = Backoff(initial=0.5, maximum=30.0, jitter=0.25)
-# Where it is forbidden to list all objects, as with rights for objects of some names only: that changes rarely.
+# Delays if listing all objects is forbidden, as with rights for some names only: that changes rarely.
 _FORBIDDEN: Final = Backoff(initial=5.0, maximum=900.0, jitter=0.25)
-# Of servers that do not select by names: what their watches show is believed.
+# Status codes of servers that cannot select by names: their watches are trusted.
 _UNSUPPORTED: Final = frozenset({400, 405, 422})
-# What has a meaning in selectors of fields.
+# Characters with a meaning in field selectors.
 _SPECIAL: Final = re.compile(r"[\\,=]")
 
 

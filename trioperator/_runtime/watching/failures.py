@@ -17,18 +17,18 @@ from trioperator.errors import ApiError, ConnectionLostError, ForbiddenError, Tr
 
 _logger = get_logger("trioperator.runtime.reflector")
 
-# After errors; with jitter, so that a server that comes back is not overrun.
+# Delays after errors; with jitter, so that a server that comes back is not overwhelmed.
 _BACKOFF: Final = Backoff(initial=0.5, maximum=30.0, jitter=0.25)
-# After errors of a server that says when to try again, as one that starts does: it will be available soon.
+# Delays after errors with Retry-After, as of a server that is starting: it will be available soon.
 _SOON: Final = Backoff(initial=0.5, maximum=5.0, jitter=0.25)
-# By how much more than the server says, at most: it says the same to all watches.
+# Largest factor by which Retry-After is exceeded: the server sends the same value to all watches.
 _SPREAD: Final = 1.25
-# How many objects that cannot be read are remembered, as they are reported once.
+# Limit of the unreadable objects that are remembered, so that each is reported once.
 _MAX_REPORTED: Final = 1000
-# In the message of a server that cannot call a conversion webhook.
+# Part of the message of a server that cannot call a conversion webhook.
 _CONVERSION: Final = "conversion webhook for "
-# After this many failures, a first list counts as refused, if the server says that there is none to be had; and
-# as unavailable (for minutes), whatever the errors are.
+# Number of failures after which a first list counts as refused, if the server says that it is not available at all; and
+# after which it counts as unavailable (for minutes), whatever the errors are.
 _REFUSED, _UNAVAILABLE = 3, 10
 
 

@@ -17,7 +17,7 @@ from trioperator._runtime.watching.reflector import Reflector
 
 _logger = get_logger("trioperator.runtime.indexing")
 
-# Seconds that a first list may make no progress: as long as one that fails is tried before others go on without it.
+# Seconds without progress after which others go on without a first list: as long as a failing one is retried.
 _PATIENCE = 120.0
 
 
@@ -93,7 +93,7 @@ async def _find_unlistable(reflector: Reflector) -> None:
     """Wait until a kind is refused for good, or until its first list has made no progress for long."""
     began = trio.current_time()
     while True:
-        # It is indexed when it is listed: that may take long, and is no trouble of the list.
+        # Once all objects are listed, they are being indexed: that may take long, and is not a problem of the list.
         progressed_at = began if reflector.status.progressed_at == math.inf else reflector.status.progressed_at
         until = math.inf if reflector.status.is_synced else progressed_at + _PATIENCE
         if trio.current_time() >= until:

@@ -19,16 +19,16 @@ from trioperator._handling.handlers.filters import ABSENT, PRESENT
 from trioperator._handling.handlers.handler import ChangeHandler, ResourceHandler
 from trioperator._model.fields import parse_field, resolve
 
-# More values of a label than that make URLs too long.
+# Limit of the values of a label: more of them make URLs too long.
 _MAX_VALUES: Final = 50
-# What API servers accept as names and values of labels, and as values of fields: anything else would be an error.
+# Names and values of labels, and values of fields, that API servers accept: anything else would be an error.
 _PART: Final = r"[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?"
 _KEY: Final = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_PART}", re.ASCII)
 _VALUE: Final = re.compile(rf"(?:{_PART})?", re.ASCII)
 _FIELD_VALUE: Final = re.compile(r"[^,=!\\]+")
-# Fields that can be selected by of all kinds.
+# Fields by which objects of all kinds can be selected.
 _COMMON: Final = frozenset({"metadata.name", "metadata.namespace"})
-# More sets of labels than that are not divided into two: there are too many ways to do so.
+# Limit of the sets of labels that are divided into two: for more, there are too many ways.
 _MAX_SETS: Final = 6
 
 

@@ -13,11 +13,11 @@ from trioperator._kube.api_client import ApiClient, Params
 from trioperator._kube.objects import Page
 from trioperator.settings import OperatorSettings
 
-#: Bytes of a page, at most; a page of a single object may be as large as any response.
+#: Limit of the bytes of a page; a page with a single object may be as large as any response.
 MAX_PAGE: Final = 32 * 1024 * 1024
-# Bytes of a page that are aimed at.
+# Target for the bytes of a page.
 _GOOD_PAGE: Final = MAX_PAGE // 4
-# By how much the number of objects in a page changes at once, at most.
+# Largest factor by which the number of objects in a page changes at once.
 _FACTOR: Final = 8
 
 

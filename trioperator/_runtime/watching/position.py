@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-# Seconds of silence, also of several watches in a row, after which the server may have gone back: then it sends no
-# bookmarks, either.
+# Seconds of silence, even of several watches in a row, after which the server may have been restored to an earlier
+# state: then it sends no bookmarks, either.
 _SUSPICIOUS: Final = 300.0
 
 

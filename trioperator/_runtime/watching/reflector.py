@@ -32,14 +32,13 @@ from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, NotF
 
 _logger = get_logger("trioperator.runtime.reflector")
 
-# A stream that ends sooner than that, in seconds, and has brought nothing, is an error too.
+# Seconds: a stream that ends sooner than this without any event counts as an error, too.
 _TOO_SHORT = 1.0
-# A stream that breaks later than that, in seconds, was a good one until then. Load balancers cut off idle streams after
-# 50 seconds or more.
+# Seconds: a stream that breaks later than this counts as no failure. Load balancers cut off idle ones after 50 or more.
 _LONG_ENOUGH: Final = 30.0
-# Objects of lists after which freed memory is returned to the system: some megabytes.
+# Number of listed objects after which freed memory, some megabytes, is returned to the system.
 _MANY: Final = 1000
-# Of servers that do not send the first objects by a watch.
+# Status codes of servers that cannot stream the first list.
 _CANNOT_STREAM: Final = frozenset({400, 405, 422})
 
 
@@ -243,7 +242,7 @@ class Reflector:
             try:
                 page = await self._pager.get(page.next, params)
             except ExpiredError:
-                # The pages take longer than the server keeps its history, so they would expire again and again.
+                # The pages take longer than the server keeps its history, so they would expire repeatedly.
                 _logger.info("The list of %s expired between two pages, and is requested as a whole.", self.path)
                 page = await self._pager.get_whole(params)
                 listed.clear()

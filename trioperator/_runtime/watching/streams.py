@@ -45,7 +45,7 @@ from trioperator.errors import TrioperatorError
 
 _logger = get_logger("trioperator.runtime.watching")
 
-# How many deleted objects are remembered, for streams that are late.
+# Limit of the deleted objects that are remembered, for streams that are late.
 _MAX_REMEMBERED: Final = 10_000
 
 

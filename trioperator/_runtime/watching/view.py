@@ -25,7 +25,7 @@ from trioperator._runtime.watching.reflector import Observer
 from trioperator._runtime.watching.targets import Read
 from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue
 
-# How many objects are indexed at the same time, at most. More threads of short sync functions only wait for each other.
+# Limit of objects that are indexed at the same time: more threads of short functions would only wait for each other.
 _AT_ONCE: Final = 16
 _NO_HANDLERS: Final = KindHandlers()
 # Types of events that are not replaced by newer ones, and after which no index handler matches the object.

@@ -36,7 +36,7 @@ from trioperator.errors import ApiError, ConfigError
 # Seconds that one kind may take with its first list before the others go on without it.
 PATIENCE: Final = 5.0
 
-# Status codes for selectors that are invalid: shard selectors have no code of their own.
+# Status codes for invalid selectors; for shard selectors, there is no specific code.
 _INVALID: Final = frozenset({400, 422, 500})
 
 _logger = get_logger("trioperator.runtime.watching")
