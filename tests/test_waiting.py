@@ -107,6 +107,7 @@ TIMEOUTS: Final = {
         "the CAs and webhooks of others are dropped"
     ),
     "trioperator._webhooks.configurations.WebhookConfigurations._repair": "backoff before what others change again",
+    "trioperator._webhooks.definitions.ConversionDefinitions._drop_others": "the CAs of others are dropped",
 }
 
 _TIMEOUTS: Final = frozenset({"move_on_after", "move_on_at", "fail_after", "fail_at"})

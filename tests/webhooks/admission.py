@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 from collections.abc import AsyncIterator
@@ -15,7 +16,18 @@ from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError
 
-__all__ = ["MANAGED", "Operator", "deny", "make_review", "operate_for", "operating", "sleeping_server", "widget"]
+__all__ = [
+    "MANAGED",
+    "Operator",
+    "deny",
+    "make_bundle",
+    "make_review",
+    "operate_for",
+    "operating",
+    "server_with",
+    "sleeping_server",
+    "widget",
+]
 
 MANAGED = "hooks.example.com"
 
@@ -94,6 +106,23 @@ def sleeping_server(fns: list[WebhookFn]) -> Any:
     async def serve(fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
         fns.append(fn)
         yield {"url": "https://nowhere.test/hooks"}
+        await trio.sleep_forever()
+
+    return serve
+
+
+def make_bundle(*names: str) -> str:
+    """Return the CAs of these names, as they are in configurations."""
+    parts = [f"-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n" for name in names]
+    return base64.b64encode("".join(parts).encode()).decode()
+
+
+def server_with(ca: str) -> Any:
+    """Return a webhook server behind a Service, with a CA of its own."""
+
+    async def serve(fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
+        service = trioperator.WebhookClientConfigService(namespace="default", name="hooks", port=443)
+        yield {"service": service, "caBundle": make_bundle(ca)}
         await trio.sleep_forever()
 
     return serve

@@ -18,6 +18,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.webhooks.admission import MANAGED, deny, make_review, operating
+from tests.webhooks.conversions import add_handlers, definition
 from trioperator._concurrency.clock import wall_now
 from trioperator._kube.api_client import ApiClient, open_client
 from trioperator._kube.connection_info import ConnectionInfo
@@ -325,7 +326,7 @@ class Replica(trioperator.WebhookServer):
 
 
 class Watcher:
-    """An API server that takes up changes of configurations with a delay, and calls each replica each second."""
+    """An API server that takes up changes of addresses with a delay, and calls each replica by each, each second."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -333,22 +334,30 @@ class Watcher:
         self.refused: list[float] = []
 
     async def watch(self) -> None:
-        bundles: list[bytes] = []
+        bundles: list[list[bytes]] = []
         while True:
-            (hook,) = (await self._cluster.get("validatingwebhookconfigurations", MANAGED))["webhooks"]
-            bundles.append(base64.b64decode(hook["clientConfig"]["caBundle"]))
-            refused = [each for each in self.replicas if not each.accepts(bundles[-5:][0])]
-            self.refused += [trio.current_time()] * len(refused)
+            bundles.append(await find_bundles(self._cluster))
+            calls = [(replica, bundle) for replica in self.replicas for bundle in bundles[-5:][0]]
+            self.refused += [trio.current_time() for replica, bundle in calls if not replica.accepts(bundle)]
             await trio.sleep(1)
 
     @contextlib.asynccontextmanager
     async def running(self, registry: trioperator.OperatorRegistry, identity: str) -> AsyncIterator[Replica]:
         """Run a replica in the block; it is called when it has been ready for a while."""
-        replica = Replica()
-        async with operating(self._cluster, registry, server=replica, identity=identity):
+        replica, settings = Replica(), trioperator.OperatorSettings()
+        settings.admission.managed_conversions = True
+        async with operating(self._cluster, registry, server=replica, identity=identity, settings=settings):
             await trio.sleep(5)
             self.replicas.append(replica)
             yield replica
+
+
+async def find_bundles(cluster: Cluster) -> list[bytes]:
+    """Return the CAs that API servers trust for reviews, and for conversions."""
+    (hook,) = (await cluster.get("validatingwebhookconfigurations", MANAGED))["webhooks"]
+    conversion = (await cluster.get("crd", "widgets.example.com"))["spec"]["conversion"]
+    configs = (hook["clientConfig"], conversion["webhook"]["clientConfig"])
+    return [base64.b64decode(config["caBundle"]).strip() for config in configs]
 
 
 async def find_issuer(cluster: Cluster) -> bytes:
@@ -364,7 +373,9 @@ async def test_replicas_follow_a_new_ca_in_place_of_a_deleted_one_without_a_refu
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    add_handlers(registry, "v1_to_v2", "v2_to_v1")
     api_server = Watcher(cluster)
+    await cluster.apply(definition("v1", "v2"))
     async with (
         cluster.client(),
         api_server.running(registry, "a"),
@@ -385,8 +396,7 @@ async def test_replicas_follow_a_new_ca_in_place_of_a_deleted_one_without_a_refu
             for replica in api_server.replicas:
                 assert replica.accepts(after)
                 assert not replica.accepts(before)
-            (hook,) = (await cluster.get("validatingwebhookconfigurations", MANAGED))["webhooks"]
-            assert base64.b64decode(hook["clientConfig"]["caBundle"]).strip() == after.strip()
+            assert await find_bundles(cluster) == 2 * [after.strip()]
         nursery.cancel_scope.cancel()
     assert caplog.text == ""
 

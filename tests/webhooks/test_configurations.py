@@ -14,7 +14,15 @@ import trio
 
 import trioperator
 from tests.runtime.conftest import CRD
-from tests.webhooks.admission import MANAGED, make_review, operate_for, operating, sleeping_server
+from tests.webhooks.admission import (
+    MANAGED,
+    make_bundle,
+    make_review,
+    operate_for,
+    operating,
+    server_with,
+    sleeping_server,
+)
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -251,23 +259,6 @@ async def test_operators_that_want_different_webhooks_do_not_flood_the_api_serve
             assert count_writes(cluster) < 2 * 3600 / 20
         await trio.sleep(60)
         assert await stored(cluster) == [["one"], None]  # who stays gets what it wants
-
-
-def make_bundle(*names: str) -> str:
-    """Return the CAs of these names, as they are in configurations."""
-    parts = [f"-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n" for name in names]
-    return base64.b64encode("".join(parts).encode()).decode()
-
-
-def server_with(ca: str) -> Any:
-    """Return a webhook server behind a Service, with a CA of its own."""
-
-    async def serve(fn: WebhookFn) -> AsyncIterator[trioperator.WebhookClientConfig]:
-        service = trioperator.WebhookClientConfigService(namespace="default", name="hooks", port=443)
-        yield {"service": service, "caBundle": make_bundle(ca)}
-        await trio.sleep_forever()
-
-    return serve
 
 
 async def trusted(cluster: Cluster) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import trio
 
 import trioperator
-from tests.webhooks.admission import operate_for, operating, sleeping_server
+from tests.webhooks.admission import operate_for, operating, server_with, sleeping_server
 from tests.webhooks.conversions import URL, Hooks, add_handlers, converting, definition
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -168,6 +169,33 @@ async def test_another_webhook_for_conversions_is_left(
         await cluster.patch("crd", NAME, {"spec": {"conversion": {"webhook": {"clientConfig": other}}}})
         await trio.sleep(700)
         assert (await cluster.get("crd", NAME))["spec"]["conversion"]["webhook"]["clientConfig"] == other
+
+
+@pytest.mark.parametrize("failures", [0, 3])
+async def test_the_ca_of_another_replica_at_the_same_address_is_kept_for_ten_minutes(
+    failures: int, cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    async def trusted() -> list[str]:
+        conversion = (await cluster.get("crd", NAME))["spec"]["conversion"]
+        lines = base64.b64decode(conversion["webhook"]["clientConfig"]["caBundle"]).decode().splitlines()
+        return [line for line in lines if "-----" not in line]
+
+    await cluster.apply(definition("v1", "v2"))
+    plan, settings = FaultPlan(), trioperator.OperatorSettings()
+    settings.networking.error_backoffs, settings.admission.managed_conversions = (), True
+    options: Any = {"managed": None, "settings": settings, "transport": FaultyTransport(cluster.transport(), plan)}
+    async with operating(cluster, registry, server=server_with("old"), **options):
+        assert await trusted() == ["old"]
+    async with operating(cluster, registry, server=server_with("new"), **options):
+        assert await trusted() == ["old", "new"]
+        await trio.sleep(590)
+        assert await trusted() == ["old", "new"]
+        if failures:
+            plan.add(Fault.status(500), method="PATCH", path=NAME, times=failures)
+        await trio.sleep(60)
+        assert await trusted() == ["new"]
+        await trio.sleep(3600)
+        assert count_writes(cluster) == 3
 
 
 async def test_the_crd_is_written_when_it_was_deleted_and_created_again(

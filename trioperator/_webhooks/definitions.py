@@ -3,11 +3,13 @@
 It is never removed: without it, the API server would relabel objects in place of converting them. So it is written
 again where others have removed it, less and less often if they go on, or when the CRD was deleted and created again.
 Another webhook that others have set is left: what cannot be converted there is refused, and so not lost. An operator at
-a URL, such as on somebody's machine, leaves CRDs to the Service that they had before.
+a URL, such as on somebody's machine, leaves CRDs to the Service that they had before. CAs of other replicas are kept
+for a while (see :mod:`.trust`): they may still serve behind the same address.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._model.jsontypes import JsonObject
 from trioperator._webhooks.amendments import CALM
 from trioperator._webhooks.managed import ManagedObjects
+from trioperator._webhooks.trust import Trust, find_address
 from trioperator.errors import ApiError, ForbiddenError, NotFoundError, TrioperatorError
 
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -41,16 +44,18 @@ class ConversionDefinitions(ManagedObjects):
         self._names: tuple[str, ...] | None = None
         self._address: Mapping[str, Any] | None = None
         self._written: dict[str, JsonObject] = {}
+        self._trust: dict[str, Trust] = {}
         self._replaced: dict[str, JsonObject] = {}  # conversions by Services, which are put back at the end
         self._unconverted: Collection[str] = ()  # CRDs without a webhook, as they were seen last
-        self._removed: frozenset[str] = frozenset()  # those of them that were written, which are written again
-        self._noticed = Pulse()
+        self._again: frozenset[str] = frozenset()  # those that are written again
+        self._noticed, self._tried = Pulse(), Pulse()
         self._repairs, self._repaired_at = 0, -CALM
 
     async def serve(self) -> None:
         """Write the CRDs whenever their conversions are not as they should be, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep, "repair conversions", self._repair, name="repair conversions")
+            nursery.start_soon(keep, "CAs of other replicas", self._drop_others, name="CAs of other replicas")
             await super().serve()
 
     def update(
@@ -60,6 +65,7 @@ class ConversionDefinitions(ManagedObjects):
         if definitions is not None:
             self._names = tuple(map(_name_crd, definitions))
             self._written = {name: self._written[name] for name in self._names if name in self._written}
+            self._trust = {name: self._trust[name] for name in self._names if name in self._trust}
         self._address = self._address if address is None else address
         if self._names is not None and self._address is not None:
             self._changed.set()
@@ -81,8 +87,21 @@ class ConversionDefinitions(ManagedObjects):
                 self._repairs = 0
             await trio.sleep(_BACKOFF.delay(self._repairs))
             if (removed := self._find_removed()) and not self._stopping.is_set():
-                self._removed = removed
+                self._again |= removed
                 self._changed.set()
+
+    async def _drop_others(self) -> None:
+        """Remove the CAs of other replicas when their time is over, until cancelled."""
+        while True:
+            trusts = {name: trust for name, trust in self._trust.items() if name not in self._again}
+            expiries = {name: trust.find_expiry() or math.inf for name, trust in trusts.items()}
+            due = min(expiries.values(), default=math.inf)
+            with trio.move_on_at(due) as waiting:
+                await self._tried.wait()
+            if waiting.cancelled_caught:
+                self._again |= {name for name, expiry in expiries.items() if expiry <= due}
+                if not self._stopping.is_set():
+                    self._changed.set()
 
     async def _write(self) -> None:
         """Write all CRDs that differ, and raise the first error."""
@@ -93,33 +112,52 @@ class ConversionDefinitions(ManagedObjects):
         for name in self._names:
             if self._released:
                 return
-            if self._written.get(name) != wanted or name in self._removed:
+            if self._written.get(name) != wanted or name in self._again:
                 try:
                     await self._write_one(name, wanted)
                     self._written[name] = wanted
-                    self._removed -= {name}
+                    self._again -= {name}
                 except ApiError as error:
                     errors.append(error)
+        self._tried.set()
         if errors:
             raise errors[0]
 
     async def _write_one(self, name: str, wanted: JsonObject) -> None:
         try:
             before = await self._read(name)
-            is_repair = self._written.get(name) == wanted
-            if before == wanted or (is_repair and (before is None or before.get("strategy") == "Webhook")):
+            joined = self._join(name, wanted, before)
+            is_again = self._written.get(name) == wanted
+            if before == joined or (is_again and not self._is_repairable(name, wanted, before)):
                 return  # what was seen of the CRD may have been outdated
-            if is_repair:
-                self._logger.warning(_REMOVED, name)
-                self._repairs, self._repaired_at = self._repairs + 1, trio.current_time()
             if _has(before, "service") and _has(wanted, "url"):
                 assert before is not None
                 self._replaced[name] = before
-            await self._patch(name, wanted)
+            await self._patch(name, joined)
+            self._join(name, wanted, joined)
         except NotFoundError:
+            self._trust.pop(name, None)
             self._logger.warning("There is no CRD %s: its objects cannot be converted by webhooks.", name)
         else:
             self._logger.info("Updated the conversion of the CRD %s.", name)
+
+    def _join(self, name: str, wanted: JsonObject, stored: JsonObject | None) -> JsonObject:
+        """Return the wanted conversion with the CAs of others that are stored."""
+        found = (stored or {}).get("webhook")
+        trust = self._trust.setdefault(name, Trust())
+        [webhook] = trust.join([wanted["webhook"]], [] if found is None else [found], writes=True)
+        return {**wanted, "webhook": webhook}
+
+    def _is_repairable(self, name: str, wanted: JsonObject, stored: JsonObject | None) -> bool:
+        """Return whether what was written before is to be written again; note and log what others have removed."""
+        if stored is None:
+            return False
+        if stored.get("strategy") == "Webhook":
+            is_here: bool = find_address(stored.get("webhook") or {}) == find_address(wanted["webhook"])
+            return is_here
+        self._logger.warning(_REMOVED, name)
+        self._repairs, self._repaired_at = self._repairs + 1, trio.current_time()
+        return True
 
     async def _undo(self) -> None:
         """Put back the Services that URLs of this operator have replaced, unless others have changed them since."""

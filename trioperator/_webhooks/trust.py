@@ -53,8 +53,8 @@ class Trust:
         wanted = _merge(wanted, others, stored) if others else wanted
         if not own:
             return wanted
-        here = [_strip(hook) for hook in wanted]
-        nearby = [hook for hook in stored if _strip(hook) in here]
+        here = [find_address(hook) for hook in wanted]
+        nearby = [hook for hook in stored if find_address(hook) in here]
         dropped = {*own, *(self._own if writes else ())}
         found = dict.fromkeys(cert for certs in _split(nearby) for cert in certs if cert not in dropped)
         now = trio.current_time()
@@ -79,8 +79,8 @@ class Trust:
 def trusts_part(own: list[JsonObject], wanted: list[JsonObject], stored: list[JsonObject]) -> bool:
     """Return whether what is stored only lacks some of the server's own CAs, as while replicas replace a CA."""
     authorities = set(next(_split(own), []))
-    same = [{**hook, "clientConfig": _strip(hook)} for hook in wanted] == [
-        {**hook, "clientConfig": _strip(hook)} for hook in stored
+    same = [{**hook, "clientConfig": find_address(hook)} for hook in wanted] == [
+        {**hook, "clientConfig": find_address(hook)} for hook in stored
     ]
     return same and all(not authorities.isdisjoint(certs) for certs in _split(stored))
 
@@ -102,7 +102,7 @@ def _replace(wanted: list[JsonObject], certificates: list[bytes], nearby: list[J
     return [{**hook, "clientConfig": {**hook["clientConfig"], "caBundle": bundle}} for hook in wanted]
 
 
-def _strip(hook: JsonObject) -> Any:
+def find_address(hook: JsonObject) -> Any:
     """Return the address of a webhook, without its CA."""
     config = hook.get("clientConfig")
     return {key: value for key, value in config.items() if key != "caBundle"} if isinstance(config, dict) else None
