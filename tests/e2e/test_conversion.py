@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import pathlib
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.controlplane import ControlPlane
+from tests.e2e.deployment import Deployed
 from tests.program import Program
 
 GROUP = "conversion.kopf.dev"
@@ -98,7 +103,7 @@ def plane(controlplane: ControlPlane) -> Iterator[ControlPlane]:
     controlplane.kubectl("wait", "--for=condition=Established", f"crd/{NAME}")
     yield controlplane
     controlplane.kubectl("patch", "crd", NAME, "--type=merge", "-p", '{"spec":{"conversion":null}}', check=False)
-    controlplane.kubectl("delete", "crd", NAME, "--wait=false", check=False)
+    controlplane.kubectl("delete", "crd", NAME, "--timeout=60s", check=False)
 
 
 def wait_for(plane: ControlPlane, version: str, name: str) -> dict[str, Any]:
@@ -158,3 +163,86 @@ def test_objects_are_converted_and_migrated_to_another_storage_version(
     assert operator.stop() == 0
     assert plane.get("crd", NAME)["spec"]["conversion"] == conversion
     assert wait_for(plane, "v3", "old")["spec"] == {"dimensions": [3, 4]}  # as it is stored: without the webhook
+
+
+class Release:
+    """A release of the operator with the manifests that are made for it, and its Service on this machine."""
+
+    def __init__(self, plane: ControlPlane, folder: pathlib.Path, name: str) -> None:
+        folder.mkdir()
+        source = OPERATOR.replace("kopf.WebhookServer(addr='127.0.0.1')", "kopf.WebhookAutoServer()")
+        (folder / "app.py").write_text(source)
+        options = (f"--name={name}", "--managed-conversions", f"--ca-secret={name}/hooks-ca", "-A")
+        command = [sys.executable, "-m", "trioperator", "manifests", "app.py", *options]
+        made = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+        self.deployed = Deployed(plane, folder, yaml.safe_load_all(made.stdout))
+        self.deployed.redirect_webhooks(self.deployed.webhooks)
+        plane.apply(*self.deployed.manifests)
+        self._plane = plane
+        self.program = self.deployed.start()
+        self.program.wait_for("The operator is ready.")
+
+    def count_writes(self) -> int:
+        """Return the number of writes of the CRD."""
+        sent = self._plane.requests(verb="patch")
+        return len([e for e in sent if e["user"]["username"] == self.deployed.user and NAME in e["requestURI"]])
+
+
+@pytest.fixture
+def release(plane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[Callable[[str], Release]]:
+    """Start releases of the operator with what is made for them."""
+    releases: list[Release] = []
+
+    def start(name: str) -> Release:
+        releases.append(Release(plane, tmp_path / name, name))
+        return releases[-1]
+
+    yield start
+    for each in releases:
+        each.deployed.close()
+        plane.kubectl("delete", "namespace", each.deployed.namespace, "--wait=false")
+
+
+def find_service(plane: ControlPlane) -> str | None:
+    """Return the namespace of the Service that converts."""
+    conversion = plane.get("crd", NAME)["spec"]["conversion"]
+    name: str | None = conversion.get("webhook", {}).get("clientConfig", {}).get("service", {}).get("namespace")
+    return name
+
+
+def wait_for_service(plane: ControlPlane, *names: str) -> None:
+    deadline = time.monotonic() + 30
+    while find_service(plane) not in names:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_conversion_that_others_remove_comes_back_with_the_rights_of_the_manifests(
+    plane: ControlPlane, release: Callable[[str], Release]
+) -> None:
+    plane.apply(definition("v1", "v2", "v3", storage="v1"))
+    plane.apply(box("old", "v1", size="3x4"))
+    one = release("converter")
+    wait_for_service(plane, "converter")
+    removal = ("patch", "crd", NAME, "--type=merge", "-p", '{"spec":{"conversion":null}}')
+    plane.kubectl(*removal)
+    wait_for_service(plane, "converter")
+    plane.kubectl("replace", "-f", "-", input=json.dumps(definition("v1", "v2", "v3", storage="v1")))
+    wait_for_service(plane, "converter")
+    assert one.program.output.count("writing it again") == 2
+    assert wait_for(plane, "v3", "old")["spec"] == {"dimensions": [3, 4]}
+
+    # Another release has it then: the first one leaves it so, and both repair it.
+    two = release("successor")
+    wait_for_service(plane, "successor")
+    before = [each.count_writes() for each in (one, two)]
+    plane.kubectl(*removal)
+    wait_for_service(plane, "converter", "successor")
+    time.sleep(5)
+    kept = plane.get("crd", NAME)
+    after = [each.count_writes() for each in (one, two)]
+    assert sum(after) - sum(before) <= 2
+    assert wait_for(plane, "v2", "old")["spec"] == {"width": 3, "height": 4}
+    assert [each.program.stop() for each in (one, two)] == [0, 0]
+    assert plane.get("crd", NAME)["spec"] == kept["spec"]
+    assert [each.deployed.forbidden() for each in (one, two)] == [[], []]
