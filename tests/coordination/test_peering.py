@@ -71,6 +71,20 @@ async def test_records_are_kept_alive_and_removed_on_exit(cluster: Cluster, auto
     assert await records(cluster) == {}
 
 
+async def test_a_record_that_others_remove_is_written_again_at_once(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    async with Operator(cluster).bench.running(identity="me"):
+        await settle(5)
+        cluster.requests.clear()
+        await cluster.patch("clusterkopfpeerings", "default", {"status": {"me": None}})
+        await settle(1)
+        assert set(await records(cluster)) == {"me"}
+        await settle(40)
+        assert len(cluster.requests.select(verb="patch", resource="clusterkopfpeerings")) == 1
+
+
 async def test_an_operator_resumes_when_a_peer_has_died(cluster: Cluster, autojump_clock: MockClock) -> None:
     await cluster.create(peering())
     low, high = Operator(cluster), Operator(cluster, priority=10)
@@ -405,6 +419,24 @@ async def test_a_peer_is_not_taken_for_dead_because_its_keep_alives_are_not_seen
             await settle(1)
             assert not low.running
             assert high.running == {"w"}
+
+
+async def test_a_peer_is_not_taken_for_dead_when_etcd_was_restored_and_no_watch_has_shown_it(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    await cluster.create(widget())
+    low, high, plan = Operator(cluster), Operator(cluster, priority=10), FaultPlan()
+    plan.add(Fault.silence(), resource="clusterkopfpeerings", watch=True)
+    async with high.bench.running(), low.bench.running(transport=FaultyTransport(cluster.transport(), plan)):
+        await settle(5)
+        backup = cluster.snapshot()
+        await settle(100)
+        await cluster.restore(backup)
+        for _ in range(200):
+            await settle(1)
+            assert not low.running
+    assert len(cluster.requests.select(verb="patch", resource="clusterkopfpeerings")) <= 30  # of two in 305 s
 
 
 async def test_an_operator_resumes_without_a_watch_when_a_peer_has_died(

@@ -128,6 +128,7 @@ class Peering:
         self._due = Pulse()  # the own record is to be written, and all are to be read with it
         self._died = Pulse()
         self._written = False
+        self._lastseen = _NEVER  # of the own record as it was written last
         self._expires_at = math.inf  # on Trio's clock, if the record was ever written
 
     def __str__(self) -> str:
@@ -154,10 +155,17 @@ class Peering:
             _logger.warning("The %s cannot be read: %s", self, error)
             return
         self._peers, self._version = parse_peers(status, now=wall_now()), obj.resource_version
-        if self._uid != key:
+        if self._uid != key or self._is_taken_back(obj):
             self._uid = key
             self._due.set()
         self._note_change()
+
+    def _is_taken_back(self, obj: RawObject) -> bool:
+        """Check whether the own record is gone, or older than it was written: for others, it would be dead."""
+        if not self._written or not obj.resource_version.isdecimal():  # else the watch may just be late
+            return False
+        own = next((peer for peer in self._peers if peer.identity == self._identity), None)
+        return own is None or own.lastseen < self._lastseen
 
     def _is_older(self, obj: RawObject) -> bool:
         """Check whether the object is older than what was read, as a watch may be late."""
@@ -286,7 +294,8 @@ class Peering:
         stored = await write_record(self._client, self._resource, self._namespace, settings.name, peer)
         if self._uid is None:
             return  # it is gone meanwhile
-        self._read(stored)
+        self._lastseen = now
+        self._read(stored, peer)
         self._trust(now)
         margin = min(_MARGIN, settings.lifetime * _MARGIN_SHARE)
         self._written, self._expires_at = True, began + settings.lifetime - margin
@@ -294,14 +303,17 @@ class Peering:
         if not settings.stealth:
             _logger.debug("Keep-alive in the %s: ok.", self)
 
-    def _read(self, stored: bytes) -> None:
-        """Take the records of all operators, as the response to a keep-alive has them."""
+    def _read(self, stored: bytes, own: Peer) -> None:
+        """Take the records of all operators, as the response to a keep-alive has them.
+
+        A later state that the watch has brought has the *own* record, too, unless etcd was restored meanwhile.
+        """
         try:
             obj = parse_object(stored)
         except (msgspec.MsgspecError, ValueError) as error:
             _logger.warning("The %s cannot be read: %s", self, error)
             return
-        if not self._is_older(obj):
+        if not self._is_older(obj) or own not in self._peers:
             self._take(obj, obj.uid or obj.name)
 
     def _trust(self, read_at: datetime.datetime) -> None:
