@@ -259,7 +259,8 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     applied server-side with the object as their owner, and deleted when they are no longer desired. Unchanged children
     cost no requests. Return ``Requeue(after=...)`` to be called again. See docs/reconcile.md.
 
-    - ``owns``: kinds of children: ``"deployments"``, ``("apps/v1", "Deployment")``, or a ``trioperator.Owned``
+    - ``owns``: kinds of children: ``"deployments"``, ``("apps/v1", "Deployment")``, a class that declares a kind, or a
+      ``trioperator.Owned``
     - ``watches``: dict from kinds to sync functions. Each takes keyword arguments of an object of its kind, and returns
       the objects to reconcile: their names, pairs of namespace and name, or bodies
     - ``resync``: seconds until the function is called again if nothing has changed, less a random part of up to a

@@ -57,7 +57,7 @@ async def test_each_poke_has_a_value_of_its_own(cluster: Cluster, command: Comma
 async def test_input_that_is_wrong_is_explained(cluster: Cluster, command: Command) -> None:
     for args, code, text in [
         (("pause", "widgets/a", "widgets"), USAGE_ERROR, b"pass KIND/NAME"),
-        (("pause", "widgets/a", "--until", "tomorrow"), USAGE_ERROR, b"no end of a pause"),
+        (("pause", "widgets/a", "--until", "tomorrow"), USAGE_ERROR, b"not the end of a pause"),
         (("poke", "wigdets/a"), FAILURE, b"does not serve the kind wigdets (did you mean widgets?)"),
         (("unpause", "widgets/c"), FAILURE, b'"c" not found'),
     ]:

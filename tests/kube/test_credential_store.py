@@ -171,7 +171,7 @@ async def test_a_file_that_is_never_read_to_its_end_leaves_the_current_credentia
             await client.get("/x")
             await client.get("/x")
         release.set()
-    assert caplog.text.count("keeping the current ones: They are not loaded after 0.1 s") == 1
+    assert caplog.text.count("keeping the current ones: The credentials were not loaded within 0.1 s") == 1
     assert len(memory.requests) == 2
 
 

@@ -18,15 +18,15 @@ on = trioperator.on
 @pytest.mark.parametrize(
     ("child", "message"),
     [
-        ({"metadata": {"name": "x"}}, "without apiVersion and kind"),
+        ({"metadata": {"name": "x"}}, "without apiVersion or kind"),
         ({"apiVersion": "v1", "kind": "Secret"}, "which is not in owns="),
-        ("text", "which is no child"),
+        ("text", "which is not a child"),
         ([config_map("x"), config_map("x")], "ConfigMap default/x twice"),
         (trioperator.Child(config_map("x"), depends_on=[trioperator.Child(config_map("y"))]), "has not returned"),
         (trioperator.Child(config_map("x"), ready=bool), "Owned(..., bodies=True)"),
         ({**config_map("x"), "metadata": {"name": "x", "namespace": "other"}}, "its children are in its own namespace"),
         ({**config_map("x"), "data": {"x": object()}}, "object"),
-        ([3], "which is no child"),
+        ([3], "which is not a child"),
     ],
 )
 async def test_what_cannot_be_a_child_is_an_error_that_waits_for_a_change(

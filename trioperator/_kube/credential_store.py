@@ -67,7 +67,7 @@ def login_in_thread(source: Callable[[], ConnectionInfo]) -> Login:
     async def login() -> Sequence[ConnectionInfo]:
         with trio.move_on_after(_SOURCE_TIMEOUT):
             return [await run_in_thread(source, limiter=limiter)]
-        raise LoginError(f"They are not loaded after {_SOURCE_TIMEOUT:g} s. Are their files on a network?")
+        raise LoginError(f"The credentials were not loaded within {_SOURCE_TIMEOUT:g} s. Are their files on a network?")
 
     return login
 
@@ -247,7 +247,9 @@ class CredentialStore:
             return prepare()
         with trio.move_on_after(_READ_TIMEOUT):
             return await run_in_thread(prepare, limiter=self._thread)
-        raise ConfigError(f"Its files are not read after {_READ_TIMEOUT:g} s. Are they on a network?")
+        raise ConfigError(
+            f"The files of the credentials were not read within {_READ_TIMEOUT:g} s. Are they on a network?"
+        )
 
     def _note_rejected(self, used: Credentials) -> None:
         """Record a 401, unless the rejected credentials have been replaced in the meantime."""

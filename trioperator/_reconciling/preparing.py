@@ -38,7 +38,7 @@ class Preparer:
         for child in desired.children:
             manifests[child] = manifest = self._complete(child, handler, cause)
             if manifest.key.place in places:
-                raise ConfigError(f"{handler} has returned {manifest.key} twice: give the children names of their own")
+                raise ConfigError(f"{handler} has returned {manifest.key} twice: give the children different names")
             places.add(manifest.key.place)
         for child in manifests:
             if not manifests.keys() >= set(child.depends_on):
@@ -79,7 +79,7 @@ class Preparer:
         """Return the kind of a child: if it is owned several times, the one whose labels the child has."""
         api_version, name = str(body.get("apiVersion") or ""), str(body.get("kind") or "")
         if not (api_version and name):
-            raise ConfigError(f"{handler} has returned a child without apiVersion and kind, which say what it is")
+            raise ConfigError(f"{handler} has returned a child without apiVersion or kind: set both")
         found = (api_version.rpartition("/")[0], name)
         kinds = [kind for kind in self._watches.kinds_of(handler) if (kind.resource.group, kind.resource.kind) == found]
         if not kinds:

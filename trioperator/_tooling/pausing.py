@@ -30,7 +30,9 @@ class Target(msgspec.Struct, frozen=True):
         """Return the object that ``KIND/NAME`` names. Raises ConfigError."""
         kind, _, name = text.partition("/")
         if not kind or not name or "/" in name:
-            raise ConfigError(f"{text!r} names no object: pass KIND/NAME, such as databases.example.com/orders.")
+            raise ConfigError(
+                f"{text!r} does not name an object: pass KIND/NAME, such as databases.example.com/orders."
+            )
         return cls(kind, name, namespace)
 
     def __str__(self) -> str:
@@ -46,9 +48,11 @@ def parse_until(text: str, now: datetime.datetime) -> datetime.datetime:
         return now + datetime.timedelta(**{_UNITS[found[2]]: int(found[1])})
     pause = parse_pause(f"until={text}")
     if pause is None or pause.until is None or " " in text:
-        raise ConfigError(f"{text!r} is no end of a pause: pass a duration such as 2h, or a time: 2026-12-01T00:00Z.")
+        raise ConfigError(
+            f"{text!r} is not the end of a pause: pass a duration such as 2h, or a time such as 2026-12-01T00:00Z."
+        )
     if pause.is_over(now):
-        raise ConfigError(f"{text!r} is over.")
+        raise ConfigError(f"The end of the pause, {text!r}, is in the past: pass a later time.")
     return pause.until
 
 

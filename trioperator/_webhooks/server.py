@@ -127,7 +127,8 @@ class WebhookServer:
             raise ConfigError(f"The webhook server has ca_secret={secret!r}: it must be 'namespace/name'.")
         if self.certfile is not None or self.context is not None or self.insecure:
             raise ConfigError(
-                "The webhook server has ca_secret=..., and no certificate of its own: use one or the other."
+                "The webhook server has ca_secret=..., the CA of its own certificate, together with certfile=...,"
+                " context=... or insecure=True: use one or the other."
             )
 
     async def inspect_cluster(self, client: ApiClient) -> None:

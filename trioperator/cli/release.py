@@ -31,9 +31,7 @@ Prefixes: TypeAlias = Annotated[
 ]
 Finalizers: TypeAlias = Annotated[
     list[str],
-    option(
-        "--finalizer", env="FINALIZERS", metavar="NAME", help="A finalizer of the operator by its name; repeatable."
-    ),
+    option("--finalizer", env="FINALIZERS", metavar="NAME", help="Name of a finalizer of the operator; repeatable."),
 ]
 State: TypeAlias = Annotated[bool, option("--state", help="Remove the state stored on objects, too.")]
 DryRun: TypeAlias = Annotated[bool, option("--dry-run", help="Only print what would be removed.")]
@@ -60,7 +58,8 @@ class UninstallOptions(SourceOptions, frozen=True, kw_only=True):
     """Options of ``trioperator uninstall``."""
 
     managed: Annotated[
-        str | None, option("--managed", metavar="NAME", help="Webhook configurations: settings.admission.managed.")
+        str | None,
+        option("--managed", metavar="NAME", help="Name of the webhook configurations: settings.admission.managed."),
     ] = None
     lease: Annotated[
         str | None, option("--lease", metavar="NAMESPACE/NAME", help="Lease, or prefix of the shards' Leases.")

@@ -31,9 +31,11 @@ class TopOptions(msgspec.Struct, frozen=True, kw_only=True):
     tree: Annotated[bool, option("--tree", help="Show the tree of tasks, too.")] = False
     interval: Annotated[float, option("--interval", min=0.1, metavar="SECONDS", help="Time between updates.")] = 1.0
     requeue: Annotated[
-        str | None, option("--requeue", metavar="OBJECT", help="Requeue KIND/NAMESPACE/NAME, or a uid.")
+        str | None, option("--requeue", metavar="OBJECT", help="Requeue an object: KIND/NAMESPACE/NAME, or a uid.")
     ] = None
-    cancel: Annotated[str | None, option("--cancel", metavar="OBJECT", help="Cancel the handlers of an object.")] = None
+    cancel: Annotated[
+        str | None, option("--cancel", metavar="OBJECT", help="Cancel the handlers of an object: as for --requeue.")
+    ] = None
     token: Annotated[str | None, option("--token", metavar="TOKEN", help="The operator's --live-view-token.")] = None
 
 

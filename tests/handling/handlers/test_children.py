@@ -41,7 +41,7 @@ def test_a_requeue_alone_leaves_the_children_as_they_are() -> None:
 
 @pytest.mark.parametrize("result", ["text", b"bytes", 3, True, [1.5]])
 def test_what_is_no_child_is_an_error(result: Any) -> None:
-    with pytest.raises(ConfigError, match="which is no child"):
+    with pytest.raises(ConfigError, match="which is not a child"):
         Desired.of(result)
 
 

@@ -22,8 +22,8 @@ _TEXTS: Final[Mapping[str, str]] = {
     "side_effects": "whether the function has side effects, other than in dry runs; default: False",
     "ignore_failures": "whether writes pass, with a warning, if the function denies them, fails or cannot be\n"
     "  reached; default: False",
-    "namespace_selector match_conditions match_policy": "as in webhook configurations of Kubernetes; the conditions\n"
-    "  are a dict from names to CEL expressions",
+    "namespace_selector match_conditions match_policy": "as in Kubernetes' webhook configurations; the\n"
+    "  conditions are a dict from names to CEL expressions",
     "labels annotations": "dicts from keys to required values, ``PRESENT``, ``ABSENT`` or functions of the value",
     "when": "sync function of the keyword arguments, which returns whether the object matches",
     "field value": 'field such as ``"spec.size"``, and its required value as in ``labels``; default: ``PRESENT``',

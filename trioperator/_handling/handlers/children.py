@@ -196,7 +196,7 @@ def _flatten(result: Any) -> Iterator[Any]:
         return
     if isinstance(result, str | bytes | bool | int | float):
         raise ConfigError(
-            f"It returned {result!r}, which is no child: return dicts, Child or Requeue, or a list of them."
+            f"It returned {result!r}, which is not a child: return dicts, Child or Requeue, or a list of them."
         )
     if isinstance(result, Mapping | Child | Requeue) or not isinstance(result, Iterable):
         yield result
