@@ -61,7 +61,7 @@ SNAPSHOT: Final[dict[str, Any]] = {
         }
     ],
     "calls": [{**CALL, "seconds": 1.25, "deadline": 8.0, "at": "main.py:3 in create", "waits": "trio.sleep"}] * 25,
-    "tasks": {"name": "main", "children": [{"name": "a.worker", "at": "x.py:1 in f"}] * 12},
+    "tasks": {"name": "main", "children": [{"name": "worker", "at": "x.py:1 in f"}] * 12},
     "omitted": 0,
     "paused_objects": {"count": 1, "objects": [{"object": "Widget/default/p", "uid": "p", "paused": "paused: DBA"}]},
 }
@@ -84,6 +84,14 @@ def test_handlers_the_queue_and_watches_are_tables() -> None:
     assert re.search(r"Widget/default/p +paused: DBA", text)
     assert "and 5 more" in text
     assert "worker" not in text
+
+
+def test_titles_of_empty_tables_are_on_one_line() -> None:
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(render({**SNAPSHOT, "queue": {**SNAPSHOT["queue"], "objects": []}, "timers": [], "calls": []}))
+    titles = {line.strip() for line in capture.get().splitlines()}
+    assert {"Running handlers", "Next in the queue", "Next timers"} <= titles
 
 
 @pytest.mark.parametrize("url", ["http://operator.example:8083", "http://10.0.0.1:8083/debug", "ftp://127.0.0.1"])

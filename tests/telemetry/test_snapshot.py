@@ -13,7 +13,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator._telemetry.inspector import Inspector
-from trioperator._telemetry.snapshot import take_snapshot
+from trioperator._telemetry.snapshot import shorten_task, take_snapshot
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -47,7 +47,7 @@ def shown(parts: list[Inspector]) -> dict[str, Any]:
 
 
 def names(node: dict[str, Any]) -> set[str]:
-    return {node["name"].rpartition(".")[2]}.union(*(names(child) for child in node.get("children", ())))
+    return {node["name"]}.union(*(names(child) for child in node.get("children", ())))
 
 
 async def test_it_shows_what_runs_for_which_object_and_what_it_waits_for(
@@ -93,6 +93,7 @@ async def test_it_shows_what_runs_for_which_object_and_what_it_waits_for(
         watch = snapshot["watches"][-1]
         assert (watch["resource"], watch["state"], watch["objects"]) == ("widgets.example.com", "watching", 4)
         assert {"worker", "requeue", "credentials", "sleep"} <= names(snapshot["tasks"])
+        assert not {name for name in names(snapshot["tasks"]) if name.startswith("_")}  # insides of libraries
         text = json.dumps(snapshot)
         assert "/apis/example.com/v1/namespaces/default/widgets/stored" in text  # the request that is not answered
         assert "password" not in text
@@ -198,3 +199,17 @@ async def test_a_snapshot_of_many_tasks_and_objects_is_quick_and_limited(
         assert len(snapshot["queue"]["objects"]) == 200
         assert min(times) < 0.1  # 30 ms on the slowest machine it was measured on, so that this holds anywhere
         stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("trioperator._runtime.workqueue.WorkQueue._work", "_work"),
+        ("app.make.<locals>.watch", "watch"),
+        ("saver", "saver"),
+        ("watch example.com/v1/widgets", "watch example.com/v1/widgets"),
+        ("apiextensions.k8s.io/v1/customresourcedefinitions", "apiextensions.k8s.io/v1/customresourcedefinitions"),
+    ],
+)
+def test_names_of_functions_are_shortened_and_names_of_kinds_are_not(name: str, shown: str) -> None:
+    assert shorten_task(name) == shown

@@ -34,6 +34,8 @@ _INVOKE: Final = Invoker.invoke.__code__
 _RECONCILE: Final = Reconciler.reconcile.__code__
 _REQUEST: Final = (ApiClient._attempt.__code__, ApiClient._attempt_stream.__code__)
 _FRAMEWORK: Final = frozenset({"trioperator", "trio", "outcome", "contextlib"})
+# Packages whose tasks tell nothing, unless they have a name for people to read.
+_INSIDES: Final = ("trio.", "trioperator.", "anyio.", "hypercorn.", "trio_asyncio.")
 
 
 def take_snapshot(parts: Inspector, root: trio.lowlevel.Task, *, messages: bool = False) -> dict[str, Any]:
@@ -61,7 +63,10 @@ def describe_state(parts: Inspector) -> dict[str, Any]:
 
 
 class Tasks:
-    """The tasks below a root as a ``tree``, and the ``calls`` of handlers among them, those that run longest first."""
+    """The tasks below a root as a ``tree``, and the ``calls`` of handlers among them, those that run longest first.
+
+    Tasks that are of no interest, such as those which accept connections, are left out; what is below them is not.
+    """
 
     def __init__(self, root: trio.lowlevel.Task) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -71,15 +76,19 @@ class Tasks:
         self.tree = self._describe(root)
         self.calls.sort(key=lambda call: -call["seconds"])
 
-    def _describe(self, task: trio.lowlevel.Task) -> dict[str, Any]:
-        """Describe a task and those below it."""
+    def _describe(self, task: trio.lowlevel.Task, *, is_called: bool = False) -> dict[str, Any]:
+        """Describe a task and those below it; *is_called* is whether it belongs to a call of a handler."""
         self._count += 1
         node = self._describe_stack(task)
-        children = []
+        is_called = is_called or "call" in node
+        children: list[dict[str, Any]] = []
         for nursery in task.child_nurseries:
             for child in nursery.child_tasks:
                 if self._count < _MAX_TASKS:
-                    children.append(self._describe(child))
+                    below = self._describe(child, is_called=is_called)
+                    is_inside = not is_called and child.name.startswith(_INSIDES)
+                    is_shown = not is_inside or {"call", "object", "request"} & below.keys()
+                    children += [below] if is_shown else below.get("children", ())
                 else:
                     self.omitted += 1
         if children:
@@ -88,7 +97,7 @@ class Tasks:
 
     def _describe_stack(self, task: trio.lowlevel.Task) -> dict[str, Any]:
         """Describe what a task does, by its frames from the outside in: the last of each sort tells the most."""
-        node: dict[str, Any] = {"name": task.name}
+        node: dict[str, Any] = {"name": shorten_task(task.name)}
         own: tuple[types.FrameType, int] | None = None
         ours: tuple[types.FrameType, int] | None = None
         waits = ""
@@ -140,6 +149,11 @@ class Tasks:
             call["object"], call["uid"] = name_object(ref), ref["uid"]
         self.calls.append(call)
         return call
+
+
+def shorten_task(name: str) -> str:
+    """Return the name of a task: of a function without its modules and classes, or as it was given."""
+    return name if "/" in name or " " in name else name.rpartition(".")[2]
 
 
 def name_object(ref: ObjectRef) -> str:

@@ -237,7 +237,7 @@ def _render_tree(node: Mapping[str, Any], parent: Tree | None = None) -> Tree:
     from rich.tree import Tree
 
     details = (node.get("object"), node.get("at"), node.get("waits"), node.get("request"))
-    label = Text(to_printable(node["name"].rpartition(".")[2]))
+    label = Text(to_printable(node["name"]))
     label.append(to_printable("  " + "  ".join(filter(None, details))), style="dim")
     tree = Tree(label) if parent is None else parent.add(label)
     children = node.get("children", ())

@@ -7,7 +7,7 @@ import datetime
 import jinja2
 import pytest
 
-from trioperator._endpoints.live_view.rendering import ASSETS, Renderer, format_seconds, format_time, shorten_task
+from trioperator._endpoints.live_view.rendering import ASSETS, Renderer, format_seconds, format_time
 
 
 def test_everything_is_escaped_and_nothing_is_undefined() -> None:
@@ -65,17 +65,3 @@ def test_times_are_in_utc() -> None:
     zone = datetime.timezone(datetime.timedelta(hours=2))
     assert format_time(datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=zone)) == "2026-01-02 01:04:05"
     assert format_time(None) == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("trioperator._runtime.workqueue.WorkQueue._work", "_work"),
-        ("app.make.<locals>.watch", "watch"),
-        ("saver", "saver"),
-        ("watch example.com/v1/widgets", "watch example.com/v1/widgets"),
-        ("apiextensions.k8s.io/v1/customresourcedefinitions", "apiextensions.k8s.io/v1/customresourcedefinitions"),
-    ],
-)
-def test_names_of_functions_are_shortened_and_names_of_kinds_are_not(name: str, shown: str) -> None:
-    assert shorten_task(name) == shown

@@ -72,6 +72,7 @@ async def test_no_handlers_are_warned_of(
     [warning] = warnings(caplog)
     assert warning.startswith("There are no handlers of resources. Nothing is watched.")
     assert readiness(caplog).endswith("It does not handle everything: There are no handlers of resources.")
+    assert [record.levelname for record in caplog.records if "is ready" in record.getMessage()] == ["WARNING"]
 
 
 async def test_a_kind_that_must_not_be_listed_is_warned_of_until_it_may_be(

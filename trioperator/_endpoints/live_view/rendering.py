@@ -38,7 +38,7 @@ class Renderer:
             lstrip_blocks=True,
             undefined=jinja2.StrictUndefined,
         )
-        self._environment.filters.update(seconds=format_seconds, time=format_time, last_part=shorten_task)
+        self._environment.filters.update(seconds=format_seconds, time=format_time)
         self._environment.globals.update(pages=PAGES, version=_VERSION)
 
     def render(self, template: str, *, root: str, live_only: bool = False, **values: Any) -> str:
@@ -61,8 +61,3 @@ def format_seconds(seconds: float | None) -> str:
 def format_time(time: datetime.datetime | None) -> str:
     """Return a time in UTC, to the second."""
     return "" if time is None else time.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def shorten_task(name: str) -> str:
-    """Return the name of a task: of a function without its modules and classes, or as it was given."""
-    return name if "/" in name or " " in name else name.rpartition(".")[2]
