@@ -261,8 +261,8 @@ def world(session: nox.Session) -> None:
 def foreign(session: nox.Session) -> None:
     """Do test suites that others wrote pass on the embedded API server? Those of controller-runtime, and of clients.
 
-    They come from package registries; Go is needed. With $KUBEBUILDER_ASSETS, only what passes on the real server must
-    pass here. ``nox -s foreign -- client cache`` runs some. Not part of a plain ``nox``.
+    They come from package registries; Go and Rust are needed. With $KUBEBUILDER_ASSETS, only what passes on the real
+    server must pass here. ``nox -s foreign -- client cache`` runs some. Not part of a plain ``nox``.
     """
     clients = ["kr8s", "kubernetes>=37", "kubernetes_asyncio", "lightkube", "pykube-ng"]
     session.install("-e", ".[test]", *clients, "kubernetes-validate", "pytest-asyncio", "pytest-timeout")

@@ -1,9 +1,9 @@
 """``python -m tests.foreign``: test suites that others wrote, on the embedded API server, by test.
 
-The suites of controller-runtime and of Kubernetes and some operators come as Go modules, those of client libraries for
-Python in their packages; all start the server through ``trioperator cluster assets``. With ``$KUBEBUILDER_ASSETS``,
-each is also run on a real server, and only what passes there has to pass here. ``python -m tests.foreign client cache``
-runs some; the reports are in build/foreign.
+The suites of controller-runtime and of Kubernetes and some operators come as Go modules, those of kube-rs in its
+crates, those of client libraries for Python in their packages; all start the server through ``trioperator cluster
+assets``. With ``$KUBEBUILDER_ASSETS``, each is also run on a real server, and only what passes there has to pass here.
+``python -m tests.foreign client cache`` runs some; the reports are in build/foreign.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tests.foreign.kubernetes import ACCEPTANCE, Kubernetes
 from tests.foreign.kubernetes import SUITES as KUBERNETES_SUITES
 from tests.foreign.operators import OPERATORS, run_operator
 from tests.foreign.reports import HEAD, Comparison, Results, parse_ginkgo, parse_junit, share
+from tests.foreign.rust import KUBE_RS, KubeRs
 from trioperator.cli.assets import write_assets
 from trioperator.cli.kube_apiserver import CONTROLLERS
 
@@ -129,6 +130,14 @@ def run_operators(wanted: list[str], real: pathlib.Path | None) -> Iterator[Comp
         yield Comparison(suite, results, run_operator(suite, home, real, "real") if real else None)
 
 
+def run_rust_suites(wanted: list[str], real: pathlib.Path | None) -> Iterator[Comparison]:
+    """Run the tests of kube-rs, if they are wanted."""
+    for suite in wanted:
+        suites = KubeRs(ROOT / "rust")
+        results = suites.run(write_assets(ROOT / "assets"), "embedded")
+        yield Comparison(suite, results, suites.run(real, "real") if real else None)
+
+
 def create_system_pod(kubeconfig: pathlib.Path) -> None:
     """Create a Pod in kube-system: suites that were written for clusters with nodes expect some."""
     from kubernetes import client, config
@@ -169,6 +178,7 @@ def main() -> None:
         run_go_suites: GO_SUITES,
         run_operators: OPERATORS,
         run_kubernetes_suites: KUBERNETES_SUITES,
+        run_rust_suites: [KUBE_RS],
         run_python_suites: PYTHON_SUITES,
     }
     known = [name for names in suites.values() for name in names]
@@ -177,8 +187,12 @@ def main() -> None:
         parser.error(f"no such suites: {', '.join(sorted(unknown))}")
     given = os.environ.get("KUBEBUILDER_ASSETS")
     real = pathlib.Path(given) if given else None
-    if shutil.which("go") is None and not set(wanted).issubset(PYTHON_SUITES):
-        parser.error("all suites but those of Python's client libraries need Go: install it, or name these")
+    if shutil.which("go") is None and not set(wanted).issubset([*PYTHON_SUITES, KUBE_RS]):
+        parser.error(
+            "all suites but those of kube-rs and of Python's client libraries need Go: install it, or name these"
+        )
+    if shutil.which("cargo") is None and KUBE_RS in wanted:
+        parser.error(f"{KUBE_RS} needs Rust: install it, or name the other suites")
     ROOT.mkdir(parents=True, exist_ok=True)
     print(HEAD)
     comparisons = []

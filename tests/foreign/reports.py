@@ -13,6 +13,8 @@ Results: TypeAlias = Mapping[str, bool]
 
 _FUNCTION: Final = re.compile(r"=== run_(?P<name>\w+)(?:: (?P<code>\d+))?")
 _ASSERTION: Final = re.compile(r"(?:[\w.-]+:\d+: )?Successful")
+_CRATE: Final = re.compile(r"Running unittests \S+ \(.*/(\w+)-\w+\)")
+_CARGO: Final = re.compile(r"test (\S+) \.\.\. (ok|FAILED)")
 _COLOUR: Final = re.compile(r"\x1b(?:\[[0-9;]*m|\(B)")
 _RUN: Final = {"passed": True, "failed": False, "panicked": False, "timedout": False, "interrupted": False}
 
@@ -35,6 +37,17 @@ def parse_junit(report: str) -> Results:
         for case in cases
         if case.find("skipped") is None
     )
+
+
+def parse_cargo(log: str) -> Results:
+    """Parse the output of ``cargo test``; tests that are ignored are left out."""
+    results, crate = [], ""
+    for line in log.splitlines():
+        if begun := _CRATE.search(line):
+            crate = begun[1]
+        elif found := _CARGO.fullmatch(line):
+            results.append((f"{crate}::{found[1]}", found[2] == "ok"))
+    return _merge(results)
 
 
 def parse_acceptance(log: str) -> Results:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.foreign.reports import Comparison, parse_acceptance, parse_ginkgo, parse_junit, share
+from tests.foreign.reports import Comparison, parse_acceptance, parse_cargo, parse_ginkgo, parse_junit, share
 
 
 def spec(text: str, state: str, *containers: str, kind: str = "It") -> dict[str, object]:
@@ -30,6 +30,20 @@ def test_a_suite_that_broke_off_has_no_results() -> None:
 
 def test_of_tests_with_one_name_all_must_pass() -> None:
     assert parse_ginkgo([{"SpecReports": [spec("a", "failed"), spec("a", "passed")]}]) == {"a": False}
+
+
+def test_tests_of_cargo_are_named_with_their_crate() -> None:
+    log = """
+     Running unittests src/lib.rs (target/debug/deps/kube_client-3f5)
+running 3 tests
+test test::lists ... ok
+test test::writes ... FAILED
+test test::later ... ignored
+     Running unittests src/lib.rs (target/debug/deps/kube-3f5)
+test test::lists ... ok
+"""
+    lists = ("kube_client::test::lists", "kube::test::lists")
+    assert parse_cargo(log) == dict.fromkeys(lists, True) | {"kube_client::test::writes": False}
 
 
 def test_tests_of_pytest() -> None:
