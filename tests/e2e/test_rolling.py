@@ -255,11 +255,13 @@ def rename_handlers(source: str) -> str:
     return source.replace("def mark(", "def mark_all(").replace("def check(", "def check_sizes(")
 
 
-@pytest.mark.parametrize(("ca", "renames"), [("shared", False), ("own", False), ("shared", True), ("own", True)])
+@pytest.mark.parametrize(
+    ("ca", "renames"), [("shared", False), ("own", False), ("deleted", False), ("shared", True), ("own", True)]
+)
 async def test_a_rolling_update_accepts_and_denies_each_write_as_it_should(
     service: ControlPlane, tmp_path: pathlib.Path, ca: str, renames: bool
 ) -> None:
-    secret = f'ca_secret="{NAMESPACE}/hooks-ca"' if ca == "shared" else ""
+    secret = "" if ca == "own" else f'ca_secret="{NAMESPACE}/hooks-ca", file_check_interval=3'
     rollout, writer = Rollout(service, tmp_path, OPERATOR.replace("CA)", f"{secret})")), Writer(service)
     with contextlib.ExitStack() as stack, trio.fail_after(300):
         stack.callback(rollout.kill)
@@ -269,6 +271,8 @@ async def test_a_rolling_update_accepts_and_denies_each_write_as_it_should(
             async with writer.running():
                 await trio.sleep(2)
                 rollout.source = rename_handlers(rollout.source) if renames else rollout.source
+                if ca == "deleted":  # for a new CA, which the old replicas take over, too
+                    service.kubectl("-n", NAMESPACE, "delete", "secret", "hooks-ca")
                 for replica in old:
                     await rollout.add()
                     await trio.sleep(1)
