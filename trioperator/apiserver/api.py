@@ -158,8 +158,6 @@ class Api:
         except (ApiError, PageNotFoundError):
             return None
 
-    # -- verbs ----------------------------------------------------------------------------------------------------
-
     async def _serve(self, target: Target, request: Request) -> Response:
         verb = verb_of(request, target)
         if target.kind.custom is not None and target.kind.custom.deprecation:

@@ -134,9 +134,6 @@ def _subject(spec: Mapping[str, Any]) -> User:
     )
 
 
-# -- validation ------------------------------------------------------------------------------------------------------
-
-
 def _invalid(field: str, text: str) -> Exception:
     return invalid("", _GROUP, "", [StatusCause(field, text)])
 

@@ -79,9 +79,6 @@ def _url_covers(url: str, path: str) -> bool:
     return url == path or (url.endswith("*") and path.startswith(url.rstrip("*")))
 
 
-# -- coverage --------------------------------------------------------------------------------------------------------
-
-
 def find_missing(held: Sequence[PolicyRule], given: Iterable[PolicyRule]) -> list[PolicyRule]:
     """Return the parts of the *given* rules that the *held* ones do not cover, each for one verb and one resource.
 

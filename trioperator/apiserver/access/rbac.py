@@ -91,8 +91,6 @@ class RbacAuthorizer:
         stored = self._state.require(kind, namespace, str(ref.get("name") or ""))
         return parse_rules(stored.obj.get("rules"))
 
-    # -- resolution -----------------------------------------------------------------------------------------------
-
     def _invalidate_cache(self) -> None:
         seen = tuple(table.end for table in self._tables)
         if seen != self._seen:

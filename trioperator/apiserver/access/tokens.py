@@ -49,8 +49,6 @@ class Tokens:
     def _key(self) -> bytes:
         return bytes.fromhex(self._state.persisted("signing-key", lambda: secrets.token_hex(32)))
 
-    # -- issuing --------------------------------------------------------------------------------------------------
-
     def sign(self, claims: Claims) -> str:
         """Return a token with the claims."""
         head = {"alg": "HS256", "kid": hashlib.sha256(self._key).hexdigest()[:16]}
@@ -94,8 +92,6 @@ class Tokens:
         extra = {key: list(values) for key, values in sorted(user.extra.items())}
         content = {"name": user.name, "uid": user.uid, "groups": list(user.groups), "extra": extra}
         return self.sign({"iss": _USER_ISSUER, "user": content})
-
-    # -- verification ---------------------------------------------------------------------------------------------
 
     def check(self, token: str) -> tuple[User, tuple[str, ...]] | None:
         """Return the user and the audiences of the token, or None if it is not of this cluster.

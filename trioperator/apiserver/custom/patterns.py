@@ -75,9 +75,6 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     return list(matches if limit < 0 else itertools.islice(matches, limit))
 
 
-# -- schemas ---------------------------------------------------------------------------------------------------------
-
-
 def check_pattern(schema: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
     """Yield the validation error of the pattern of one node of a schema."""
     if not (text := schema.get("pattern")):

@@ -127,7 +127,6 @@ def _conflict_error(conflicts: list[Conflict]) -> ApiError:
     return ApiError.of(text, status=409, reason="Conflict", details={"causes": causes})
 
 
-# -- kubectl's annotation -------------------------------------------------------------------------------------------
 # kubectl's client-side apply stores the last applied configuration in an annotation. Users who switch to server-side
 # apply must not get conflicts with their own changes, and users who switch back need an up-to-date annotation.
 

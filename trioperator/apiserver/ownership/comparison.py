@@ -178,9 +178,6 @@ def _whole(node: FieldType, value: Any) -> FieldSet:
     return _LEAF
 
 
-# -- all fields of an object ---------------------------------------------------------------------------------------
-
-
 def fields_of(node: FieldType, value: Any) -> FieldSet:
     """Return the field set of a value: leaves, empty maps, list items, and undeclared map entries."""
     result: FieldSet = {}

@@ -101,8 +101,6 @@ class DataFile:
         self.facts = dict(database.execute("SELECT * FROM facts"))
         self.revision = int(self.facts.pop(_REVISION, 0))
 
-    # -- changes and writing --------------------------------------------------------------------------------------
-
     def observe(self, table: Table, change: Change) -> None:
         """Queue a change: it is in the file when :meth:`flush` returns."""
         name = (*table.resource, change.key)

@@ -76,9 +76,6 @@ def _resource(kind: Kind) -> dict[str, str]:
     return {"group": kind.group, "version": kind.version, "resource": kind.plural}
 
 
-# -- responses ------------------------------------------------------------------------------------------------------
-
-
 class _Response(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     uid: str = ""
     allowed: bool = False

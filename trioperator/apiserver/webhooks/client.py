@@ -207,9 +207,6 @@ def _make_context(ca_bundle: str) -> ssl.SSLContext:
     return context
 
 
-# -- errors ---------------------------------------------------------------------------------------------------------
-
-
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the error and its causes."""
     yield error
