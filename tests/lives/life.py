@@ -201,6 +201,7 @@ class Life:
         self.end = trio.current_time()  # deeds may have taken longer
         await deeds.release(self)
         for operator in self.operators.values():
+            await operator.wait_crashed()
             if not operator.is_running and not operator.is_retired:
                 await operator.start()
 

@@ -30,6 +30,7 @@ class Operator:
         self._stop: trio.Event | threading.Event = trio.Event()
         self._ended = trio.Event()
         self._wire: Wire | None = None
+        self._is_crashing = False
 
     @property
     def is_running(self) -> bool:
@@ -49,7 +50,7 @@ class Operator:
         self.runs += 1
         self.started = trio.current_time()
         self._life.journal.changes.append(self.started)
-        self._scope = trio.CancelScope()
+        self._scope, self._is_crashing = trio.CancelScope(), False
         self._stop = threading.Event() if self._life.plan.options.get("thread_flag") else trio.Event()
         self._ended = trio.Event()
         self._life.nursery.start_soon(self._run, self._scope, self._ended, name=f"operator {self.name}")
@@ -109,9 +110,15 @@ class Operator:
     async def crash(self) -> None:
         """Kill it: nothing reaches the server any more."""
         if self._scope is not None:
+            self._is_crashing = True
             if self._wire is not None:
                 self._wire.is_cut = True
             self._scope.cancel(reason="a crash")
+            await self._ended.wait()
+
+    async def wait_crashed(self) -> None:
+        """Wait until it has ended, if it was killed: what it is at may take a second."""
+        if self._is_crashing:
             await self._ended.wait()
 
     async def finish(self) -> None:

@@ -131,7 +131,8 @@ class Background(Part):
                 )
             for passed in self.passed:
                 calls = [call for call in journal.of("cron", meta["name"]) if -10 < call.started - passed < _LATE]
-                created = min((call.started for call in journal.of("endless", meta["name"])), default=now)
+                daemons = [call for call in journal.of("endless", meta["name"]) if call.uid == meta["uid"]]
+                created = min((call.started for call in daemons), default=now)
                 if not calls and passed + _LATE < now and created < passed and not self.life.has("restart", "holds"):
                     self.find("late", f"the timer of {meta['name']} was due by the clock at {passed:.0f} s")
 

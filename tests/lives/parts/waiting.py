@@ -49,9 +49,9 @@ class Waiting(Part):
         await self.life.cluster.create(configmap("right", {}), "default")
 
     async def settle(self) -> None:
-        """Correct the typo."""
+        """Correct the typo, by a change that is no return to what was handled before: that would call nobody."""
         for each in await self.objects():
-            await self.edit(each["metadata"]["name"], {"for": "right"})
+            await self.edit(each["metadata"]["name"], {"for": "right", "serial": "after all"})
 
     async def check(self) -> None:
         for each in await self.objects():
