@@ -85,6 +85,26 @@ async def test_a_record_that_others_remove_is_written_again_at_once(
         assert len(cluster.requests.select(verb="patch", resource="clusterkopfpeerings")) == 1
 
 
+async def test_operators_whose_clocks_differ_do_not_remove_and_write_a_record_in_turn(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    plan = FaultPlan()
+
+    async def remove() -> None:  # as an operator does whose clock is ahead
+        await trio.sleep(0.1)
+        await cluster.patch("clusterkopfpeerings", "default", {"status": {"me": None}})
+
+    async with trio.open_nursery() as nursery:
+        hook = Fault.call(lambda: nursery.start_soon(remove))
+        plan.add(hook, resource="clusterkopfpeerings", verb="patch")
+        async with Operator(cluster).bench.running(identity="me", transport=FaultyTransport(cluster.transport(), plan)):
+            await settle(600)
+        plan.clear()
+    writes = cluster.requests.select(verb="patch", resource="clusterkopfpeerings")
+    assert 600 / 55 <= len(writes) <= 2 * 600 / 50 + 2
+
+
 async def test_an_operator_resumes_when_a_peer_has_died(cluster: Cluster, autojump_clock: MockClock) -> None:
     await cluster.create(peering())
     low, high = Operator(cluster), Operator(cluster, priority=10)

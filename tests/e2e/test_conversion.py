@@ -238,7 +238,7 @@ def test_a_conversion_that_others_remove_comes_back_with_the_rights_of_the_manif
     before = [each.count_writes() for each in (one, two)]
     plane.kubectl(*removal)
     wait_for_service(plane, "converter", "successor")
-    time.sleep(5)
+    time.sleep(5)  # in which neither of them takes it from the other
     kept = plane.get("crd", NAME)
     after = [each.count_writes() for each in (one, two)]
     assert sum(after) - sum(before) <= 2

@@ -43,6 +43,8 @@ _REMOVE_TIMEOUT: Final = 2.0
 # Delays between attempts to renew a record after errors.
 _BACKOFF: Final = Backoff(initial=1.0, maximum=30.0, jitter=0.25)
 
+# Seconds between two renewals because others have taken the record back: one whose clock is ahead does so each time.
+_CALM: Final = 5.0
 _NEVER: Final = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 _logger = get_logger("trioperator.coordination")
@@ -129,6 +131,7 @@ class Peering:
         self._died = Pulse()
         self._written = False
         self._lastseen = _NEVER  # of the own record as it was written last
+        self._restored_at = -math.inf  # on Trio's clock: when others had taken the own record back
         self._expires_at = math.inf  # on Trio's clock, if the record was ever written
 
     def __str__(self) -> str:
@@ -161,11 +164,18 @@ class Peering:
         self._note_change()
 
     def _is_taken_back(self, obj: RawObject) -> bool:
-        """Check whether the own record is gone, or older than it was written: for others, it would be dead."""
-        if not self._written or not obj.resource_version.isdecimal():  # else the watch may just be late
-            return False
+        """Check whether the own record is gone, or older than it was written: for others, it would be dead.
+
+        That is answered at once, but only now and then: two operators whose clocks differ would never rest.
+        """
+        now = trio.current_time()
+        if not self._written or not obj.resource_version.isdecimal() or now < self._restored_at + _CALM:
+            return False  # without numbers as versions, the watch may just be late
         own = next((peer for peer in self._peers if peer.identity == self._identity), None)
-        return own is None or own.lastseen < self._lastseen
+        if own is not None and own.lastseen >= self._lastseen:
+            return False
+        self._restored_at = now
+        return True
 
     def _is_older(self, obj: RawObject) -> bool:
         """Check whether the object is older than what was read, as a watch may be late."""
