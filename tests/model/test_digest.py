@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.strategies import Untouched, objects, untimed
-from trioperator._model.digest import DIGEST, restore, shrink
+from trioperator._model.digest import DIGEST, matches, restore, shrink
 from trioperator._model.jsontypes import JsonObject
 
 
@@ -87,6 +88,22 @@ def test_whatever_was_replaced_is_restored_from_an_unchanged_value(value: dict[s
     with Untouched(value):
         stored = shrunk(value, room)
         assert restore(stored, value) == value
+        assert matches(stored, msgspec.json.encode(value))
+
+
+@given(objects, objects, st.integers(0, 300))
+@untimed
+def test_json_matches_what_is_stored_if_that_is_restored_from_it(
+    value: dict[str, Any], other: dict[str, Any], room: int
+) -> None:
+    stored = shrunk(value, room)
+    assert matches(stored, msgspec.json.encode(other)) is (restore(stored, other) == other)
+
+
+@pytest.mark.parametrize("other", [{}, {"spec": []}, {"spec": {"items": [0] * 900, "size": 2}}, {"spec": {"items": 1}}])
+def test_json_that_differs_anywhere_does_not_match(other: Any) -> None:
+    stored = shrunk({"spec": {"items": [0] * 900, "size": 1}}, 200)
+    assert not matches(stored, msgspec.json.encode(other))
 
 
 def size(value: Any) -> int:
@@ -111,6 +128,7 @@ def test_data_that_looks_like_a_digest_is_just_data() -> None:
     value = {"spec": {DIGEST: "mine"}, "other": {DIGEST: "mine", "x": 1}}
     assert restore(json.loads(shrink(value, 1000)), value) == value
     assert restore(value, {}) == value
+    assert matches(value, msgspec.json.encode(value))
 
 
 def test_mappings_with_very_many_values_are_replaced_as_a_whole() -> None:

@@ -106,3 +106,29 @@ async def test_handlers_of_many_huge_objects_do_not_add_up(
         await settle(10)
     assert len(counts) == 2 * OBJECTS
     assert max(counts) <= 4  # what the handler sees: the object; and the old and the new essence, beside what it has
+
+
+async def test_a_change_of_a_huge_object_is_decoded_for_its_handlers_and_little_else(
+    bench: Bench, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lazy_object, "_BUDGET", 0)
+    monkeypatch.setattr(lazy_object, "_recent", lazy_object._Recent())
+    decoded: list[float] = []
+    decode = lazy_object.LazyObject._decode_alone
+
+    def count(found: lazy_object.LazyObject) -> dict[str, Any]:
+        decoded.append(trio.current_time())
+        return decode(found)
+
+    @on.update("widgets", registry=bench.registry)
+    async def change(spec: Any, old: Any, **_: Any) -> None:
+        assert spec["number"] == 1
+        decoded.append(0)  # what is decoded from now on is for storing that it has been handled
+
+    await bench.cluster.create(widget("w", number=0, items=["x" * 20] * ITEMS))  # too large for annotations
+    async with bench.running():
+        await settle(10)
+        monkeypatch.setattr(lazy_object.LazyObject, "_decode_alone", count)
+        await bench.cluster.patch("widgets", "w", {"spec": {"number": 1}})
+        await settle(10)
+    assert decoded.index(0) == 4  # the event; what the handler gets of old and new; its spec

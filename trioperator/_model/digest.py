@@ -18,6 +18,7 @@ from trioperator._model.jsontypes import JsonObject
 DIGEST: Final = "trioperator.dev/digest"
 
 _encode = msgspec.json.Encoder().encode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 # Values up to this size, in bytes, are replaced only together with the mapping that contains them.
 _SMALL = 256
@@ -115,3 +116,21 @@ def restore(stored: Any, present: Any) -> Any:
         return present if stored == digest(present) else stored
     inner = present if isinstance(present, Mapping) else {}
     return {key: restore(value, inner.get(key)) for key, value in stored.items()}
+
+
+def matches(stored: Any, raw: bytes | msgspec.Raw) -> bool:
+    """Check whether *stored* would be *raw*, a value as JSON, if its digests were replaced by values of that.
+
+    Nothing large is decoded if anything else differs.
+    """
+    is_digest = isinstance(stored, Mapping) and len(stored) == 1 and DIGEST in stored
+    if is_digest or not isinstance(stored, Mapping):
+        value = msgspec.json.decode(raw)
+        return bool(stored == value or (is_digest and stored == digest(value)))
+    if bytes(memoryview(raw)[:1]) != b"{":
+        return False
+    present = _decode_members(raw)
+    if stored.keys() != present.keys():
+        return False
+    smallest_first = sorted(present, key=lambda key: len(memoryview(present[key])))
+    return all(matches(stored[key], present[key]) for key in smallest_first)

@@ -91,4 +91,5 @@ class Incoming:
         run = current_run.get(None)
         if run is None or run.changes or type(run.causes[-1][1]) is not int:
             return
-        self._ledger.note_change(run, cause.old, cause.new or {}, managed=cause.raw)
+        old, new, _ = cause.given()  # which the handlers get next: to decode large ones takes long
+        self._ledger.note_change(run, old, new or {}, managed=cause.raw.get("metadata"))

@@ -346,7 +346,7 @@ class Ledger:
     ) -> None:
         """Note which fields have changed, and by whom, unless there were too many changes lately.
 
-        *managed* is the whole object where *after* is only a part of it.
+        *managed* is the object's metadata where *after* is only a part of the object.
         """
         if not self.finds_changes(run):
             return
@@ -356,7 +356,7 @@ class Ledger:
             run.changes += [] if manager is None else [("", manager[:_MAX_TEXT])]
             return
         before, after = decode_once(before), decode_once(after)
-        attribution = Attribution(before, after if managed is None else managed)
+        attribution = Attribution(before, after if managed is None else {**after, "metadata": managed})
         changed = find_changed_fields(before, after)
         for path in changed:
             manager = attribution.find(path)

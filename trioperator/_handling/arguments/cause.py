@@ -164,12 +164,12 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
 
     def _make_kwargs(self) -> dict[str, Any]:
         kwargs = super()._make_kwargs()
-        old, new, difference = self._given()
+        old, new, difference = self.given()
         kwargs.update(reason=self.reason, old=old, new=new, diff=difference)
         return kwargs
 
-    def _given(self) -> tuple[Any, Any, Diff]:
-        """Return what handlers get of the change: copies."""
+    def given(self) -> tuple[Any, Any, Diff]:
+        """Return what handlers get of the change: copies of ``old`` and ``new``, and their differences."""
         found = self._copies
         if found is None:
             old, new = copy_json(self.old), copy_json(self.new)
@@ -204,7 +204,7 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
         """Return the keyword arguments of one handler, reduced to its field if it has one."""
         if not handler.field:
             return super().kwargs_for(handler, patch)
-        old, new, difference = self._given()
+        old, new, difference = self.given()
         return {
             **self.kwargs,
             "patch": patch,

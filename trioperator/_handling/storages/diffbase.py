@@ -22,7 +22,7 @@ from trioperator._handling.storages.progress import (
     without_annotations,
 )
 from trioperator._model.body import Body, BodyEssence
-from trioperator._model.digest import DIGEST, restore, shrink
+from trioperator._model.digest import DIGEST, matches, restore, shrink
 from trioperator._model.essence import build_essence
 from trioperator._model.fields import FieldPath, FieldSpec, ensure, parse_field, resolve, without
 
@@ -153,8 +153,7 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         if stored is None:
             return False
         try:
-            present = _decode_essence(encoded)
-            return bool((restore(stored, present) if DIGEST in text else stored) == present)
+            return matches(stored, encoded) if DIGEST in text else stored == _decode_essence(encoded)
         except RecursionError:
             return False
 
