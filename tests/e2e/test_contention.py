@@ -1,12 +1,13 @@
-"""A fight over a label on a real API server, which records who has set it."""
+"""Three fights that others have published, on a real API server, which records who has written what."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tests.controlplane import ControlPlane
 from tests.e2e.test_life import example, some_name, until
@@ -15,62 +16,133 @@ from tests.program import Program
 OPERATOR = """
 import trioperator
 
-@trioperator.on.event('kopfexamples', labels={'only': 'ONLY'})
-async def insist(patch, **_):
+@trioperator.on.event('kopfexamples', labels={'fight': 'label'})
+async def insist_on_label(patch, **_):
     patch.metadata.labels['team'] = 'ours'
+
+@trioperator.on.event('kopfexamples', labels={'fight': 'replicas'})
+async def insist_on_replicas(patch, **_):
+    patch.spec['replicas'] = 3
+
+@trioperator.on.event('kopfexamples', labels={'fight': 'neg'})
+async def insist_on_annotation(patch, **_):
+    patch.metadata.annotations['neg-status'] = ''
 """
-STOMPER = """
+# A label is stomped on 13 times a second; another operator wants other replicas; and an annotation has the state of a
+# load balancer, as that of network endpoint groups.
+OTHERS = """
 import sys
 import trio
 import trioperator
 
-async def stomp(name):
+async def stomp(write, read):
+    while True:
+        await write({"metadata": {"labels": {"team": "theirs"}}})
+        await trio.sleep(1 / 13)
+
+async def scale(write, read):
+    while True:
+        if (await read())["spec"].get("replicas") != 5:
+            await write({"spec": {"replicas": 5}})
+        await trio.sleep(0.5)
+
+async def annotate(write, read):
+    number = 0
+    while True:
+        number += 1
+        if not (await read())["metadata"].get("annotations", {}).get("neg-status"):
+            await write({"metadata": {"annotations": {"neg-status": f"zone-{number}"}}})
+        await trio.sleep(1)
+
+async def fight(manager, name, do):
     settings = trioperator.OperatorSettings()
-    settings.persistence.field_manager = "stomper"
+    settings.persistence.field_manager = manager
     async with trioperator.open_client(settings=settings) as client:
-        while True:
-            theirs = {"metadata": {"labels": {"team": "theirs"}}}
-            await client.patch("kopfexamples", name, namespace="default", merge=theirs)
-            await trio.sleep(1 / 13)
+        await do(
+            lambda patch: client.patch("kopfexamples", name, namespace="default", merge=patch),
+            lambda: client.get("kopfexamples", name, namespace="default"),
+        )
 
-trio.run(stomp, sys.argv[1])
+async def main(label, replicas, neg):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fight, "stomper", label, stomp)
+        nursery.start_soon(fight, "scaler", replicas, scale)
+        nursery.start_soon(fight, "balancer", neg, annotate)
+
+trio.run(main, *sys.argv[1:])
 """
+# The other manager of each fight, the field, and our value.
+FIGHTS = {
+    "label": ("stomper", "metadata.labels.team", "ours"),
+    "replicas": ("scaler", "spec.replicas", 3),
+    "neg": ("balancer", "metadata.annotations.neg-status", ""),
+}
 
 
-def test_the_other_manager_is_named_and_the_fight_slows_down_and_ends(
+def test_the_other_managers_are_named_and_the_fights_slow_down_and_end(
     controlplane: ControlPlane, start_operator: Callable[..., Program]
 ) -> None:
-    name = some_name()
-    body = example(name)
-    body["metadata"]["labels"] = {"only": name}
-    operator = start_operator(OPERATOR.replace("ONLY", name))
-    controlplane.apply(body)
-    until(lambda: controlplane.get("kex", name)["metadata"]["labels"].get("team") == "ours")
-    environment = {**os.environ, "KUBECONFIG": str(controlplane.folder / "operator.kubeconfig")}
-    stomper = subprocess.Popen([sys.executable, "-c", STOMPER, name], env=environment)
+    names = {fight: some_name() for fight in FIGHTS}
+    operator = start_operator(OPERATOR)
     try:
-        until(lambda: controlplane.get("kex", name)["metadata"]["labels"].get("team") == "theirs")
-        operator.wait_for("metadata.labels.team is changed by stomper repeatedly", seconds=10)
-        began = len(own_writes(controlplane, name))
-        time.sleep(65)
-        assert len(own_writes(controlplane, name)) - began <= 1
+        for fight, name in names.items():
+            body = example(name)
+            body["metadata"]["labels"] = {"fight": fight}
+            controlplane.apply(body)
+        until(lambda: all(is_ours(controlplane, fight, name) for fight, name in names.items()))
+        with fighting(controlplane, *names.values()):
+            until(lambda: not any(is_ours(controlplane, fight, name) for fight, name in names.items()))
+            deadline = time.monotonic() + 10
+            for manager, field, _ in FIGHTS.values():
+                text = f"{field} is changed by {manager} repeatedly"
+                operator.wait_for(text, seconds=deadline - time.monotonic())
+            before = [count_own_writes(controlplane, name) for name in names.values()]
+            time.sleep(65)
+            since = [count_own_writes(controlplane, name) for name in names.values()]
+            assert max(after - count for after, count in zip(since, before, strict=True)) <= 1
+        until(lambda: all(is_ours(controlplane, fight, name) for fight, name in names.items()), seconds=120)
+        for fight, name in names.items():
+            assert_event(controlplane, fight, name)
     finally:
-        stomper.kill()
-        stomper.wait()
-    stopped = time.monotonic()
-    until(lambda: controlplane.get("kex", name)["metadata"]["labels"].get("team") == "ours", seconds=120)
-    assert time.monotonic() - stopped <= 120
-    events = controlplane.get("events", "--field-selector", f"involvedObject.name={name}")["items"]
-    assert [event for event in events if event["reason"] == "Contended" and "by stomper" in event["message"]]
+        controlplane.kubectl("delete", "kex", *names.values(), "--ignore-not-found")
     assert operator.stop() == 0
     assert "Traceback" not in operator.output
 
 
-def own_writes(controlplane: ControlPlane, name: str) -> list[object]:
-    """Return the writes of an object under the operator's name, by the audit log."""
-    found = controlplane.requests(verb="patch")
-    return [
-        each
-        for each in found
-        if each["objectRef"].get("name") == name and "fieldManager=stomper" not in each["requestURI"]
-    ]
+@contextlib.contextmanager
+def fighting(controlplane: ControlPlane, *names: str) -> Iterator[None]:
+    """Let the others fight over these objects during the block."""
+    environment = {**os.environ, "KUBECONFIG": str(controlplane.folder / "operator.kubeconfig")}
+    others = subprocess.Popen([sys.executable, "-c", OTHERS, *names], env=environment)
+    try:
+        yield
+        assert others.poll() is None
+    finally:
+        others.kill()
+        others.wait()
+
+
+def is_ours(controlplane: ControlPlane, fight: str, name: str) -> bool:
+    """Return whether the field has our value."""
+    _, field, wanted = FIGHTS[fight]
+    value = controlplane.get("kex", name)
+    for key in field.split("."):
+        value = value.get(key, {})
+    return bool(value == wanted)
+
+
+def assert_event(controlplane: ControlPlane, fight: str, name: str) -> None:
+    """Check that an Event of the object names the other manager and the field."""
+    manager, field, _ = FIGHTS[fight]
+    events = controlplane.get("events", "--field-selector", f"involvedObject.name={name}")["items"]
+    messages = [event["message"] for event in events if event["reason"] == "Contended"]
+    assert any(field in each and f"by {manager}" in each for each in messages), messages
+
+
+def count_own_writes(controlplane: ControlPlane, name: str) -> int:
+    """Return the number of the operator's writes of an object, by the audit log."""
+    others = [f"fieldManager={manager}" for manager, *_ in FIGHTS.values()]
+    return sum(
+        each["objectRef"].get("name") == name and not any(manager in each["requestURI"] for manager in others)
+        for each in controlplane.requests(verb="patch")
+    )
