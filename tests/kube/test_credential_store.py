@@ -22,7 +22,7 @@ from trioperator._concurrency.clock import wall_now
 from trioperator._kube.api_client import ApiClient, log_in, open_client
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.watch import open_watch
-from trioperator.errors import ConfigError, ConnectionLostError, LoginError, UnauthorizedError
+from trioperator.errors import ApiError, ConfigError, ConnectionLostError, LoginError, UnauthorizedError
 from trioperator.settings import OperatorSettings
 
 pytestmark = pytest.mark.usefixtures("no_environment")
@@ -237,6 +237,22 @@ async def test_a_forbidden_request_counts_as_a_login(autojump_clock: MockClock, 
         with pytest.raises(Exception, match=r"403"):
             await client.get("/x")
         assert await client.get("/x") == {}
+
+
+@pytest.mark.parametrize("path", ["/x", "/api/v1/namespaces/default/secrets/some"])
+async def test_a_webhook_that_denies_with_401_says_nothing_about_the_credentials(
+    autojump_clock: MockClock, settings: OperatorSettings, path: str
+) -> None:
+    source = Source()
+    answers = Memory([ok(), status(401, 'admission webhook "a.example.com" denied the request: not now'), ok()])
+    async with open_client(source, settings=settings, transport=answers) as client:
+        await client.get("/y")
+        with pytest.raises(ApiError, match=r"HTTP 401") as caught:
+            await client.patch(path, {})
+        assert not isinstance(caught.value, UnauthorizedError)
+        assert await client.get("/y") == {}
+    assert source.calls == 1
+    assert trio.current_time() < 1
 
 
 async def test_one_endpoint_that_rejects_all_credentials_does_not_stop_the_others(

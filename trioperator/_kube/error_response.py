@@ -12,7 +12,7 @@ import msgspec
 from trioperator._concurrency.clock import wall_now
 from trioperator._http.transport import Headers, find_header
 from trioperator._kube.deep_json import DECODE_ERRORS, decode_shallow
-from trioperator.errors import ApiError, ForbiddenError
+from trioperator.errors import ApiError, ForbiddenError, UnauthorizedError
 
 # Characters of the server's message to keep: it may quote a whole object.
 _MAX_MESSAGE: Final = 256
@@ -69,7 +69,15 @@ def parse_status(
 ) -> ApiError:
     """Return the exception for a ``Status`` object. With *status* 0 (an ERROR event) its own ``code`` counts."""
     error = _parse_status(body, status=status, retry_after=retry_after)
-    return _conceal(error) if _is_secret(target, secret) else error
+    denied = is_denial(error)
+    if _is_secret(target, secret):
+        error = _conceal(error)
+    return _denial_of(error) if denied and isinstance(error, UnauthorizedError) else error
+
+
+def _denial_of(error: UnauthorizedError) -> ApiError:
+    """Return an error of no class: webhooks may deny with HTTP 401, which says nothing about the credentials."""
+    return ApiError(error.message, status=error.status, reason=error.reason, details=error.details)
 
 
 def _is_secret(target: str, secret: Container[str]) -> bool:
