@@ -100,7 +100,7 @@ def test_an_operator_runs_with_the_wheel_alone(wheel: pathlib.Path, tmp_path: pa
     [distribution] = importlib.metadata.distributions(name="trioperator", path=[str(tmp_path / "site")])
     assert distribution.version == trioperator.__version__
     scripts = {point.name: point.value for point in distribution.entry_points if point.group == "console_scripts"}
-    assert scripts == {"trioperator": "trioperator.cli:main"}
+    assert scripts == {"trioperator": "trioperator.cli:main", "trioperator-kopf": "trioperator.kopf.command:main"}
     environ = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     log = run_operator([sys.executable, "-m", "trioperator"], tmp_path, environ)
     assert f"Handled one with {tmp_path}/site/trioperator" in log

@@ -6,12 +6,13 @@ import os
 import pathlib
 import subprocess
 import sys
+import tomllib
 from typing import Any
 
 import pytest
 import typer
 
-from tests.processes.conftest import environment
+from tests.processes.conftest import ROOT, environment
 from trioperator.cli.root import app
 from trioperator.kopf.command import kopf_environment
 
@@ -99,6 +100,23 @@ def test_failures_have_the_exit_codes_of_the_command(tmp_path: pathlib.Path) -> 
     )
     assert done.returncode == 2, done.stderr
     assert "The module kopf._core.nothing does not exist here" in done.stderr
+
+
+def test_the_script_runs_a_file_that_is_called_as_a_module_of_python(tmp_path: pathlib.Path) -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, function = scripts["trioperator-kopf"].split(":")
+    script = (
+        tmp_path / "bin" / "trioperator-kopf"
+    )  # as pip writes it: its own folder is on the path, not the current one
+    script.parent.mkdir()
+    script.write_text(f"from {module} import {function}\n{function}()\n")
+    lines = ["import kopf", "@kopf.on.startup()", "def start(**_):", "    raise kopf.PermanentError('reached')"]
+    (tmp_path / "operator.py").write_text("\n".join(lines))
+    command = [sys.executable, str(script), "run", "--all-namespaces", "--standalone", "operator.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "reached" in done.stderr
 
 
 def test_a_program_with_handlers_of_its_own_runs_the_command_without_files(tmp_path: pathlib.Path) -> None:
