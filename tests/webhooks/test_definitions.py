@@ -35,6 +35,13 @@ def count_writes(cluster: Cluster) -> int:
     return len([r for r in cluster.requests if r.method == "PATCH" and r.path.endswith(NAME)])
 
 
+async def find_trusted(cluster: Cluster) -> list[str]:
+    """Return the names of the CAs that the conversion trusts."""
+    conversion = (await cluster.get("crd", NAME))["spec"]["conversion"]
+    lines = base64.b64decode(conversion["webhook"]["clientConfig"]["caBundle"]).decode().splitlines()
+    return [line for line in lines if "-----" not in line]
+
+
 async def test_the_conversion_of_the_crd_is_written_and_stays(
     cluster: Cluster,
     registry: trioperator.OperatorRegistry,
@@ -174,27 +181,42 @@ async def test_another_webhook_for_conversions_is_left(
 async def test_the_ca_of_another_replica_at_the_same_address_is_kept_for_ten_minutes(
     failures: int, cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
 ) -> None:
-    async def trusted() -> list[str]:
-        conversion = (await cluster.get("crd", NAME))["spec"]["conversion"]
-        lines = base64.b64decode(conversion["webhook"]["clientConfig"]["caBundle"]).decode().splitlines()
-        return [line for line in lines if "-----" not in line]
-
     await cluster.apply(definition("v1", "v2"))
     plan, settings = FaultPlan(), trioperator.OperatorSettings()
     settings.networking.error_backoffs, settings.admission.managed_conversions = (), True
     options: Any = {"managed": None, "settings": settings, "transport": FaultyTransport(cluster.transport(), plan)}
     async with operating(cluster, registry, server=server_with("old"), **options):
-        assert await trusted() == ["old"]
+        assert await find_trusted(cluster) == ["old"]
     async with operating(cluster, registry, server=server_with("new"), **options):
-        assert await trusted() == ["old", "new"]
+        assert await find_trusted(cluster) == ["old", "new"]
         await trio.sleep(590)
-        assert await trusted() == ["old", "new"]
+        assert await find_trusted(cluster) == ["old", "new"]
         if failures:
             plan.add(Fault.status(500), method="PATCH", path=NAME, times=failures)
         await trio.sleep(60)
-        assert await trusted() == ["new"]
+        assert await find_trusted(cluster) == ["new"]
         await trio.sleep(3600)
         assert count_writes(cluster) == 3
+
+
+async def test_a_replica_whose_ca_was_dropped_by_another_one_adds_it_again(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.apply(definition("v1", "v2"))
+    settings = trioperator.OperatorSettings()
+    settings.admission.managed_conversions = True
+    options: Any = {"managed": None, "settings": settings}
+    async with (
+        operating(cluster, registry, server=server_with("one"), **options),
+        operating(cluster, registry, server=server_with("two"), **options),
+    ):
+        missing, writes = 0, count_writes(cluster)
+        for _ in range(2 * 3600):
+            await trio.sleep(1)
+            missing += set(await find_trusted(cluster)) != {"one", "two"}
+    assert missing <= 12 * 2 * 2  # every ten minutes, for each of them
+    assert count_writes(cluster) - writes <= 12 * 2 * 2
+    assert "Another replica has dropped the CA of this one" in caplog.text
 
 
 async def test_the_crd_is_written_when_it_was_deleted_and_created_again(

@@ -229,6 +229,8 @@ async def test_files_that_do_not_fit_yet_are_not_taken(
     ("options", "message"),
     [
         ({"port": 70_000}, "from 0 to 65535"),
+        ({"file_check_interval": 301}, "at most 300 seconds"),
+        ({"file_check_interval": 0}, "more than 0"),
         ({"cafile": "a", "cadata": b"b"}, "use one or the other"),
         ({"pkeyfile": "a"}, "without certfile"),
     ],

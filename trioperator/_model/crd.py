@@ -35,9 +35,10 @@ def name_of_crd(crd: Mapping[str, Any]) -> tuple[str, str]:
     return str(crd["spec"]["group"]), str(crd["spec"]["names"]["plural"])
 
 
-def has_conversion_webhook(crd: Mapping[str, Any]) -> bool:
-    """Return whether a webhook converts objects: otherwise, the API server only changes their ``apiVersion``."""
-    return (crd["spec"].get("conversion") or {}).get("strategy") == "Webhook"
+def find_conversion_webhook(crd: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the webhook that converts objects; without one, the API server only changes their ``apiVersion``."""
+    conversion = crd["spec"].get("conversion") or {}
+    return conversion.get("webhook") or {} if conversion.get("strategy") == "Webhook" else None
 
 
 def resources_of_crd(crd: Mapping[str, Any]) -> frozenset[Resource]:

@@ -4,13 +4,14 @@ It is never removed: without it, the API server would relabel objects in place o
 again where others have removed it, less and less often if they go on, or when the CRD was deleted and created again.
 Another webhook that others have set is left: what cannot be converted there is refused, and so not lost. An operator at
 a URL, such as on somebody's machine, leaves CRDs to the Service that they had before. CAs of other replicas are kept
-for a while (see :mod:`.trust`): they may still serve behind the same address.
+for a while (see :mod:`.trust`): they may still serve behind the same address. A replica whose CA was dropped adds it
+again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import trio
@@ -23,7 +24,7 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._model.jsontypes import JsonObject
 from trioperator._webhooks.amendments import CALM
 from trioperator._webhooks.managed import ManagedObjects
-from trioperator._webhooks.trust import Trust, find_address
+from trioperator._webhooks.trust import Trust, find_address, trusts_none
 from trioperator.errors import ApiError, ForbiddenError, NotFoundError, TrioperatorError
 
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -32,6 +33,10 @@ _BACKOFF: Final = Backoff(initial=1.0, maximum=30.0, jitter=0.25)
 _REMOVED: Final = (
     "Others have removed the conversion of the CRD %s: writing it again."
     " Objects that were written meanwhile may have lost the fields in which their versions differ."
+)
+_DROPPED: Final = (
+    "Another replica has dropped the CA of this one from the conversion of the CRD %s: adding it again. Replicas behind"
+    " one address that run side by side need one CA: pass WebhookServer(ca_secret=...)."
 )
 
 
@@ -46,7 +51,7 @@ class ConversionDefinitions(ManagedObjects):
         self._written: dict[str, JsonObject] = {}
         self._trust: dict[str, Trust] = {}
         self._replaced: dict[str, JsonObject] = {}  # conversions by Services, which are put back at the end
-        self._unconverted: Collection[str] = ()  # CRDs without a webhook, as they were seen last
+        self._seen: Mapping[str, JsonObject | None] = {}  # the webhooks of CRDs, as they were seen last
         self._again: frozenset[str] = frozenset()  # those that are written again
         self._noticed, self._tried = Pulse(), Pulse()
         self._repairs, self._repaired_at = 0, -CALM
@@ -70,14 +75,18 @@ class ConversionDefinitions(ManagedObjects):
         if self._names is not None and self._address is not None:
             self._changed.set()
 
-    def notice(self, unconverted: Iterable[tuple[str, str]]) -> None:
-        """Take the groups and plurals of the CRDs that have no webhook, which may be those of a moment ago."""
-        self._unconverted = frozenset(map(_name_crd, unconverted))
+    def notice(self, conversions: Mapping[tuple[str, str], JsonObject | None]) -> None:
+        """Take the webhooks of CRDs by their groups and plurals, which may be those of a moment ago."""
+        self._seen = {_name_crd(definition): webhook for definition, webhook in conversions.items()}
         if self._find_removed():
             self._noticed.set()
 
     def _find_removed(self) -> frozenset[str]:
-        return frozenset(self._written.keys() & self._unconverted)
+        return frozenset(
+            name
+            for name, written in self._written.items()
+            if name in self._seen and _is_removed(written, self._seen[name])
+        )
 
     async def _repair(self) -> None:
         """Write conversions again that others have removed, until cancelled."""
@@ -126,6 +135,8 @@ class ConversionDefinitions(ManagedObjects):
     async def _write_one(self, name: str, wanted: JsonObject) -> None:
         try:
             before = await self._read(name)
+            if trusts_none(wanted["webhook"], (before or {}).get("webhook") or {}):
+                self._trust.pop(name, None)  # others are at work just now: their CAs are not dropped in turn
             joined = self._join(name, wanted, before)
             is_again = self._written.get(name) == wanted
             if before == joined or (is_again and not self._is_repairable(name, wanted, before)):
@@ -153,9 +164,13 @@ class ConversionDefinitions(ManagedObjects):
         if stored is None:
             return False
         if stored.get("strategy") == "Webhook":
-            is_here: bool = find_address(stored.get("webhook") or {}) == find_address(wanted["webhook"])
-            return is_here
-        self._logger.warning(_REMOVED, name)
+            webhook = stored.get("webhook") or {}
+            if not trusts_none(wanted["webhook"], webhook):
+                is_here: bool = find_address(webhook) == find_address(wanted["webhook"])
+                return is_here
+            self._logger.warning(_DROPPED, name)
+        else:
+            self._logger.warning(_REMOVED, name)
         self._repairs, self._repaired_at = self._repairs + 1, trio.current_time()
         return True
 
@@ -199,6 +214,11 @@ class ConversionDefinitions(ManagedObjects):
 def _name_crd(definition: tuple[str, str]) -> str:
     group, plural = definition
     return f"{plural}.{group}".rstrip(".")
+
+
+def _is_removed(written: JsonObject, webhook: JsonObject | None) -> bool:
+    """Return whether others have removed the webhook that was written, or this server's CA from it."""
+    return webhook is None or trusts_none(written["webhook"], webhook)
 
 
 def _has(conversion: JsonObject | None, address: str) -> bool:

@@ -45,6 +45,8 @@ _IDLE: Final = 120.0
 _NOTICE: Final = 10.0
 # Intervals of checking files after which all replicas have a new certificate.
 _OVERLAP: Final = 5
+# The maximum of that interval: for twice as long, other replicas trust a CA that is not known here (see `trust`).
+_MAX_INTERVAL: Final = 300.0
 # Host names of Services.
 _SERVICE: Final = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)\.svc")
 
@@ -74,7 +76,7 @@ class WebhookServer:
     - ``context``: TLS context in place of all that
     - ``insecure``: HTTP without TLS, which API servers do not support
     - ``ca_secret``: Secret, as ``"namespace/name"``, in which the server's own CA is kept; default: a new one each time
-    - ``file_check_interval``: seconds between checks whether files have changed; default: 60
+    - ``file_check_interval``: seconds between checks whether files have changed, up to 300; default: 60
 
     See docs/admission.md.
     """
@@ -110,6 +112,11 @@ class WebhookServer:
             raise ConfigError(f"The port of the webhook server is {self.port!r}: it must be from 0 to 65535.")
         if self.cafile is not None and self.cadata is not None:
             raise ConfigError("The webhook server has both cafile=... and cadata=...: use one or the other.")
+        if not 0 < self.file_check_interval <= _MAX_INTERVAL:
+            raise ConfigError(
+                f"The webhook server has file_check_interval={self.file_check_interval}: it must be more than 0 and at"
+                f" most {_MAX_INTERVAL:.0f} seconds, as replicas keep CAs of others for ten minutes only."
+            )
         if self.pkeyfile is not None and self.certfile is None:
             raise ConfigError("The webhook server has pkeyfile=... without certfile=..., the certificate of the key.")
         self.authorities: SharedAuthorities | None = None

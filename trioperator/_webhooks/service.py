@@ -172,14 +172,16 @@ class Admission:
         for written in expected:
             await written.wait()
 
-    def update_resources(self, resources: Collection[Resource], unconverted: Collection[tuple[str, str]] = ()) -> None:
-        """Take the resource kinds of the cluster, and the CRDs without a conversion webhook, whenever they change."""
+    def update_resources(
+        self, resources: Collection[Resource], conversions: Mapping[tuple[str, str], JsonObject | None] | None = None
+    ) -> None:
+        """Take the resource kinds of the cluster, and the webhooks for conversions of CRDs, whenever they change."""
         if self._reviewer.update_resources(resources) and self._configurations is not None:
             self._configurations.update(handlers=self._reviewer.by_handler)
         if self._converter.update_resources(resources) and self._definitions is not None:
             self._definitions.update(definitions=self._converter.by_definition)
         if self._definitions is not None:
-            self._definitions.notice(unconverted)
+            self._definitions.notice(conversions or {})
 
     async def wait_configured(self) -> None:
         """Wait until all that is managed has been written once, or could not be."""

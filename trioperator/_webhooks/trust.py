@@ -85,6 +85,14 @@ def trusts_part(own: list[JsonObject], wanted: list[JsonObject], stored: list[Js
     return same and all(not authorities.isdisjoint(certs) for certs in _split(stored))
 
 
+def trusts_none(wanted: JsonObject, stored: JsonObject) -> bool:
+    """Return whether a webhook at the server's address trusts none of its own CAs, though there are some."""
+    if find_address(wanted) != find_address(stored):
+        return False
+    own, found = _split([wanted, stored])
+    return bool(own) and set(own).isdisjoint(found)
+
+
 def _merge(wanted: list[JsonObject], others: list[JsonObject], stored: list[JsonObject]) -> list[JsonObject]:
     """Return the webhooks with others' webhooks, in the order in which they are stored: all replicas agree on it."""
     order = [hook.get("name") for hook in stored]

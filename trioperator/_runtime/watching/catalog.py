@@ -13,7 +13,8 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._kube.discovery import discover
 from trioperator._kube.objects import RawObject
 from trioperator._logs import get_logger
-from trioperator._model.crd import has_conversion_webhook, name_of_crd, resources_of_crd
+from trioperator._model.crd import find_conversion_webhook, name_of_crd, resources_of_crd
+from trioperator._model.jsontypes import JsonObject
 from trioperator._model.resource import Resource
 from trioperator._runtime.watching.scope import ObservedItems
 from trioperator.errors import TrioperatorError
@@ -28,7 +29,7 @@ class _Definition(NamedTuple):
 
     name: tuple[str, str]
     resources: frozenset[Resource]
-    has_webhook: bool
+    webhook: JsonObject | None
 
 
 class Catalog:
@@ -72,9 +73,9 @@ class Catalog:
         builtin = {r for r in self._discovered if (r.group, r.plural) not in self._defined}
         return custom | builtin
 
-    def unconverted(self) -> frozenset[tuple[str, str]]:
-        """Return the groups and plurals of the CRDs that are known to have no webhook for conversions."""
-        return frozenset(crd.name for crd in self.crds if not crd.has_webhook)
+    def conversions(self) -> dict[tuple[str, str], JsonObject | None]:
+        """Return the webhooks for conversions, or None, by the groups and plurals of the CRDs that are known."""
+        return {crd.name: crd.webhook for crd in self.crds}
 
     def has(self, resource: Resource) -> bool:
         """Check whether there may be objects of a kind, in any version, though none may be served."""
@@ -87,4 +88,4 @@ _logger = get_logger("trioperator.runtime.watching")
 
 def _read_crd(obj: RawObject) -> _Definition:
     crd = obj.decode()
-    return _Definition(name_of_crd(crd), resources_of_crd(crd), has_conversion_webhook(crd))
+    return _Definition(name_of_crd(crd), resources_of_crd(crd), find_conversion_webhook(crd))

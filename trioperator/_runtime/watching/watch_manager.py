@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import trio
 
 from trioperator._concurrency.pulse import Pulse
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
+from trioperator._model.jsontypes import JsonObject
 from trioperator._model.resource import Resource, Selector
 from trioperator._runtime.watching.catalog import CRDS, Catalog
 from trioperator._runtime.watching.namespaces import NAMESPACES, Namespaces
@@ -24,12 +25,15 @@ from trioperator._runtime.watching.targets import Key, Requirements, name_of, se
 from trioperator._runtime.watching.view import RelatedKind
 from trioperator._runtime.watching.watch_set import PATIENCE, WatchSet
 
+#: The webhooks for conversions by groups and plurals of CRDs; None where there is none.
+Conversions: TypeAlias = Mapping[tuple[str, str], JsonObject | None]
+
 
 class Webhooks(Protocol):
     """What serves the webhooks of the operator, as far as watches are concerned."""
 
-    def update_resources(self, resources: Collection[Resource], unconverted: Collection[tuple[str, str]], /) -> None:
-        """Take the resource kinds of the cluster, and the groups and plurals of CRDs without a conversion webhook."""
+    def update_resources(self, resources: Collection[Resource], conversions: Conversions, /) -> None:
+        """Take the resource kinds of the cluster, and the webhooks for conversions by groups and plurals of CRDs."""
 
     async def wait_configured(self) -> None:
         """Wait until the webhooks are configured in the cluster, or cannot be."""
@@ -127,7 +131,7 @@ class WatchManager:
     async def _prepare_webhooks(self) -> None:
         """Wait until webhooks are configured, but not forever: the API server may need conversions to list objects."""
         if self._webhooks is not None:
-            self._webhooks.update_resources(self._catalog.resources(), self._catalog.unconverted())
+            self._webhooks.update_resources(self._catalog.resources(), self._catalog.conversions())
             with trio.move_on_after(PATIENCE):
                 await self._webhooks.wait_configured()
 
@@ -136,7 +140,7 @@ class WatchManager:
         self._changed.clear()
         resources = self._catalog.resources()
         if self._webhooks is not None:
-            self._webhooks.update_resources(resources, self._catalog.unconverted())
+            self._webhooks.update_resources(resources, self._catalog.conversions())
         related = self._related.match(resources)
         targets, problems = select_targets(self._requirements, resources, related, self._namespaces.places)
         for selector, problem in problems.items():
