@@ -610,6 +610,39 @@ async def test_sub_handlers_are_left_for_later(world: World, autojump_clock: Moc
         assert world.calls == ["one", "two"]
 
 
+async def test_a_pause_that_the_response_to_an_own_write_brings_leaves_what_has_not_begun(
+    world: World, autojump_clock: MockClock
+) -> None:
+    registry = trioperator.OperatorRegistry()
+
+    @on.create("widgets", registry=registry)
+    async def first(patch: trioperator.Patch, **_: Any) -> None:
+        patch.status["first"] = True
+
+    @on.create("widgets", registry=registry)
+    async def create(**_: Any) -> None:
+        @trioperator.subhandler(id="one")
+        async def one(**_: Any) -> None:
+            world.calls.append("one")
+            await trio.sleep(10)
+
+        @trioperator.subhandler(id="two")
+        async def two(**_: Any) -> None:
+            world.calls.append("two")
+
+    world.plan.add(Fault.delay(before=2), resource="widgets", verb="patch")  # the pause is stored before it
+    async with world.running_operator(registry=registry):
+        await world.cluster.create(widget())
+        await settle(1)
+        assert world.calls == ["one"]
+        await world.pause()
+        await settle(600)
+        assert world.calls == ["one"]
+        await world.unpause()
+        await settle(60)
+        assert world.calls == ["one", "two"]
+
+
 async def test_children_of_a_reconcile_that_is_at_work_are_left_for_later(
     world: World, autojump_clock: MockClock
 ) -> None:

@@ -25,8 +25,11 @@ def find_current(body: Mapping[str, Any] | None, settings: PausingSettings) -> P
 
 
 def is_coming(state: ObjectState, settings: PausingSettings) -> bool:
-    """Check whether a pause is on its way to the next reconcile, while something is being done for an object."""
-    return bool(state.events) and find_current(state.decode_newer(), settings) is not None
+    """Check whether a pause is on its way to the next reconcile, while something is being done for an object.
+
+    It comes by a watch event, or by the response to an own write, which may have been sent after the pause.
+    """
+    return find_current(state.decode_newer() or state.body, settings) is not None
 
 
 def check_pause(state: ObjectState, settings: PausingSettings) -> None:
