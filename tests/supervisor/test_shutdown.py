@@ -80,8 +80,8 @@ async def test_reports_come_every_few_seconds_while_anything_is_waited_for(
         await report_awaited(list_awaited, hint=" Hurry up.")
     assert times == [1, 6, 11, 16]
     assert caplog.messages == [
-        "Waiting for Handler 'b' of Widget default/w (8 s left). Hurry up.",
-        "Waiting for Handler 'b' of Widget default/w (3 s left). Hurry up.",
+        "Waiting for Handler 'b' of Widget default/w (cancelled in 8 s). Hurry up.",
+        "Waiting for Handler 'b' of Widget default/w (cancelled in 3 s). Hurry up.",
         "Waiting for Handler 'b' of Widget default/w (cancelled, but has not ended). Hurry up.",
     ]
 
@@ -89,5 +89,5 @@ async def test_reports_come_every_few_seconds_while_anything_is_waited_for(
 def test_the_first_few_are_named() -> None:
     awaited = [Awaited(f"Handler {number:02}", number) for number in reversed(range(1, 31))]
     text = describe_awaited(awaited, now=0)
-    assert text.startswith("Handler 01 (1 s left), Handler 02 (2 s left), ")
-    assert text.endswith("Handler 10 (10 s left) and 20 more")
+    assert text.startswith("Handler 01 (cancelled in 1 s), Handler 02 (cancelled in 2 s), ")
+    assert text.endswith("Handler 10 (cancelled in 10 s) and 20 more")

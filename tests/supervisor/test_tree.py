@@ -149,10 +149,10 @@ async def test_a_stopping_operator_says_for_whom_it_waits_and_how_long(
     run_ = "Daemon 'run' of Widget default/w"
     reports = [text.removeprefix("Waiting for ") for text in caplog.messages if text.startswith("Waiting for")]
     assert reports == [
-        f"{run_} (12 s left), {create_} (14 s left), {see_} (14 s left).",
-        f"{run_} (6 s left), {create_} (9 s left).",
-        f"{run_} (2 s left), {create_} (4 s left).",
-        "Activity 'clean' (9 s left).",
+        f"{run_} (cancelled in 12 s), {create_} (cancelled in 14 s), {see_} (cancelled in 14 s).",
+        f"{run_} (cancelled in 6 s), {create_} (cancelled in 9 s).",
+        f"{run_} (cancelled in 2 s), {create_} (cancelled in 4 s).",
+        "Activity 'clean' (cancelled in 9 s).",
     ]
     assert caplog.messages[-1] == "The operator has stopped."
 
@@ -172,7 +172,7 @@ async def test_what_is_being_stored_is_waited_for_by_name(
         await bench.cluster.create(widget())
         await settle(5)
         stop()
-    assert "Waiting for the state of Widget default/w to be stored (14 s left)." in caplog.messages
+    assert "Waiting for the state of Widget default/w to be stored (cancelled in 14 s)." in caplog.messages
 
 
 async def test_a_quick_stop_reports_nothing(

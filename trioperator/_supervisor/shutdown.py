@@ -214,11 +214,11 @@ async def report_awaited(list_awaited: Callable[[], Sequence[Awaited]], *, hint:
 
 
 def describe_awaited(awaited: Sequence[Awaited], *, now: float) -> str:
-    """Return the names with the seconds left, the first few of them."""
+    """Return the names with the seconds until they are cancelled, the first few of them."""
     described = [f"{one.name} ({_describe_time(one.until - now)})" for one in sorted(awaited)]
     named, more = described[:_MAX_NAMED], len(described) - _MAX_NAMED
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
 def _describe_time(seconds: float) -> str:
-    return f"{seconds:.0f} s left" if seconds > 0 else "cancelled, but has not ended"
+    return f"cancelled in {seconds:.0f} s" if seconds > 0 else "cancelled, but has not ended"
