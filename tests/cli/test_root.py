@@ -33,6 +33,14 @@ def test_help_cuts_no_sentence(run: Run) -> None:
     assert "..." not in result.stdout.partition("Commands:")[2]
 
 
+@pytest.mark.parametrize(("command", "option"), [("manifests", "--replicas"), ("run", "--priority")])
+def test_help_says_in_words_what_numbers_an_option_takes(run: Run, command: str, option: str) -> None:
+    text = run(command, "--help").stdout
+    assert f"{option} NUMBER" in " ".join(text.split())
+    assert "<int" not in text
+    assert " range>" not in text
+
+
 def test_no_arguments_are_a_usage_error(run: Run) -> None:
     assert run().returncode == 2
     result = run("run")

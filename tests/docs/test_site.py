@@ -39,3 +39,9 @@ def test_the_pages_are_those_of_a_tutorial_recipes_a_reference_and_explanations(
         "Reference",
         "Explanation",
     ]
+
+
+def test_idempotent_links_to_its_page() -> None:
+    pages = {path: path.read_text() for path in DOCS.glob("*.md")}
+    targets = {target for text in pages.values() for target in re.findall(r"\[idempotent\w*\]\(([^)]*)\)", text)}
+    assert targets == {"idempotence.md"}

@@ -14,6 +14,7 @@ import pytest
 import trio
 
 import trioperator
+from tests.coordination.peers import peering, peering_crd
 from tests.runtime.conftest import CRD, widget
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator.apiserver import Cluster, serve_cluster
@@ -67,7 +68,7 @@ class Setup:
         self.settings.leadership.retry_period = 0.1
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[trio.Nursery]:
+    async def running(self, *, standalone: bool = True) -> AsyncIterator[trio.Nursery]:
         """Run the operator in the block, and stop it at once at its end."""
         await self.cluster.apply(CRD)
         async with trio.open_nursery() as nursery:
@@ -78,7 +79,7 @@ class Setup:
                 registry=self.registry,
                 settings=self.settings,
                 identity="leader",
-                standalone=True,
+                standalone=standalone,
                 handle_signals=False,
                 connection=ConnectionInfo(server=address),
             )
@@ -117,6 +118,30 @@ async def test_a_lease_is_renewed_while_all_connections_are_busy(setup: Setup) -
         await eventually(lambda: setup.count_renewals() >= before + 3)
         setup.gate.opened.set()
         await created.wait()
+
+
+async def test_shards_and_a_peering_are_kept_while_all_connections_are_busy(setup: Setup) -> None:
+    def count(end: str) -> int:
+        return sum(request.method == "PATCH" and request.path.endswith(end) for request in setup.cluster.requests)
+
+    calls: list[str] = []
+
+    @on.create("widgets", registry=setup.registry)
+    async def create(name: str, client: trioperator.Client, **_: Any) -> None:
+        calls.append(name)
+        await client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+
+    setup.settings.leadership.shards = 2
+    setup.settings.peering.lifetime = 2
+    await setup.cluster.apply(peering_crd())
+    await setup.cluster.create(peering())
+    async with setup.running(standalone=False):
+        await setup.cluster.create(widget("w"))
+        await setup.gate.is_holding.wait()
+        before = count("/leases/trioperator-members"), count("/clusterkopfpeerings/default")
+        await eventually(lambda: count("/leases/trioperator-members") >= before[0] + 3)  # whoever has shards is in it
+        await eventually(lambda: count("/clusterkopfpeerings/default") >= before[1] + 3)
+        assert calls == ["w"]  # it would be cancelled, and called again, if a shard or the record was lost
 
 
 async def test_threads_that_are_abandoned_as_the_lease_is_lost_write_nothing_more(setup: Setup) -> None:
