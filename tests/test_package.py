@@ -26,6 +26,7 @@ from tests.package import ROOT, find_differences, run_operator
 EXTRAS: Final = frozenset({"cel", "kopf", "live-view", "ngrok", "re2", "reload", "testing", "tracing"})
 #: Packages that are imported, and why they are not declared.
 EXCUSED: Final = {
+    "annotationlib": "the standard library has it from Python 3.14 on",
     "click": "programs that have it may use its options",
     "pydantic_core": "only pydantic calls the function, and depends on it",
     "sniffio": "Trio depends on it",

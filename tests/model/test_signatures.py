@@ -39,9 +39,9 @@ def test_the_function_is_called_as_before() -> None:
 def test_help_shows_the_options_of_each_decorator(name: str) -> None:
     shown = io.StringIO()
     pydoc.Helper(output=shown)(getattr(on, name))
-    head = shown.getvalue().partition(" -> ")[0]
+    head = shown.getvalue().partition(" -> ")[0].replace("'", "")  # Python 3.14 shows annotations without quotes
     assert "**" not in head
-    assert ": 'float | None' = None" in head or "when: '" in head or "from_: '" in head
+    assert ": float | None = None" in head or "when: " in head or "from_: " in head
 
 
 @pytest.mark.parametrize("function", [trioperator.run, trioperator.operator])

@@ -1,14 +1,37 @@
-"""Signatures that show options one by one, as ``help()`` and editors take them from ``inspect.signature()``."""
+"""Signatures: those of users' functions, and those that show options one by one to ``help()`` and editors."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any, ForwardRef, ParamSpec, TypeVar
+from typing import Any, Final, ForwardRef, ParamSpec, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# From Python 3.14 on, annotations are evaluated when they are read; some name what is imported for type checkers only.
+_LENIENT: Final[dict[str, Any]] = {}
+if sys.version_info >= (3, 14):
+    import annotationlib
+
+    _LENIENT["annotation_format"] = annotationlib.Format.FORWARDREF
+
+
+def read_signature(fn: Callable[..., Any], *, follow_wrapped: bool = False) -> inspect.Signature:
+    """Return the signature of a function, of the function itself by default; annotations may name what is not defined.
+
+    Raises TypeError and ValueError for what has no readable signature.
+    """
+    return inspect.signature(fn, follow_wrapped=follow_wrapped, **_LENIENT)
+
+
+def read_annotations(fn: Any) -> dict[str, Any]:
+    """Return the annotations of a function; those that name what is not defined are strings or ForwardRefs."""
+    if sys.version_info >= (3, 14) and callable(getattr(fn, "__annotate__", None)):
+        return annotationlib.get_annotations(fn, format=annotationlib.Format.FORWARDREF)
+    return dict(getattr(fn, "__annotations__", {}))
 
 
 def shows(options: type) -> Callable[[F], F]:

@@ -7,7 +7,6 @@ everything. What users' functions do with clients of their own is known where th
 from __future__ import annotations
 
 import dis
-import inspect
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from trioperator._handling.reviews.conversion import ConversionHandler
 from trioperator._kube.status_schemas import is_custom
 from trioperator._model.resource import EVERYTHING, Resource, Selector, select_resources
 from trioperator._model.rights import VERBS, Rule, describe_unknown_kind, find_kind
+from trioperator._model.signatures import read_signature
 from trioperator._runtime.watching.scope import Scope
 from trioperator.errors import ConfigError
 
@@ -323,7 +323,7 @@ def _takes_patch(handler: Handler) -> bool:
     if not handler.signature.takes_all:
         return False
     try:
-        parameters = inspect.signature(handler.fn, follow_wrapped=False).parameters.values()
+        parameters = read_signature(handler.fn).parameters.values()
     except (TypeError, ValueError):
         return True
     return any(p.kind is p.VAR_KEYWORD and not p.name.startswith("_") for p in parameters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -96,6 +97,38 @@ async def test_handlers_get_what_they_are_annotated_with(
     await cluster.wait_for(
         "databases", "db", lambda obj: obj.get("status", {}).get("phase") == "Ready", namespace="default"
     )
+
+
+_FOR_TYPE_CHECKERS = """
+@trioperator.on.create(Database)
+async def create(spec: DatabaseSpec | None, status: Unknown, patch: Unknown, **_: Unknown) -> Unknown:
+    patch.status["phase"] = f"Created with {spec.size}"
+
+@trioperator.on.create("example.com/v1", "databases", labels={"app": lambda value, **_: value is None})
+def untyped(spec: Unknown, body: Database | Unknown, **_: Unknown) -> Unknown: ...
+
+@trioperator.on.reconcile(Database, owns=["configmaps"])
+def reconcile(name: str, namespace: Unknown, **_: Unknown) -> list[Unknown]:
+    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}]
+
+@trioperator.index(lambda resource: resource.plural == "databases")
+def by_name(name: Unknown, **_: Unknown) -> dict[Unknown, Unknown]:
+    return {name: name}
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="Python evaluates annotations when functions are defined")
+async def test_annotations_may_name_what_is_imported_for_type_checkers_only(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: object
+) -> None:
+    code = compile(_FOR_TYPE_CHECKERS, "app.py", "exec", dont_inherit=True)
+    exec(code, {"trioperator": trioperator, "Database": Database, "DatabaseSpec": DatabaseSpec})
+    await operator.start()
+    await cluster.create(make(size=3))
+    await cluster.wait_for(
+        "databases", "db", lambda obj: obj.get("status", {}).get("phase") == "Created with 3", namespace="default"
+    )
+    await cluster.wait_for("configmaps", "db", bool, namespace="default")
 
 
 async def test_all_decorators_take_a_class(cluster: Cluster, operator: OperatorRunner, autojump_clock: object) -> None:

@@ -6,7 +6,6 @@ Invalid options raise TypeError or ValueError where the decorator is applied.
 from __future__ import annotations
 
 import datetime
-import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypedDict
@@ -29,6 +28,7 @@ from trioperator._model.custom_kind import find_kind
 from trioperator._model.fields import FieldPath, FieldSpec, parse_field
 from trioperator._model.resource import Selector
 from trioperator._model.rights import Rule, parse_rule
+from trioperator._model.signatures import read_signature
 from trioperator._model.similar_names import suggest
 
 
@@ -297,7 +297,7 @@ _HANDLER_KWARGS: Final = (
 def _check_selecting(name: str, fn: Callable[..., Any]) -> None:
     """Raise TypeError for a handler passed as a selector, as the decorator is used without parentheses."""
     try:
-        signature = inspect.signature(fn)
+        signature = read_signature(fn, follow_wrapped=True)
         signature.bind(None)
         takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
         first = next(iter(signature.parameters.values()))

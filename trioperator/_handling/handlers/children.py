@@ -16,6 +16,7 @@ import msgspec
 from trioperator._handling.handlers.handler import HandlerFn, is_async, signature_of, unwrap
 from trioperator._model.custom_kind import find_kind
 from trioperator._model.resource import Selector
+from trioperator._model.signatures import read_signature
 from trioperator.errors import ConfigError, TemporaryError
 
 #: What happens to a child that exists and differs from what is desired.
@@ -210,7 +211,7 @@ def collecting(fn: HandlerFn) -> HandlerFn:
     wrapper = _collecting_async(fn) if is_async(fn) or inspect.isasyncgenfunction(unwrap(fn)) else _collecting_sync(fn)
     functools.update_wrapper(wrapper, fn)
     with contextlib.suppress(TypeError, ValueError):
-        wrapper.__signature__ = inspect.signature(fn, follow_wrapped=False)  # type: ignore[attr-defined]
+        wrapper.__signature__ = read_signature(fn)  # type: ignore[attr-defined]
     return wrapper
 
 

@@ -18,6 +18,7 @@ from trioperator._handling.handlers.schedule import Schedule
 from trioperator._model.fields import FieldPath
 from trioperator._model.resource import Selector
 from trioperator._model.rights import Rule
+from trioperator._model.signatures import read_signature
 from trioperator._model.similar_names import suggest
 from trioperator.errors import ConfigError
 
@@ -94,7 +95,7 @@ def signature_of(fn: HandlerFn, *, skip: int = 0) -> Signature:
     signature are assumed to accept everything.
     """
     try:
-        parameters = list(inspect.signature(fn, follow_wrapped=False).parameters.values())
+        parameters = list(read_signature(fn).parameters.values())
     except (TypeError, ValueError):
         return Signature(frozenset(), frozenset(), takes_all=True)
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import types
 import typing
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from trioperator._handling.handlers.handler import HandlerFn, unwrap
 from trioperator._model.custom_kind import get_kind
 from trioperator._model.jsontypes import JsonObject
 from trioperator._model.quantities import Quantity
+from trioperator._model.signatures import read_annotations, read_signature
 from trioperator.errors import AdmissionError
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ def _bind(fn: HandlerFn, wanted: Mapping[str, _Wanted]) -> HandlerFn:
         return fn(**kwargs)
 
     functools.update_wrapper(call, fn, updated=())
-    call.__signature__ = inspect.signature(fn, follow_wrapped=False)  # type: ignore[attr-defined]  # as inspect reads it
+    call.__signature__ = read_signature(fn)  # type: ignore[attr-defined]  # as inspect reads it
     return call
 
 
@@ -162,7 +162,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 def _find_wanted(fn: HandlerFn, model: type) -> dict[str, _Wanted]:
     """Return the arguments that a handler wants typed, by the classes that they are annotated with."""
-    given = getattr(unwrap(fn), "__annotations__", {})
+    given = read_annotations(unwrap(fn))
     for name in given.keys() & set(_UNTYPED):
         if any(map(_is_declared, _flatten(_resolve(fn, given[name], {})))):
             raise TypeError(f"{_name(fn)} has a typed {name}, which has no typed form: use trioperator.crds.decode().")
@@ -186,6 +186,8 @@ def _find_wanted(fn: HandlerFn, model: type) -> dict[str, _Wanted]:
 
 def _resolve(fn: HandlerFn, annotation: Any, known: Mapping[str, Any]) -> Any:
     """Return what an annotation stands for: a string may name what is imported for type checkers only."""
+    if isinstance(annotation, typing.ForwardRef):
+        annotation = annotation.__forward_arg__
     if not isinstance(annotation, str):
         return annotation
     scope = {**getattr(unwrap(fn), "__globals__", {}), **known}
@@ -197,7 +199,7 @@ def _resolve(fn: HandlerFn, annotation: Any, known: Mapping[str, Any]) -> Any:
 
 def wants_types(fn: HandlerFn) -> bool:
     """Return whether a function has arguments of classes."""
-    given = getattr(unwrap(fn), "__annotations__", {})
+    given = read_annotations(unwrap(fn))
     return any(
         map(_is_declared, (cls for name in ("body", *_SECTIONS) for cls in _flatten(_resolve(fn, given.get(name), {}))))
     )
