@@ -24,6 +24,9 @@ NAMES = re.findall(
 )
 
 
+needs_trio_asyncio = pytest.mark.skipif(not bridge.HAS_TRIO_ASYNCIO, reason="trio-asyncio does not run on this Python")
+
+
 @functools.cache
 def run_scenarios(home: pathlib.Path) -> dict[str, str | None]:
     command = [sys.executable, "-m", "tests.kopf.scenarios"]
@@ -34,12 +37,14 @@ def run_scenarios(home: pathlib.Path) -> dict[str, str | None]:
     return results
 
 
+@needs_trio_asyncio
 @pytest.mark.parametrize("name", NAMES)
 def test_asyncio_handlers_work_as_in_kopf(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     problem = run_scenarios(tmp_path_factory.getbasetemp())[name]
     assert problem is None, problem
 
 
+@needs_trio_asyncio
 def test_all_scenarios_are_run(tmp_path_factory: pytest.TempPathFactory) -> None:
     assert sorted(run_scenarios(tmp_path_factory.getbasetemp())) == sorted(NAMES)
     assert len(NAMES) > 10
@@ -59,6 +64,7 @@ started.wait()
 """
 
 
+@needs_trio_asyncio
 def test_threads_have_loops_of_asyncio_and_do_not_crash_the_process_at_its_end(tmp_path: pathlib.Path) -> None:
     env = environment(tmp_path)
     done = subprocess.run(
@@ -120,6 +126,7 @@ def test_sync_functions_that_may_use_a_client_are_adapted_once() -> None:
     assert signature_of(adapted) == signature_of(sync)
 
 
+@needs_trio_asyncio
 def test_without_trio_asyncio_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=re.escape("pip install 'trioperator[kopf]'")):

@@ -12,7 +12,6 @@ import contextvars
 import functools
 import importlib
 import importlib.util
-import inspect
 import sys
 import threading
 import types
@@ -26,12 +25,15 @@ from trioperator._handling.arguments.stopping import AsyncDaemonStopperChecker
 from trioperator._handling.handlers.handler import is_async
 from trioperator._handling.handlers.keywords import may_use
 from trioperator._logs import get_logger
+from trioperator._model.signatures import read_signature
 from trioperator.errors import ConfigError
 
 if TYPE_CHECKING:
     import asyncio
 
 _ATTRIBUTE: Final = "__trioperator_on_asyncio__"
+#: Whether trio-asyncio runs on this Python: 3.14 has no longer what it builds on (python-trio/trio-asyncio#160).
+HAS_TRIO_ASYNCIO: Final = sys.version_info < (3, 14)
 
 
 class Loop(Protocol):
@@ -101,9 +103,14 @@ def load() -> Any:
 
     Outside of Trio's thread, loops stay asyncio's own. By default, trio-asyncio would make loops of its own there,
     which run Trio in greenlets: if one of them is still running in a daemon thread, as some synchronous clients have
-    them, the process crashes when it ends.
+    them, the process crashes when it ends. Raises ConfigError if trio-asyncio is not installed, or does not exist.
     """
     check_installed()
+    if not HAS_TRIO_ASYNCIO:
+        raise ConfigError(
+            "Handlers on asyncio run inside of Trio on Python 3.11 to 3.13 only, for lack of a trio-asyncio for others."
+            " Use kopf.run(), the command, or await kopf.operator() on asyncio."
+        )
     module = importlib.import_module("trio_asyncio")
     policies: Any = importlib.import_module("trio_asyncio._loop")
     if policies._FakedPolicy.policy is None:  # the default of all threads, which set_event_loop_policy() overrides
@@ -114,17 +121,17 @@ def load() -> Any:
 def leaves_asyncio_alone() -> bool:
     """Return whether asyncio must not be changed here, so that Trio runs as the guest of its loop.
 
-    That is the case in threads, beside programs that may use asyncio themselves, and if AnyIO has already bound
-    functions of asyncio that trio-asyncio would replace, as its pytest plugin does.
+    That is the case without trio-asyncio, in threads, beside programs that may use asyncio themselves, and if AnyIO has
+    already bound functions of asyncio that trio-asyncio would replace, as its pytest plugin does.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not HAS_TRIO_ASYNCIO or threading.current_thread() is not threading.main_thread():
         return True
     return "anyio._backends._asyncio" in sys.modules and "trio_asyncio" not in sys.modules
 
 
 def check_installed() -> None:
-    """Raise ConfigError without trio-asyncio."""
-    if importlib.util.find_spec("trio_asyncio") is None:
+    """Raise ConfigError if trio-asyncio is missing."""
+    if HAS_TRIO_ASYNCIO and importlib.util.find_spec("trio_asyncio") is None:
         raise ConfigError("Kopf's operators need trio-asyncio: pip install 'trioperator[kopf]'.")
 
 
@@ -186,7 +193,7 @@ def _with_looks(adapted: Callable[..., Any], fn: Callable[..., Any]) -> Callable
     """Return *adapted* with the name and the signature of *fn*."""
     adapted = functools.wraps(fn, updated=())(adapted)
     with contextlib.suppress(TypeError, ValueError):  # not every callable has a signature
-        adapted.__signature__ = inspect.signature(fn, follow_wrapped=False)  # type: ignore[attr-defined]
+        adapted.__signature__ = read_signature(fn)  # type: ignore[attr-defined]
     return adapted
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import outcome
 import trio
 
+from trioperator._concurrency.clock import make_clock
 from trioperator.kopf.bridge import capture_exit, current_loop
 
 
@@ -83,6 +84,7 @@ async def run_as_guest(serve: Callable[[], Awaitable[None]]) -> None:
 
     trio.lowlevel.start_guest_run(
         main,
+        clock=make_clock(),
         run_sync_soon_threadsafe=loop.call_soon_threadsafe,
         done_callback=ended.set_result,
         host_uses_signal_set_wakeup_fd=True,

@@ -79,12 +79,15 @@ def run(**options: Any) -> None:
     if loop is not None:
         _run_in_loop(loop, options)
         return
-    main = functools.partial(operator, **options)
+    find_runner()(functools.partial(operator, **options))
+
+
+def find_runner() -> Callable[[Callable[[], Awaitable[None]]], None]:
+    """Return what runs a Trio function beside handlers on asyncio: on Trio itself, or as the guest of asyncio."""
     if leaves_asyncio_alone():
-        run_with_asyncio(main)
-        return
-    load()
-    trio.run(main, clock=make_clock())
+        return run_with_asyncio
+    load()  # in the main thread, and before Trio runs
+    return functools.partial(trio.run, clock=make_clock())
 
 
 def run_with_asyncio(main: Callable[[], Awaitable[None]]) -> None:

@@ -21,7 +21,7 @@ class KopfRunner(testing.KopfRunner):
     """
 
     def _complete(self, controls: CLIControls) -> CLIControls:
-        return dataclasses.replace(controls_for_kopf(controls), run=run_with_asyncio)
+        return controls_for_kopf(dataclasses.replace(controls, run=run_with_asyncio))
 
     @contextlib.contextmanager
     def _prepared(self, args: Sequence[str]) -> Iterator[None]:
