@@ -16,7 +16,7 @@ import nox
 
 HERE = pathlib.Path(__file__).parent
 RELEASE_TOOLS = ["cyclonedx-bom>=7", "pip-audit>=2.10"]
-PYTHONS = ["3.11", "3.12", "3.13"]
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 
 nox.needs_version = ">=2025.5.1"
 # One Python is enough to work: that of nox, if it is one of these.

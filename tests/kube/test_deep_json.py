@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.levels import TOO_MANY
 from tests.model.strategies import untimed
 from trioperator._kube.deep_json import DECODE_ERRORS, decode_shallow, split_items, split_members
 
 # More levels than any decoder has: Python's limit depends on its version.
-DEPTH = 100_000
+DEPTH = TOO_MANY
 DEEP = b'{"a":[' * DEPTH + b"]}" * DEPTH
 
 texts = st.text(alphabet='ab"\\{}[],: \né', max_size=6)

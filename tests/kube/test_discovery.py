@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.kube.conftest import Memory, ok, status
+from tests.levels import TOO_MANY
 from trioperator._kube.api_client import open_client
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.discovery import discover
@@ -309,7 +310,7 @@ async def test_errors_of_the_lists_of_groups_are_raised(autojump_clock: MockCloc
     assert trio.current_time() == 54  # lost connections to the server itself are tried again as all are
 
 
-DEEP = b'{"a":[' * 100_000 + b"]}" * 100_000  # more levels than any decoder has
+DEEP = b'{"a":[' * TOO_MANY + b"]}" * TOO_MANY  # more levels than any decoder has
 
 
 @pytest.mark.parametrize("body", [b'{"resources": %b}', b'{"resources": [%b]}', b'{"resources": [], "x": %b}'])

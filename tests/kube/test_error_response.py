@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import email.utils
 import json
+import sys
 from typing import Any
 
 import pytest
 
+from tests.levels import TOO_MANY
 from trioperator._concurrency.clock import wall_now
 from trioperator._kube.error_response import (
     describe_failure,
@@ -131,11 +133,12 @@ def test_other_errors_are_not_about_a_version_that_is_too_large(status: int, fie
     assert not is_version_too_large(parse_error_response(status, [], body(**fields)))
 
 
-DEEP = b"[" * 100_000 + b"]" * 100_000  # more levels than any decoder has
+DEEP = b"[" * TOO_MANY + b"]" * TOO_MANY  # more levels than any decoder has
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="a short message has no levels that cannot be read")
 def test_details_that_are_nested_too_deeply_are_left_out() -> None:
-    deep = DEEP[80_000:-80_000]
+    deep = b"[" * 20_000 + b"]" * 20_000
     error = parse_error_response(
         409, [], b'{"kind":"Status","message":"is old","reason":"Conflict","details":%b}' % deep
     )

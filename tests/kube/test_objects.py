@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.levels import TOO_MANY
 from trioperator._kube.objects import parse_deep_page, parse_identity, parse_object, parse_page
 
 
@@ -97,7 +98,7 @@ def test_a_body_that_is_not_a_list_is_rejected(body: bytes) -> None:
         parse_page(body)
 
 
-DEEP = b'{"a":[' * 100_000 + b"]}" * 100_000  # more levels than any decoder has
+DEEP = b'{"a":[' * TOO_MANY + b"]}" * TOO_MANY  # more levels than any decoder has
 
 
 def deep_page(*items: bytes, head: bytes = b"") -> bytes:

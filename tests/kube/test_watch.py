@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from tests.kube.conftest import Chunks, Memory, Serve, Streaming, Talk, client_of, ok, status
+from tests.levels import TOO_MANY
 from trioperator._kube.api_client import open_client
 from trioperator._kube.bookmarks import Bookmarks
 from trioperator._kube.connection_info import ConnectionInfo
@@ -449,7 +450,7 @@ class TestSockets:
                     watches.cancel_scope.cancel()
 
 
-DEEP = b'{"a":[' * 50_000 + b"]}" * 50_000  # more levels than any decoder has
+DEEP = b'{"a":[' * TOO_MANY + b"]}" * TOO_MANY  # more levels than any decoder has
 
 
 def deep_line(type: bytes, name: bytes) -> bytes:

@@ -10,13 +10,14 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.levels import TOO_MANY
 from tests.runtime.conftest import Bench, settle, widget
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
 
 # More levels than any decoder has: Python's limit depends on its version.
-DEPTH = 100_000
+DEPTH = TOO_MANY
 MARK, DEEP = b'"DEEP"', b"[" * DEPTH + b"]" * DEPTH
 
 

@@ -25,7 +25,7 @@ from trioperator.errors import ConfigError
 
 # A request that fails leaves behind httpx's generator for its body.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <async_generator object ByteStream:pytest.PytestUnraisableExceptionWarning"
+    "ignore:Exception ignored .*<async_generator object ByteStream:pytest.PytestUnraisableExceptionWarning"
 )
 CLIENTS = trustme.CA()
 OTHERS = trustme.CA()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.levels import TOO_MANY
 from tests.model.strategies import Untouched, untimed
 from trioperator._handling.storages.progress import (
     AnnotationsProgressStorage,
@@ -364,7 +365,7 @@ def test_a_custom_storage_needs_only_fetch_store_and_purge() -> None:
 
 
 # What others have written so deep that nothing can read it: more levels than any decoder has.
-DEEP = "[" * 100_000 + "]" * 100_000
+DEEP = "[" * TOO_MANY + "]" * TOO_MANY
 
 
 @pytest.mark.parametrize("text", [DEEP, f'{{"retries": {DEEP}}}', f'{{"more": {DEEP}, "retries": 1}}'])
