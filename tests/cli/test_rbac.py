@@ -261,7 +261,7 @@ def test_settings_that_need_rights_are_told_if_their_options_are_missing(
         (["app.py", "--apply=crds.yaml"], "it requires --embedded"),
         (["app.py", "--embedded", "--leader-elect"], "pass NAMESPACE/NAME"),
         (["app.py", "--embedded", "--service-account=robot"], "pass NAMESPACE/NAME"),
-        (["app.py", "--embedded"], "The resource widgets does not exist in the cluster"),
+        (["app.py", "--embedded"], "The group and the plural of the resource widgets are not known"),
         (["app.py", "--rule=fetch:pods"], "'fetch' is no verb: did you mean"),
         (["app.py", "--rule=get"], "it must be VERBS:KINDS"),
         (["app.py", "--rule=get:Pod"], "'Pod': a kind is PLURAL"),

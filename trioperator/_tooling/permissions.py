@@ -243,8 +243,9 @@ def _find_kinds(
     plural = selector.plural or selector.any_name
     if selector.group is None or not isinstance(plural, str) or plural != plural.lower():
         raise ConfigError(
-            f"The resource {selector} does not exist in the cluster, so its group and plural are not known. Create its"
-            " CustomResourceDefinition first, pass it with --embedded --apply, or select it by group and plural."
+            f"The group and the plural of the resource {selector} are not known. Pass its CustomResourceDefinition"
+            " (trioperator manifests and bundle: --crds or --other-crds; trioperator rbac: --embedded --apply, or"
+            " create it in the cluster), or select it by group and plural."
         )
     assumed = Resource(selector.group, "", plural, subresources=frozenset({"status"}), verbs=frozenset(_VERBS))
     problem = (
