@@ -4,7 +4,8 @@ import itertools
 import math
 import os
 import random
-from typing import Any
+from collections.abc import Collection
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from trioperator._model.contention import UNKNOWN, Contention, FieldSet, Limits, Verdict, are_related, list_leaves
 from trioperator._model.field_managers import Attribution, find_changed_fields
+from trioperator._model.fields import resolve
 
 LABEL = ("metadata", "labels", "team")
 SIZE = ("spec", "size")
@@ -191,6 +193,9 @@ def test_leaves_of_a_patch_are_its_fields() -> None:
     }
 
 
+Change: TypeAlias = tuple[tuple[str, ...], str]  # of a field, and by whom
+
+
 class Server:
     """An object with managers of its fields, as the API server records them: after an update, a field has one."""
 
@@ -199,7 +204,7 @@ class Server:
         self.time = 0.0
         self.fields: dict[tuple[str, ...], tuple[Any, str]] = {}
         self.times: dict[str, int] = {}
-        self.truth: list[tuple[tuple[str, ...], str]] = []  # each change of a value, and by whom
+        self.truth: list[Change] = []  # of values
 
     def write(self, manager: str, values: dict[tuple[str, ...], Any]) -> bool:
         changes = {path: value for path, value in values.items() if self.value(path) != value}
@@ -234,6 +239,34 @@ PATHS = (LABEL, SIZE, ("metadata", "annotations", "a/b"), ("status", "phase"), (
 OTHERS = ("stomper", "kubectl-edit", "hpa")
 
 
+def find_blamed(
+    known: dict[str, Any],
+    body: dict[str, Any],
+    since: list[Change],
+    *,
+    answered: Collection[tuple[str, ...]],
+    history: str,
+) -> list[Change]:
+    """Return which changes between two states are put down to others, which must have made them.
+
+    *since* are all changes of values between them, and *answered* are the fields of ours by a response.
+    """
+    attribution, blamed = Attribution(known, body, own=OWN), list[Change]()
+    for path in find_changed_fields(known, body):
+        if path in answered:
+            continue
+        manager, is_there = attribution.find(path), resolve(body, path) is not None
+        by = [writer for field, writer in since if field == path]
+        assert by, f"{history}: {path} is no change"
+        if manager is not None and manager not in OWN:
+            blamed.append((path, manager))
+            # The last writer of a value is on record.
+            assert manager in ([by[-1]] if is_there else {writer for _, writer in since}), f"{history}: {path}"
+        elif manager in OWN and is_there:
+            assert OWN & set(by), f"{history}: {path} of others is put down to us"
+    return blamed
+
+
 def play(seed: int) -> int:
     """Let several writers interleave at random; return how many changes were put down to anybody.
 
@@ -252,23 +285,10 @@ def play(seed: int) -> int:
         if not answered and choose.random() < 0.4:
             continue  # the next watch event brings it
         body = server.body()
-        attribution = Attribution(known, body, own=OWN)
         since, position = server.truth[position:], len(server.truth)
-        for path in find_changed_fields(known, body):
-            if answered and path in values:
-                continue  # ours, by the request
-            manager = attribution.find(path)
-            by = {writer for field, writer in since if field == path}
-            assert by, f"seed {seed}: {path} is no change"
-            if manager is not None and manager not in OWN:
-                attributed += 1
-                if server.value(path) is not None:  # the last writer of a value is on record
-                    assert manager == [writer for field, writer in since if field == path][-1], f"seed {seed}: {path}"
-                else:
-                    assert manager in {writer for _, writer in since}, f"seed {seed}: {path}"
-                contention.changed([(path, manager)], server.time)
-            elif manager in OWN and server.value(path) is not None:
-                assert by & OWN, f"seed {seed}: {path} of others is put down to us"
+        blamed = find_blamed(known, body, since, answered=values if answered else (), history=f"seed {seed}")
+        attributed += len(blamed)
+        contention.changed(blamed, server.time)
         if answered:
             for verdict in contention.wrote(values, server.time, changed=changed):
                 assert verdict.manager not in OWN, f"seed {seed}: we are blamed"
