@@ -187,6 +187,7 @@ def test_a_signal_after_the_stop_flag_lets_the_handler_end(
     operator.wait_for("Waiting for Handler 'slow'")
     operator.process.send_signal(signal.SIGTERM)
     operator.wait_for("Signal SIGTERM is received: the operator is stopping already")
+    assert re.search(r"is stopping already, within [0-9]+(\.[0-9])? seconds\.", operator.output)
     (tmp_path / "release").touch()
     assert operator.process.wait(60) == 0
     assert "slow has ended in order" in operator.output

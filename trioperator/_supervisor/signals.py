@@ -66,7 +66,7 @@ class _Listener:
             signal.raise_signal(number)
             return
         self._seen += 1
-        name, seconds = signal.Signals(number).name, self._shutdown.remaining
+        name, seconds = signal.Signals(number).name, round(self._shutdown.remaining, 1)
         if self._seen >= 2:
             _logger.info("Signal %s is received: the operator ends at once.", name)
             self._shutdown.end_at_once(name)
