@@ -35,6 +35,7 @@ def find(text: str) -> list[tuple[Effect, str]]:
         ("import kopf; kopf.adop({})", FAILS, "kopf has no adop (did you mean adopt?)"),
         ("import kopf; kopf.on.craete", FAILS, "kopf.on has no craete (did you mean create?)"),
         ("import kopf; kopf.spawn_tasks()", NATIVE, "nursery.start(trioperator.operator)"),
+        ("registry = 1; len(registry._changing._handlers)", NATIVE, "private to Kopf, and does not exist natively"),
         ("import kopf; kopf.cli.main()", NATIVE, "trioperator.cli.main()"),
         ("import kopf; kopf.run(vault=x)", FAILS, "kopf.run() has no option vault="),
         ("import kopf; kopf.OperatorSettings(x)", FAILS, "by name only"),

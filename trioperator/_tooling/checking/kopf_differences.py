@@ -47,6 +47,9 @@ _OPTIONS: Final[dict[str, frozenset[str]]] = {
     "kopf.spawn_tasks": _INTERNAL,
     "kopf.cli.CLIControls": frozenset({"vault", "loop"}),
 }
+_PARTS_OF_REGISTRIES: Final = frozenset(
+    {"_activities", "_changing", "_indexing", "_spawning", "_watching", "_webhooks"}
+)
 _PREFIX: Final = "kopf.zalando.org"
 
 
@@ -110,6 +113,7 @@ def _find_names(source: Source) -> Findings:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Attribute):
             yield from _check_name(node, source.resolve(node) or "")
+            yield from _check_part_of_registry(node)
 
 
 def _check_name(node: ast.AST, name: str) -> Findings:
@@ -126,6 +130,14 @@ def _check_name(node: ast.AST, name: str) -> Findings:
         yield Finding(node, "names", Effect.FAILS, text)
     elif module == "kopf" and attribute in ("run_tasks", "spawn_tasks"):
         yield Finding(node, "names", Effect.NATIVE, explain_missing("kopf", attribute))
+
+
+def _check_part_of_registry(node: ast.Attribute) -> Findings:
+    """Yield what there is to say of ``registry._changing._handlers`` and the like."""
+    part = node.value.attr if isinstance(node.value, ast.Attribute) else ""
+    if part in _PARTS_OF_REGISTRIES and node.attr in ("_handlers", "get_all_handlers", "get_all_selectors"):
+        text = f"{part}.{node.attr} of a registry is private to Kopf, and does not exist natively: remove it."
+        yield Finding(node, "names", Effect.NATIVE, text)
 
 
 def _find_calls(source: Source) -> Findings:
