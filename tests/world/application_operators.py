@@ -11,7 +11,7 @@ from tests.world.operators import declare, describe_object, operator
 from tests.world.playing import Play
 
 # What controllers of Deployments and Services choose: addresses, and names of ReplicaSets and pods.
-_CHOSEN: Final = (
+CHOSEN: Final = (
     r"\b10\.\d+\.\d+\.\d+",
     r'"pod-template-hash": "[^"]*"',
     r"(?<=-)[a-z0-9]{8,10}-[a-z0-9]{5}\b",
@@ -20,7 +20,7 @@ _CHOSEN: Final = (
 
 @operator("kooked-ch/operator", "kubernetes", "requests", native=True)
 async def kooked(play: Play) -> None:
-    play.masks += [*_CHOSEN, r'"(MARIADB_ROOT_PASSWORD|MONGODB_ROOT_USER|MONGODB_ROOT_PASSWORD)": "[^"]*"']
+    play.masks += [*CHOSEN, r'"(MARIADB_ROOT_PASSWORD|MONGODB_ROOT_USER|MONGODB_ROOT_PASSWORD)": "[^"]*"']
     run = ("kooked-kopf.py", "run", "--all-namespaces", "--standalone")
     await play.add_namespaces("apps")
     await play.apply(declare("cert-manager.io", "v1", "ClusterIssuer", "Cluster"))
@@ -71,7 +71,7 @@ _MARIADB: Final = ("Database", "Grant", "MariaDB", "User")
 async def wp_operator(play: Play) -> None:
     play.put("wp", _WP)
     play.put("php", "#!/bin/sh\necho WordPress successfully installed\n")
-    play.masks += [r'"password": "[^"]*"', r"WP_DB_PASSWORD +[^;]*", _CHOSEN[0]]
+    play.masks += [r'"password": "[^"]*"', r"WP_DB_PASSWORD +[^;]*", CHOSEN[0]]
     play.masks += [r'"control-plane\.alpha\.kubernetes\.io/leader": "(\\"|[^"])*"']
     play.environment |= {"KUBERNETES_NAMESPACE": "sites"}
     run = ("wp_operator.py", "run", "--standalone", "--", "--php=php")
@@ -264,7 +264,7 @@ async def connect(**options): return Connection()
     python=(3, 13),  # by its own words 3.14, but it runs
 )
 async def keycloak(play: Play) -> None:
-    play.masks += [*_CHOSEN, r'"(password|generation)": "[^"]*"', r'"observedGeneration": \d+']
+    play.masks += [*CHOSEN, r'"(password|generation)": "[^"]*"', r'"observedGeneration": \d+']
     play.skip("ClusterKopfPeering", "KopfPeering")
     play.environment |= {"OPERATOR_INSTANCE_ID": "one", "POD_NAMESPACE": "keycloak", "OPERATOR_NAMESPACE": "keycloak"}
     play.environment |= {"ENABLE_WEBHOOKS": "false"}

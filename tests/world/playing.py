@@ -72,6 +72,8 @@ class Play:
         #: operators whose handlers fail at times, as their writes race with others, also under Kopf, and for daemons,
         #: whose end Kopf sees up to a minute later.
         self.patient = False
+        #: Whether Kopf's names of annotations and finalizer are configured natively: not if an operator has its own.
+        self.takes_over = True
         self.states: dict[str, list[str]] = {}
         self.costs: list[Cost] = []
         self.process: trio.Process | None = None
@@ -128,7 +130,7 @@ class Play:
     @contextlib.asynccontextmanager
     async def running(self, *args: str, cwd: str = ".") -> AsyncIterator[None]:
         """Run ``kopf run ARGS``, or the command that takes its place, in the block. Its files are in the checkout."""
-        more = [str(self._write_takeover())] if self.mode == "native" else []
+        more = [str(self._write_takeover())] if self.mode == "native" and self.takes_over else []
         async with self._process([sys.executable, "-m", _MODULES[self.mode], "run", *args, *more], cwd):
             yield
 
@@ -156,7 +158,9 @@ class Play:
     async def _process(self, command: Sequence[str], cwd: str) -> AsyncIterator[None]:
         folder = self.root / cwd
         env = {**os.environ, **self.environment, "KUBECONFIG": str(self.home / "kubeconfig"), "HOME": str(self.home)}
-        paths = [str(folder), *filter(None, [self.environment.get("PYTHONPATH")])]
+        paths = [*filter(None, [self.environment.get("PYTHONPATH")])]
+        if "PYTHONSAFEPATH" not in self.environment:
+            paths.insert(0, str(folder))
         paths += [str(APART / self.home.name.rpartition(".")[0]), str(_ROOT)]
         env |= {"PATH": f"{self.home / 'bin'}:{env['PATH']}", "PYTHONPATH": os.pathsep.join(paths)}
         with (self.home / "log").open("ab") as log:

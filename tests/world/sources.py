@@ -18,30 +18,32 @@ class Missing(Exception):
 
 
 def find_checkout(repository: str, scratch: pathlib.Path) -> pathlib.Path:
-    """Return a new checkout of ``OWNER/NAME`` in *scratch*: from the folder of the variable, else from GitHub.
+    """Return a new checkout of ``OWNER/NAME``, or of ``OWNER/NAME@TAG``, in *scratch*: from a folder or GitHub.
 
     Raises Missing, which says what to provide.
     """
+    repository, _, tag = repository.partition("@")
     target = scratch / repository.replace("/", "+")
     source = _find_repository(repository)
     if source is None and os.environ.get(VARIABLE):
         raise Missing(f"there is no {repository.replace('/', '+')} in ${VARIABLE}")
     try:
         if source is None:
-            _git("clone", "--quiet", "--depth=1", f"https://github.com/{repository}", str(target))
+            at = [f"--branch={tag}"] if tag else []
+            _git("clone", "--quiet", "--depth=1", *at, f"https://github.com/{repository}", str(target))
         else:
             _git("clone", "--quiet", "--shared", "--no-checkout", str(source), str(target))
-            _fill(target)
+            _fill(target, tag or "HEAD")
     except (subprocess.SubprocessError, OSError) as error:
         what = getattr(error, "stderr", None) or error
         raise Missing(f"it cannot be cloned ({str(what).strip()}): put a checkout into ${VARIABLE}") from error
     return target
 
 
-def _fill(checkout: pathlib.Path) -> None:
-    """Check out the files of a clone, but those that its source lacks: mirrors may leave out large ones."""
+def _fill(checkout: pathlib.Path, commit: str) -> None:
+    """Check out the files of a commit, but those that its source lacks: mirrors may leave out large ones."""
     with contextlib.suppress(subprocess.CalledProcessError):
-        _git("-C", str(checkout), "checkout", "--quiet", "--force", "HEAD")
+        _git("-C", str(checkout), "checkout", "--quiet", "--force", commit)
     if len(list(checkout.iterdir())) == 1:
         raise OSError("none of its files can be checked out")
 
