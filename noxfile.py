@@ -113,6 +113,14 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *(session.posargs or default))
 
 
+@nox.session(python=PYTHONS[0], venv_backend="uv")
+def lowest(session: nox.Session) -> None:
+    """Do the oldest versions of the dependencies that pyproject.toml allows do? Not part of `.ci/run`."""
+    session.install("-e", ".[test]", "--resolution=lowest-direct")
+    tests = ["--ignore=tests/apiserver", "--ignore=tests/examples", "--ignore=tests/lives", "-m", "not e2e"]
+    session.run("python", "-m", "pytest", *(session.posargs or ["tests", *tests, "--reruns=1", "-raR"]))
+
+
 @nox.session
 def clients(session: nox.Session) -> None:
     """Do others' client libraries, and Kopf, go together with the helpers and with the embedded API server?"""

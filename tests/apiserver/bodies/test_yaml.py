@@ -44,7 +44,7 @@ def test_only_the_first_document_of_a_body_counts() -> None:
 @pytest.mark.parametrize("count", [211, 10_001, 100_000])
 @pytest.mark.parametrize("text", ["[", "a: [", '{"a":', "- "])
 def test_deep_nesting_is_rejected(text: str, count: int) -> None:
-    with pytest.raises(YamlError, match="exceeded max depth of 200"):
+    with pytest.raises(YamlError, match=r"exceeded max(imum nesting)? depth"):
         load_yaml(text.encode() * count)
 
 

@@ -50,4 +50,5 @@ def test_a_good_operator_passes(tmp_path: pathlib.Path) -> None:
 def test_a_finding_is_shrunk_by_hypothesis(tmp_path: pathlib.Path) -> None:
     output = run(tmp_path, FORGETFUL, max_examples=40)
     assert "1 failed" in output, output
-    assert re.search(r"play=.*\[\{'spec': \{'greeting': '\w+'\}\}, \{'spec': \{\}\}\]", output), output[-2000:]
+    shown = r"play=.*\[\{'spec': \{'greeting': '\w+'\}\}, \{'spec': \{\}\}\]"
+    assert re.search(shown, output, re.DOTALL), output[-2000:]
