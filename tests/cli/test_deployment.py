@@ -174,7 +174,7 @@ def test_changed_files_are_kept_without_force(invoke: Invoke, tmp_path: pathlib.
 
 def test_kinds_of_others_are_known_but_not_included(invoke: Invoke, tmp_path: pathlib.Path) -> None:
     (tmp_path / "app.py").write_text(APP.replace("widgets", "gadgets"))
-    assert "The resource gadgets does not exist" in invoke("app.py").stderr
+    assert "The group and the plural of the resource gadgets are not known" in invoke("app.py").stderr
     objects = load(invoke("app.py", "--other-crds=other.yaml"))
     assert "CustomResourceDefinition" not in {each["kind"] for each in objects}
     [role] = [each for each in objects if each["kind"] == "ClusterRole"]
