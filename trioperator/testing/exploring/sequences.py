@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -83,7 +84,9 @@ def _draw_pool(subject: Subject, seed: int) -> list[State]:
         drawn.setdefault(repr(state), copy.deepcopy(state))
 
     try:
-        collect()
+        with warnings.catch_warnings():  # hypothesis warns of its own source of randomness on Python 3.14
+            warnings.simplefilter("ignore", hypothesis.errors.HypothesisWarning)
+            collect()
     except (hypothesis.errors.InvalidArgument, hypothesis.errors.Unsatisfiable) as error:
         raise ConfigError(
             f"No state of {subject.resource} can be drawn from its schema, as if its limits contradicted each other"
