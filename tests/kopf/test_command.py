@@ -105,9 +105,8 @@ def test_failures_have_the_exit_codes_of_the_command(tmp_path: pathlib.Path) -> 
 def test_the_script_runs_a_file_that_is_called_as_a_module_of_python(tmp_path: pathlib.Path) -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     module, function = scripts["trioperator-kopf"].split(":")
-    script = (
-        tmp_path / "bin" / "trioperator-kopf"
-    )  # as pip writes it: its own folder is on the path, not the current one
+    # As pip writes it: its own folder is on the path, not the current one.
+    script = tmp_path / "bin" / "trioperator-kopf"
     script.parent.mkdir()
     script.write_text(f"from {module} import {function}\n{function}()\n")
     lines = ["import kopf", "@kopf.on.startup()", "def start(**_):", "    raise kopf.PermanentError('reached')"]

@@ -112,7 +112,14 @@ def test_what_needs_trio_asyncio_is_refused_without_it(tmp_path: pathlib.Path) -
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("Handlers on asyncio run inside of Trio on Python 3.11 to 3.13 only"), done.stderr
+    assert done.stderr.startswith("Handlers on asyncio cannot run inside of Trio on Python 3.14"), done.stderr
+
+
+def test_a_module_may_be_called_as_a_command_that_needs_trio_asyncio(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "explore.py").write_text("import kopf\n@kopf.on.startup()\nasync def start(**_): print('reached')\n")
+    with running_operator(tmp_path, "-m", "explore", as_guest=True) as operator:
+        operator.wait_for("reached")
+        assert operator.stop() == 0
 
 
 @pytest.mark.parametrize("name", ["vault", "indexers", "insights", "memories"])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import asyncio
 
 _ATTRIBUTE: Final = "__trioperator_on_asyncio__"
-#: Whether trio-asyncio runs on this Python: 3.14 has no longer what it builds on (python-trio/trio-asyncio#160).
+#: Whether trio-asyncio runs on this Python: 3.14 no longer has what it builds on (python-trio/trio-asyncio#160).
 HAS_TRIO_ASYNCIO: Final = sys.version_info < (3, 14)
 
 
@@ -108,8 +108,8 @@ def load() -> Any:
     check_installed()
     if not HAS_TRIO_ASYNCIO:
         raise ConfigError(
-            "Handlers on asyncio run inside of Trio on Python 3.11 to 3.13 only, for lack of a trio-asyncio for others."
-            " Use kopf.run(), the command, or await kopf.operator() on asyncio."
+            "Handlers on asyncio cannot run inside of Trio on Python 3.14, which trio-asyncio does not support yet."
+            " Run them by kopf.run() or trioperator-kopf run, or await kopf.operator() on asyncio."
         )
     module = importlib.import_module("trio_asyncio")
     policies: Any = importlib.import_module("trio_asyncio._loop")

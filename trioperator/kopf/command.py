@@ -29,7 +29,7 @@ def main(args: Sequence[str] | None = None, *, controls: CLIControls | None = No
     given = sys.argv[1:] if args is None else args
     try:
         with install(), kopf_environment(given):
-            if "explore" in given:
+            if _find_command(given) == "explore":
                 load()  # plays are in virtual time, which asyncio has not
             run_command(given, controls=controls_for_kopf(controls))
     except ConfigError as error:  # those of the command itself are reported there
@@ -43,10 +43,14 @@ def controls_for_kopf(controls: CLIControls | None) -> CLIControls:
     return dataclasses.replace(controls, operate=operator, run=run, settings=controls.settings or OperatorSettings())
 
 
+def _find_command(args: Sequence[str]) -> str:
+    return next((arg for arg in args if not arg.startswith("-")), "")
+
+
 @contextlib.contextmanager
 def kopf_environment(args: Sequence[str]) -> Iterator[None]:
     """Let the command also read its options from Kopf's environment variables, ``KOPF_RUN_…``, within the block."""
-    command = next((arg for arg in args if not arg.startswith("-")), "").upper()
+    command = _find_command(args).upper()
     prefix = f"KOPF_{command}_"
     found = {name.removeprefix(prefix): value for name, value in os.environ.items() if name.startswith(prefix)}
     ours = {_rename(command, name): value for name, value in found.items()}
