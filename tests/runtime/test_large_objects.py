@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,15 @@ from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
 OBJECTS, ITEMS = 3, 20_000
+
+
+@pytest.fixture(autouse=True)
+def only_new_objects() -> Iterator[None]:
+    """Hide what other tests have left from the search for decoded objects, which takes the longer the more there is."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def count_decoded() -> int:
