@@ -19,10 +19,14 @@ SHIELDS: Final = {
     "trioperator._concurrency.threads.run_in_nursery_thread": (
         "cancelling the nursery abandons the thread, which ends the wait"
     ),
+    "trioperator.kopf.bridge.Loop.start": "the asyncio code that waits for it cancels it, and the end of the operator",
+    "trioperator.kopf.host.HostedLoop.__init__": "the loop goes on until all that waits for it has ended",
+    "trioperator.kopf.host._bridging": "for asyncio tasks that are cancelled, as asyncio.run() waits for them",
 }
 
 # All sleeps, and what they wait for: never for something that could have been an event.
 SLEEPS: Final = {
+    "trioperator.kopf.host.HostedLoop._wait": "until a thread has most likely finished with objects of asyncio",
     "trioperator.cli.cluster.serve": "for the signal that ends the command",
     "trioperator.cli.file_changes._set_when_cancelled": "for its cancellation",
     "trioperator.cli.keys._wait": "between two looks at an operator, where no key can be pressed",

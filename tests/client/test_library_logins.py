@@ -233,7 +233,7 @@ def test_the_walkthrough_runs_as_it_stands(tmp_path: pathlib.Path, module: str, 
     assert "Found {'key': 'value'}." in log, log
 
 
-@needs("kubernetes", "kubernetes_asyncio", "pykube", "kr8s", "lightkube", "trio_asyncio")
+@needs("kubernetes", "kubernetes_asyncio", "pykube", "kr8s", "lightkube")
 def test_all_libraries_are_logged_in_in_handlers(tmp_path: pathlib.Path) -> None:
     log = run_embedded(tmp_path, "trioperator.kopf", OTHERS, until="Creation is processed")
     for library in ("pykube", "kr8s", "lightkube", "kubernetes_asyncio", "kubernetes.aio"):

@@ -19,4 +19,3 @@ def _everything_is_restored() -> Iterator[None]:
     set_default_registry(registry)
     assert list(sys.meta_path) == finders
     assert {name for name in sys.modules if name.partition(".")[0] == "kopf"} == before
-    assert "trio_asyncio" not in sys.modules, "it changes asyncio for all other tests"

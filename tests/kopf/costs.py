@@ -17,7 +17,8 @@ import trio.lowlevel
 
 import trioperator
 from trioperator.apiserver import Cluster
-from trioperator.kopf.bridge import adapt, load, open_loop
+from trioperator.kopf.bridge import adapt
+from trioperator.kopf.host import open_loop
 
 CALLS, OBJECTS, ROUNDS = 5000, 200, 5
 
@@ -71,6 +72,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    load()
     trioperator.configure(quiet=True)
     trio.run(main)

@@ -1,8 +1,7 @@
 """Operators with asyncio handlers, each on an API server in memory and in virtual time.
 
-They run in a process of their own, as trio-asyncio changes asyncio in the whole process: ``python -m
-tests.kopf.scenarios`` prints, as JSON, the traceback of each scenario that fails, null for others. In this module,
-``import kopf`` means trioperator. The tests are in ``test_bridge.py``.
+They run in a process of their own, in which ``import kopf`` means trioperator: ``python -m tests.kopf.scenarios``
+prints, as JSON, the traceback of each scenario that fails, null for others. The tests are in ``test_bridge.py``.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -30,7 +29,8 @@ import trioperator
 from trioperator.apiserver import Cluster
 from trioperator.errors import ActivityError
 from trioperator.kopf import bridge, install
-from trioperator.kopf.bridge import current_loop, open_loop
+from trioperator.kopf.bridge import current_loop
+from trioperator.kopf.host import open_loop
 from trioperator.testing import (
     Fault,
     FaultPlan,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import pathlib
 import re
@@ -16,15 +15,11 @@ import trioperator
 from tests.processes.conftest import ROOT, environment
 from trioperator._handling.declaring.registry import OperatorRegistry, handler_identity
 from trioperator._handling.handlers.handler import derive_id, is_async, signature_of
-from trioperator.errors import ConfigError
 from trioperator.kopf import bridge
 
 NAMES = re.findall(
     r"@scenario\n(?:@.*\n)?async def (\w+)", (pathlib.Path(__file__).parent / "scenarios.py").read_text()
 )
-
-
-needs_trio_asyncio = pytest.mark.skipif(not bridge.HAS_TRIO_ASYNCIO, reason="trio-asyncio does not run on this Python")
 
 
 @functools.cache
@@ -37,40 +32,15 @@ def run_scenarios(home: pathlib.Path) -> dict[str, str | None]:
     return results
 
 
-@needs_trio_asyncio
 @pytest.mark.parametrize("name", NAMES)
 def test_asyncio_handlers_work_as_in_kopf(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     problem = run_scenarios(tmp_path_factory.getbasetemp())[name]
     assert problem is None, problem
 
 
-@needs_trio_asyncio
 def test_all_scenarios_are_run(tmp_path_factory: pytest.TempPathFactory) -> None:
     assert sorted(run_scenarios(tmp_path_factory.getbasetemp())) == sorted(NAMES)
     assert len(NAMES) > 10
-
-
-_THREAD = """
-import asyncio, threading
-from trioperator.kopf import bridge
-bridge.load()
-started = threading.Event()
-async def main():
-    print(type(asyncio.get_running_loop()).__module__)
-    started.set()
-    await asyncio.sleep(3600)
-threading.Thread(target=asyncio.run, args=[main()], daemon=True).start()
-started.wait()
-"""
-
-
-@needs_trio_asyncio
-def test_threads_have_loops_of_asyncio_and_do_not_crash_the_process_at_its_end(tmp_path: pathlib.Path) -> None:
-    env = environment(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", _THREAD], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stdout) == (0, "asyncio.unix_events\n"), done.stderr
 
 
 async def handle(name: str, *, retry: int = 0, **_: object) -> None: ...
@@ -124,10 +94,3 @@ def test_sync_functions_that_may_use_a_client_are_adapted_once() -> None:
     assert adapted is not sync
     assert adapted is bridge.adapt(sync)
     assert signature_of(adapted) == signature_of(sync)
-
-
-@needs_trio_asyncio
-def test_without_trio_asyncio_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=re.escape("pip install 'trioperator[kopf]'")):
-        bridge.check_installed()

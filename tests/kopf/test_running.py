@@ -17,22 +17,12 @@ from tests.processes.conftest import ROOT, Program, environment
 from trioperator.errors import ConfigError
 from trioperator.kopf import running
 
-# As on Pythons that trio-asyncio does not run on.
-WITHOUT_TRIO_ASYNCIO = """
-from trioperator.kopf import bridge, command
-bridge.HAS_TRIO_ASYNCIO = False
-command.main()
-"""
-
 
 @contextlib.contextmanager
-def running_operator(
-    home: pathlib.Path, *args: str, source: str = OPERATOR, as_guest: bool = False, **env: str
-) -> Iterator[Program]:
+def running_operator(home: pathlib.Path, *args: str, source: str = OPERATOR, **env: str) -> Iterator[Program]:
     (home / "app.py").write_text(source)
     (home / "manifests.yaml").write_text(MANIFESTS)
-    kopf = ["-c", WITHOUT_TRIO_ASYNCIO] if as_guest else ["-m", "trioperator.kopf"]
-    command = [sys.executable, *kopf, "run", "--embedded", "--apply=manifests.yaml", *args, "app.py"]
+    command = [sys.executable, "-m", "trioperator.kopf", "run", "--embedded", "--apply=manifests.yaml", *args, "app.py"]
     with (home / "log").open("wb") as log:
         env = environment(home, **env)
         with subprocess.Popen(command, cwd=home, env=env, stdout=log, stderr=subprocess.STDOUT) as process:
@@ -42,10 +32,8 @@ def running_operator(
                 process.kill()
 
 
-@pytest.mark.parametrize("as_guest", [False, True], ids=["", "without trio-asyncio"])
-def test_the_file_of_a_kopf_operator_runs_unchanged(tmp_path: pathlib.Path, as_guest: bool) -> None:
-    variables = {"KOPF_RUN_CLUSTERWIDE": "true", "KOPF_RUN_VERBOSE": "true"}
-    with running_operator(tmp_path, as_guest=as_guest, **variables) as operator:
+def test_the_file_of_a_kopf_operator_runs_unchanged(tmp_path: pathlib.Path) -> None:
+    with running_operator(tmp_path, KOPF_RUN_CLUSTERWIDE="true", KOPF_RUN_VERBOSE="true") as operator:
         operator.wait_for("[default/s] Creating 7.")
         operator.wait_for("Handler 'create_fn' succeeded.")
         operator.wait_for("[default/s] Sync daemon begins.")
@@ -102,22 +90,9 @@ async def create_fn(name, namespace, logger, **_):
     assert "aiohttp: 1" in log
 
 
-def test_what_needs_trio_asyncio_is_refused_without_it(tmp_path: pathlib.Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TRIO_ASYNCIO, "explore", "app.py"],
-        env=environment(tmp_path),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("Handlers on asyncio cannot run inside of Trio on Python 3.14"), done.stderr
-
-
-def test_a_module_may_be_called_as_a_command_that_needs_trio_asyncio(tmp_path: pathlib.Path) -> None:
+def test_a_module_may_be_called_as_a_command(tmp_path: pathlib.Path) -> None:
     (tmp_path / "explore.py").write_text("import kopf\n@kopf.on.startup()\nasync def start(**_): print('reached')\n")
-    with running_operator(tmp_path, "-m", "explore", as_guest=True) as operator:
+    with running_operator(tmp_path, "-m", "explore") as operator:
         operator.wait_for("reached")
         assert operator.stop() == 0
 

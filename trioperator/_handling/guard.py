@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Packages whose frames are cut from the beginning of users' tracebacks.
-_FRAMEWORK_PACKAGES: Final = frozenset({"trioperator", "trio", "outcome", "trio_asyncio"})
+_FRAMEWORK_PACKAGES: Final = frozenset({"trioperator", "trio", "outcome"})
 
 
 def call(what: str, subject: object, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -35,7 +35,7 @@ _RECONCILE: Final = Reconciler.reconcile.__code__
 _REQUEST: Final = (ApiClient._attempt.__code__, ApiClient._attempt_stream.__code__)
 _FRAMEWORK: Final = frozenset({"trioperator", "trio", "outcome", "contextlib"})
 # Packages whose tasks tell nothing, unless they have a name for people to read.
-_INSIDES: Final = ("trio.", "trioperator.", "anyio.", "hypercorn.", "trio_asyncio.")
+_INSIDES: Final = ("trio.", "trioperator.", "anyio.", "hypercorn.")
 
 
 def take_snapshot(parts: Inspector, root: trio.lowlevel.Task, *, messages: bool = False) -> dict[str, Any]:

@@ -25,7 +25,6 @@ class CLIControls:
     - *registry*: registry of the handlers; it becomes the default registry before the files are loaded
     - *settings*: initial settings of the operator; options on the command line take precedence
     - *operate*: async function that runs the operator, in place of ``trioperator.operator()``, with the same options
-    - *run*: function that runs an async function on Trio, in place of ``trio.run()``
 
     Kopf's ``vault`` and ``loop`` do not exist.
     """
@@ -35,4 +34,3 @@ class CLIControls:
     registry: OperatorRegistry | None = None
     settings: OperatorSettings | None = None
     operate: Callable[..., Awaitable[None]] | None = None
-    run: Callable[[Callable[[], Awaitable[None]]], None] | None = None

@@ -85,7 +85,7 @@ def _run(options: RunOptions, controls: CLIControls) -> None:
             parse_endpoint(endpoint)  # fails before anything is loaded
     if controls.registry is not None:
         set_default_registry(controls.registry)
-    run_program = controls.run or functools.partial(trio.run, clock=make_clock())
+    run_program = functools.partial(trio.run, clock=make_clock())
     run_one = controls.operate or operator
     operate: Callable[..., Awaitable[None]] = functools.partial(run_one, **make_operator_options(options, controls))
     load: Callable[[], None] | None = functools.partial(load_and_show, options)

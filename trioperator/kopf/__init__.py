@@ -5,9 +5,8 @@
     trioperator-kopf run app.py
 
 ``python -m trioperator.kopf`` is the same command. It has the options of ``kopf run``. Async handlers of ``kopf.on``
-are called in an asyncio loop on top of Trio (by ``trio-asyncio``: install ``trioperator[kopf]``), those of
-``trioperator.on`` on Trio itself, so that an operator can be ported handler by handler. Where this package is not
-used, nothing changes.
+are called in an asyncio loop beside Trio, those of ``trioperator.on`` on Trio itself, so that an operator can be ported
+handler by handler.
 
 For tests and programs, :func:`install` makes ``import kopf`` mean trioperator in the current process. See docs/kopf.md.
 """

@@ -10,13 +10,9 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import importlib
-import importlib.util
-import sys
-import threading
 import types
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import outcome
 import trio
@@ -24,45 +20,81 @@ import trio
 from trioperator._handling.arguments.stopping import AsyncDaemonStopperChecker
 from trioperator._handling.handlers.handler import is_async
 from trioperator._handling.handlers.keywords import may_use
-from trioperator._logs import get_logger
 from trioperator._model.signatures import read_signature
-from trioperator.errors import ConfigError
 
 if TYPE_CHECKING:
     import asyncio
 
 _ATTRIBUTE: Final = "__trioperator_on_asyncio__"
-#: Whether trio-asyncio runs on this Python: 3.14 no longer has what it builds on (python-trio/trio-asyncio#160).
-HAS_TRIO_ASYNCIO: Final = sys.version_info < (3, 14)
 
 
-class Loop(Protocol):
-    """An asyncio loop next to Trio."""
+class Loop:
+    """An asyncio loop next to Trio, in the same thread. Trio functions that asyncio code starts run in *nursery*."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, nursery: trio.Nursery) -> None:
+        self._loop = loop
+        self._nursery = nursery
+        self._scopes: set[trio.CancelScope] = set()
+        self._has_ended = False
 
     async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Await an asyncio function in a Trio task. It runs in an asyncio task, which is cancelled with that."""
+        """Await an asyncio function in an asyncio task, which is cancelled with the current Trio task."""
+        task, waiting = self._loop.create_task(capture_exit(call)), trio.lowlevel.current_task()
+        task.add_done_callback(lambda _: trio.lowlevel.reschedule(waiting))
+        cancellations: list[Callable[[], Any]] = []
 
-    def start(self, call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
-        """Start a Trio function, and return an asyncio future for it. Cancelling the future cancels the function."""
+        def cancel(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
+            cancellations.append(raise_cancel)
+            task.cancel()
+            return trio.lowlevel.Abort.FAILED
+
+        await trio.lowlevel.wait_task_rescheduled(cancel)
+        if task.cancelled() and cancellations:
+            cancellations[0]()
+        return task.result().unwrap()
+
+    def start(self, call: Callable[[], Awaitable[Any]]) -> asyncio.Future[Any]:
+        """Start a Trio function, and return an asyncio future, which cancels the function if it is cancelled.
+
+        Nothing else does before :meth:`end`: handlers may wait for it while the operator stops.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        scope = trio.CancelScope(shield=True)
+        self._scopes.add(scope)
+        if self._has_ended:
+            scope.cancel(reason="the operator has ended")
+        future.add_done_callback(lambda _: scope.cancel() if future.cancelled() else None)
+        self._nursery.start_soon(self._run_trio, call, future, scope)
+        return future
+
+    def end(self) -> None:
+        """Cancel all Trio functions that asyncio code has started, or starts from now on."""
+        self._has_ended = True
+        for scope in self._scopes:
+            scope.cancel(reason="the operator has ended")
+
+    async def _run_trio(
+        self, call: Callable[[], Awaitable[Any]], future: asyncio.Future[Any], scope: trio.CancelScope
+    ) -> None:
+        result: outcome.Outcome[Any] | None = None
+        with scope:
+            try:
+                result = outcome.Value(await call())
+            except Exception as error:  # noqa: BLE001 -- it is raised where the future is awaited
+                result = outcome.Error(error)
+        self._scopes.discard(scope)
+        if future.done():
+            return
+        if isinstance(result, outcome.Value):
+            future.set_result(result.value)
+        elif isinstance(result, outcome.Error):
+            future.set_exception(result.error)
+        else:
+            future.cancel()
 
 
 #: The loop in which the handlers of the current operator run.
 current_loop: Final[contextvars.ContextVar[Loop]] = contextvars.ContextVar("trioperator-asyncio-loop")
-
-
-class _Loop:
-    """The loop of trio-asyncio."""
-
-    def __init__(self, loop: Any) -> None:
-        self._loop = loop
-
-    async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        result: outcome.Outcome[Any] = await self._loop.run_aio_coroutine(capture_exit(call))
-        return result.unwrap()
-
-    def start(self, call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
-        future: asyncio.Future[Any] = self._loop.trio_as_future(call)
-        return future
 
 
 async def capture_exit(call: Callable[[], Awaitable[Any]]) -> outcome.Outcome[Any]:
@@ -71,68 +103,6 @@ async def capture_exit(call: Callable[[], Awaitable[Any]]) -> outcome.Outcome[An
         return outcome.Value(await call())
     except (KeyboardInterrupt, SystemExit) as error:
         return outcome.Error(error)
-
-
-@contextlib.asynccontextmanager
-async def open_loop() -> AsyncIterator[None]:
-    """Open the asyncio loop for the handlers of the operators that run in the block.
-
-    Asyncio tasks that are left at the end of the block are cancelled and waited for.
-    """
-    trio_asyncio: Any = sys.modules.get("trio_asyncio")
-    if trio_asyncio is None:  # it cannot be imported in a Trio task
-        trio_asyncio = await trio.to_thread.run_sync(load)
-    async with trio_asyncio.open_loop() as loop:
-        loop.set_exception_handler(_report)
-        token = current_loop.set(_Loop(loop))
-        try:
-            yield
-        finally:
-            current_loop.reset(token)
-
-
-def _report(_: object, context: Mapping[str, Any]) -> None:
-    """Log errors that nobody awaits, such as that of a forgotten task, as asyncio does; trio-asyncio ends the loop."""
-    error = context.get("exception")
-    logger = get_logger("trioperator.kopf")
-    logger.error("%s", context.get("message") or "Unhandled exception in the asyncio loop", exc_info=error)
-
-
-def load() -> Any:
-    """Return the module of trio-asyncio. It changes asyncio in the whole process: import it only where it is used.
-
-    Outside of Trio's thread, loops stay asyncio's own. By default, trio-asyncio would make loops of its own there,
-    which run Trio in greenlets: if one of them is still running in a daemon thread, as some synchronous clients have
-    them, the process crashes when it ends. Raises ConfigError if trio-asyncio is not installed, or does not exist.
-    """
-    check_installed()
-    if not HAS_TRIO_ASYNCIO:
-        raise ConfigError(
-            "Handlers on asyncio cannot run inside of Trio on Python 3.14, which trio-asyncio does not support yet."
-            " Run them by kopf.run() or trioperator-kopf run, or await kopf.operator() on asyncio."
-        )
-    module = importlib.import_module("trio_asyncio")
-    policies: Any = importlib.import_module("trio_asyncio._loop")
-    if policies._FakedPolicy.policy is None:  # the default of all threads, which set_event_loop_policy() overrides
-        policies._FakedPolicy.policy = policies._original_policy
-    return module
-
-
-def leaves_asyncio_alone() -> bool:
-    """Return whether asyncio must not be changed here, so that Trio runs as the guest of its loop.
-
-    That is the case without trio-asyncio, in threads, beside programs that may use asyncio themselves, and if AnyIO has
-    already bound functions of asyncio that trio-asyncio would replace, as its pytest plugin does.
-    """
-    if not HAS_TRIO_ASYNCIO or threading.current_thread() is not threading.main_thread():
-        return True
-    return "anyio._backends._asyncio" in sys.modules and "trio_asyncio" not in sys.modules
-
-
-def check_installed() -> None:
-    """Raise ConfigError if trio-asyncio is missing."""
-    if HAS_TRIO_ASYNCIO and importlib.util.find_spec("trio_asyncio") is None:
-        raise ConfigError("Kopf's operators need trio-asyncio: pip install 'trioperator[kopf]'.")
 
 
 def is_in_asyncio() -> bool:

@@ -11,10 +11,8 @@ from typing import Final
 
 from trioperator.cli import CLIControls
 from trioperator.cli import main as run_command
-from trioperator.errors import ConfigError
-from trioperator.kopf.bridge import load
 from trioperator.kopf.imports import install
-from trioperator.kopf.running import find_runner, operator
+from trioperator.kopf.running import operator
 from trioperator.kopf.settings import OperatorSettings
 
 # Names of environment variables that differ: ours of the command, by Kopf's.
@@ -27,20 +25,14 @@ _SHARED: Final = ("ID", "NAMESPACES", *_LOGS, *_RENAMED)
 def main(args: Sequence[str] | None = None, *, controls: CLIControls | None = None) -> None:
     """Run Kopf's command with *args*, by default the arguments of the process, and exit."""
     given = sys.argv[1:] if args is None else args
-    try:
-        with install(), kopf_environment(given):
-            if _find_command(given) == "explore":
-                load()  # plays are in virtual time, which asyncio has not
-            run_command(given, controls=controls_for_kopf(controls))
-    except ConfigError as error:  # those of the command itself are reported there
-        sys.exit(str(error))
+    with install(), kopf_environment(given):
+        run_command(given, controls=controls_for_kopf(controls))
 
 
 def controls_for_kopf(controls: CLIControls | None) -> CLIControls:
     """Return the controls of a command that runs operators that were written for Kopf."""
     controls = controls or CLIControls()
-    run = controls.run or find_runner()
-    return dataclasses.replace(controls, operate=operator, run=run, settings=controls.settings or OperatorSettings())
+    return dataclasses.replace(controls, operate=operator, settings=controls.settings or OperatorSettings())
 
 
 def _find_command(args: Sequence[str]) -> str:

@@ -15,58 +15,7 @@ import outcome
 import trio
 
 from trioperator._concurrency.clock import make_clock
-from trioperator.kopf.bridge import capture_exit, current_loop
-
-
-class HostLoop:
-    """The asyncio loop that Trio is a guest of. Trio functions that asyncio code starts run in *nursery*."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, nursery: trio.Nursery) -> None:
-        self._loop = loop
-        self._nursery = nursery
-
-    async def run(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Await an asyncio function in an asyncio task, which is cancelled with the current Trio task."""
-        task, waiting = self._loop.create_task(capture_exit(call)), trio.lowlevel.current_task()
-        task.add_done_callback(lambda _: trio.lowlevel.reschedule(waiting))
-        cancellations: list[Callable[[], Any]] = []
-
-        def cancel(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
-            cancellations.append(raise_cancel)
-            task.cancel()
-            return trio.lowlevel.Abort.FAILED
-
-        await trio.lowlevel.wait_task_rescheduled(cancel)
-        if task.cancelled() and cancellations:
-            cancellations[0]()
-        return task.result().unwrap()
-
-    def start(self, call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
-        """Start a Trio function, and return an asyncio future, which cancels the function if it is cancelled."""
-        future: asyncio.Future[Any] = self._loop.create_future()
-        scope = trio.CancelScope()
-        future.add_done_callback(lambda _: scope.cancel() if future.cancelled() else None)
-        self._nursery.start_soon(self._run_trio, call, future, scope)
-        return future
-
-    @staticmethod
-    async def _run_trio(
-        call: Callable[[], Awaitable[Any]], future: asyncio.Future[Any], scope: trio.CancelScope
-    ) -> None:
-        result: outcome.Outcome[Any] | None = None
-        with scope:
-            try:
-                result = outcome.Value(await call())
-            except Exception as error:  # noqa: BLE001 -- it is raised where the future is awaited
-                result = outcome.Error(error)
-        if future.done():
-            return
-        if isinstance(result, outcome.Value):
-            future.set_result(result.value)
-        elif isinstance(result, outcome.Error):
-            future.set_exception(result.error)
-        else:
-            future.cancel()
+from trioperator.kopf.bridge import Loop, current_loop
 
 
 async def run_as_guest(serve: Callable[[], Awaitable[None]]) -> None:
@@ -77,10 +26,13 @@ async def run_as_guest(serve: Callable[[], Awaitable[None]]) -> None:
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            current_loop.set(HostLoop(loop, nursery))
-            with scope:
-                await serve()
-            nursery.cancel_scope.cancel(reason="the operator has ended")
+            bridge = Loop(loop, nursery)
+            current_loop.set(bridge)
+            try:
+                with scope:
+                    await serve()
+            finally:
+                bridge.end()
 
     trio.lowlevel.start_guest_run(
         main,

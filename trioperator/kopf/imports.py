@@ -53,13 +53,16 @@ def install() -> Installation:
             import app  # which imports kopf
 
     Call it before anything imports ``kopf``, such as at the top of ``conftest.py``. A Kopf that is installed is hidden,
-    not changed, until ``uninstall()`` of the result. Raises ConfigError without the extra ``trioperator[kopf]``.
+    not changed, until ``uninstall()`` of the result.
     """
-    from trioperator.kopf.bridge import check_installed
     from trioperator.kopf.names import make_modules
 
-    check_installed()
     return Installation(make_modules())
+
+
+def is_installed() -> bool:
+    """Return whether ``import kopf`` means trioperator now."""
+    return any(isinstance(finder, _Finder) for finder in sys.meta_path)
 
 
 def _take_out() -> dict[str, types.ModuleType]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -13,7 +13,8 @@ from trioperator._concurrency.clock import make_clock
 from trioperator._handling.handlers.lifecycles import Lifecycle, asap, find_default_lifecycle
 from trioperator._supervisor import app
 from trioperator._supervisor.shutdown import unwrap_group
-from trioperator.kopf.bridge import current_loop, is_in_asyncio, leaves_asyncio_alone, load, open_loop
+from trioperator.kopf.bridge import current_loop, is_in_asyncio
+from trioperator.kopf.host import open_loop
 from trioperator.kopf.settings import OperatorSettings
 
 if TYPE_CHECKING:
@@ -57,13 +58,13 @@ def _raising_one() -> Iterator[None]:
 
 
 async def _run_on_trio(options: dict[str, Any]) -> None:
-    is_guest = current_loop.get(None) is not None
-    async with contextlib.nullcontext() if is_guest else open_loop():
+    has_loop = current_loop.get(None) is not None
+    async with contextlib.nullcontext() if has_loop else open_loop():
         await app.operator(**options)
 
 
 async def _run_on_asyncio(options: dict[str, Any]) -> None:
-    from trioperator.kopf.guest import adapt_flags, run_as_guest  # the command needs none of it
+    from trioperator.kopf.guest import adapt_flags, run_as_guest
 
     async with adapt_flags(options):
         await run_as_guest(functools.partial(app.operator, **options))
@@ -79,25 +80,7 @@ def run(**options: Any) -> None:
     if loop is not None:
         _run_in_loop(loop, options)
         return
-    find_runner()(functools.partial(operator, **options))
-
-
-def find_runner() -> Callable[[Callable[[], Awaitable[None]]], None]:
-    """Return what runs a Trio function beside handlers on asyncio: on Trio itself, or as the guest of asyncio."""
-    if leaves_asyncio_alone():
-        return run_with_asyncio
-    load()  # in the main thread, and before Trio runs
-    return functools.partial(trio.run, clock=make_clock())
-
-
-def run_with_asyncio(main: Callable[[], Awaitable[None]]) -> None:
-    """Run a Trio function in a new asyncio loop, which handlers use, too. This does not change asyncio itself."""
-    import asyncio
-
-    from trioperator.kopf.guest import run_as_guest
-
-    with _raising_one():
-        asyncio.run(run_as_guest(main))
+    trio.run(functools.partial(operator, **options), clock=make_clock())
 
 
 def _run_in_loop(loop: asyncio.AbstractEventLoop, options: dict[str, Any]) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 
 from trioperator import testing
 from trioperator.cli import CLIControls
 from trioperator.kopf.command import controls_for_kopf, kopf_environment
 from trioperator.kopf.imports import install
-from trioperator.kopf.running import run_with_asyncio
 
 
 class KopfRunner(testing.KopfRunner):
@@ -21,7 +19,7 @@ class KopfRunner(testing.KopfRunner):
     """
 
     def _complete(self, controls: CLIControls) -> CLIControls:
-        return controls_for_kopf(dataclasses.replace(controls, run=run_with_asyncio))
+        return controls_for_kopf(controls)
 
     @contextlib.contextmanager
     def _prepared(self, args: Sequence[str]) -> Iterator[None]:

@@ -25,7 +25,7 @@ from trioperator.testing.library_configuration import (
     configured_environment,
 )
 from trioperator.testing.library_routes import Answer, Change, Route, find_route
-from trioperator.testing.library_threads import change_anyio, change_trio_asyncio
+from trioperator.testing.library_threads import change_anyio
 
 
 class Changes:
@@ -320,7 +320,6 @@ _LIBRARIES: Final[Mapping[str, Callable[[ModuleType], Iterator[Change]]]] = {
     "aiohttp.connector": _change_aiohttp,
     "anyio._backends._asyncio": change_anyio,
     "anyio._backends._trio": change_anyio,
-    "trio_asyncio._base": change_trio_asyncio,
     **{f"{name}.config": change_service_account for name in LIBRARIES},
     **{f"{name}.config.kube_config": change_default_path for name in LIBRARIES},
 }

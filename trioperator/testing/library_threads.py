@@ -1,6 +1,6 @@
 """Threads of client libraries in tests: virtual time stands still while they work, as for threads of the operator.
 
-These are the threads of anyio, which kr8s reads files in, and of asyncio's loop next to Trio, which aiohttp uses.
+These are the threads of anyio, which kr8s reads files in.
 """
 
 from __future__ import annotations
@@ -31,15 +31,6 @@ def change_anyio(module: ModuleType) -> Iterator[Change]:
         return await route.wait(_run, functools.partial(func, *args))
 
     yield backend, "run_sync_in_worker_thread", classmethod(run)
-
-
-def change_trio_asyncio(module: ModuleType) -> Iterator[Change]:
-    """Yield what is changed in trio-asyncio."""
-
-    async def submit(_: Any, func: Callable[..., T], *args: Any) -> T:
-        return await _run(functools.partial(func, *args))
-
-    yield module.TrioExecutor, "submit", submit
 
 
 async def _run(fn: Callable[[], T]) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -76,7 +75,6 @@ def test_handlers_that_are_declared_stay_and_others_are_declared_at_each_start()
     assert not tuple(registry)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("trio_asyncio") is None, reason="trio-asyncio is not installed")
 def test_operators_for_kopf_are_explored_with_the_settings_and_the_log_of_kopf(tmp_path: pathlib.Path) -> None:
     source = """
 import kopf

@@ -17,7 +17,10 @@ from trioperator.errors import ConfigError
 
 def find_kopf() -> Any:
     """Return the module that runs operators for Kopf, if that is what is explored; otherwise None."""
-    return sys.modules.get("trioperator.kopf.running") if "trio_asyncio" in sys.modules else None
+    imports = sys.modules.get("trioperator.kopf.imports")
+    return (
+        importlib.import_module("trioperator.kopf.running") if imports is not None and imports.is_installed() else None
+    )
 
 
 class App:
