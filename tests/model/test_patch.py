@@ -107,6 +107,16 @@ class TestPatch:
         assert Patch().fns == []
         assert Patch(None) == {}
 
+    def test_a_patch_made_of_another_one_has_its_functions_first(self) -> None:
+        def one(body: dict[str, Any]) -> None: ...
+
+        def two(body: dict[str, Any]) -> None: ...
+
+        first = Patch({"spec": {"a": 1}}, fns=[one])
+        second = Patch(first, fns=[two])
+        assert second == first
+        assert (first.fns, second.fns) == ([one], [one, two])
+
     def test_as_a_json_patch_it_includes_the_functions(self) -> None:
         body = {"spec": {"items": ["one"]}, "metadata": {"labels": {"a": "b"}}}
         patch = Patch({"metadata": {"labels": {"a": None, "c": "d"}}})

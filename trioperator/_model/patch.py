@@ -86,7 +86,8 @@ class Patch(dict[str, Any]):
         fns: Iterable[PatchFn] = (),
     ) -> None:
         super().__init__(source or ())
-        self.fns: list[PatchFn] = list(fns)
+        given = source.fns if isinstance(source, Patch) else ()
+        self.fns: list[PatchFn] = [*given, *fns]
         self._body = body
 
     @property
