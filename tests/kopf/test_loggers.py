@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import pathlib
 from collections.abc import Iterator
 
 import pytest
 
+import trioperator
 from trioperator._logs import get_logger, object_logger
 from trioperator.kopf.loggers import follow_loggers
 
@@ -73,6 +75,32 @@ def test_the_filters_and_handlers_of_kopfs_loggers_have_an_effect(caplog: pytest
         objects.removeFilter(is_wanted)
         objects.removeHandler(handler)
     assert caplog.messages == seen == ["kept"]
+
+
+def test_filters_of_kopfs_loggers_find_the_messages_of_the_framework_by_their_path(
+    caplog: pytest.LogCaptureFixture, tmp_path: pathlib.Path
+) -> None:
+    """An example of Kopf's documentation ("Log levels & filters")."""
+
+    class ExcludeKopfInternals(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            return "/kopf/" not in record.pathname
+
+    caplog.set_level(logging.INFO)
+    internals = pathlib.Path(trioperator.__file__).parent / "_runtime" / "completion.py"
+    of_the_framework, of_a_user = (
+        logging.LogRecord("trioperator.objects", logging.INFO, str(path), 1, "from %s", (path.name,), None)
+        for path in (internals, tmp_path / "app.py")
+    )
+    objects, exclude = logging.getLogger("kopf.objects"), ExcludeKopfInternals()
+    objects.addFilter(exclude)
+    try:
+        for record in (of_the_framework, of_a_user):
+            logging.getLogger("trioperator.objects").handle(record)
+    finally:
+        objects.removeFilter(exclude)
+    assert caplog.messages == ["from app.py"]
+    assert of_the_framework.pathname == str(internals)
 
 
 def test_loggers_are_as_before_afterwards(caplog: pytest.LogCaptureFixture) -> None:

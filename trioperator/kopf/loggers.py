@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+import pathlib
+from collections.abc import Callable, Iterator
 from typing import Final
 
+import trioperator
 from trioperator._handling.handlers.handler import Activity
 
 # Names of corresponding loggers, below "kopf" and below "trioperator".
 _SHARED: Final = ("", ".objects", ".activities", *(f".activities.{activity}" for activity in Activity))
+
+_PACKAGE: Final = pathlib.Path(trioperator.__file__).parent
 
 
 def follow_loggers() -> Callable[[], None]:
@@ -29,7 +34,8 @@ def _follow(logger: logging.Logger, leader: logging.Logger) -> Callable[[], None
         return lambda: None
 
     def pass_filters(record: logging.LogRecord) -> bool:
-        return not leader.disabled and bool(leader.filter(record))
+        with _as_of_kopf(record):
+            return not leader.disabled and bool(leader.filter(record))
 
     def undo() -> None:
         _set_parent(logger, before)
@@ -38,6 +44,20 @@ def _follow(logger: logging.Logger, leader: logging.Logger) -> Callable[[], None
     _set_parent(logger, leader)
     logger.addFilter(pass_filters)
     return undo
+
+
+@contextlib.contextmanager
+def _as_of_kopf(record: logging.LogRecord) -> Iterator[None]:
+    """Show messages of the framework as coming from Kopf's files: filters look for ``/kopf/`` in their paths."""
+    path = pathlib.Path(record.pathname)
+    if not path.is_relative_to(_PACKAGE):
+        yield
+        return
+    before, record.pathname = record.pathname, str(_PACKAGE.parent / "kopf" / path.relative_to(_PACKAGE))
+    try:
+        yield
+    finally:
+        record.pathname = before
 
 
 def _set_parent(logger: logging.Logger, parent: logging.Logger | None) -> None:
