@@ -645,6 +645,26 @@ async def a_handler_that_exits(operator: OperatorRunner, cluster: Cluster) -> No
     assert cleaned == ["yes"]
 
 
+@scenario
+async def settings_of_the_program(operator: OperatorRunner, cluster: Cluster) -> None:
+    """Handlers get the very object, whatever else is passed: the program reads it, and may change it later."""
+    settings, stop, given = kopf.OperatorSettings(), trio.Event(), list[Any]()
+
+    @kopf.on.startup()
+    async def configure(settings: Any, **_: Any) -> None:
+        given.append(settings)
+        stop.set()
+
+    connection = kopf.ConnectionInfo(server="http://cluster")
+    options = {"transport": cluster.transport(), "handle_signals": False, "stop_flag": stop, "connection": connection}
+    await kopf.operator(settings=settings, standalone=True, priority=7, peering_name="mine", **options)
+    assert given[0] is settings
+    peering = settings.peering
+    assert (peering.standalone, peering.priority, peering.name, peering.mandatory) == (True, 7, "mine", True)
+    with pytest.raises(TypeError, match="settings="):
+        await kopf.operator(settings={}, standalone=True, **options)
+
+
 async def _expect_exit(cluster: Cluster, *, task_status: trio.TaskStatus[None]) -> None:
     options = {"transport": cluster.transport(), "handle_signals": False, "task_status": task_status}
     with pytest.raises(SystemExit) as raised:

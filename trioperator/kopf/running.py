@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from trioperator import settings
 from trioperator._concurrency.clock import make_clock
 from trioperator._handling.handlers.lifecycles import Lifecycle, asap, find_default_lifecycle
 from trioperator._supervisor import app
@@ -36,10 +37,23 @@ async def operator(**options: Any) -> None:
             raise TypeError(f"The option {name}= does not exist here: the operator runs on Trio.")
     if options.get("settings") is None:
         options["settings"] = OperatorSettings()
+    _set_peering(options)
     if options.get("lifecycle") is None:
         options["lifecycle"] = get_default_lifecycle()
     with _raising_one():
         await (_run_on_asyncio(options) if is_in_asyncio() else _run_on_trio(options))
+
+
+def _set_peering(options: dict[str, Any]) -> None:
+    """Move options to the settings that were passed, not to a copy: the program may hold them, and look at them."""
+    if not isinstance(options["settings"], settings.OperatorSettings):
+        return  # which the operator tells
+    peering = options["settings"].peering
+    for option in ("standalone", "priority"):
+        if (value := options.pop(option, None)) is not None:
+            setattr(peering, option, value)
+    if (name := options.pop("peering_name", None)) is not None:
+        peering.name, peering.mandatory = name, True
 
 
 def get_default_lifecycle() -> Lifecycle:
