@@ -218,7 +218,8 @@ def test_the_package_and_the_plugin_load_lazily() -> None:
     assert result.stdout.strip() == "[]", result.stderr
 
 
-def test_a_run_of_tests_ends_with_the_rights_that_handlers_lack(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_a_run_of_tests_ends_with_the_rights_that_handlers_lack(tmp_path: Path, workers: tuple[str, ...]) -> None:
     source = """
         import trio, trioperator
         from tests.runtime.conftest import CRD, widget
@@ -240,7 +241,7 @@ def test_a_run_of_tests_ends_with_the_rights_that_handlers_lack(tmp_path: Path) 
             await live(cluster, operator, "x")
     """
     (tmp_path / "test_it.py").write_text(textwrap.dedent(source))
-    result = run("-m", "pytest", "-o", "trio_mode=true", "--operator-rights", cwd=tmp_path)
+    result = run("-m", "pytest", "-o", "trio_mode=true", "--operator-rights", *workers, cwd=tmp_path)
     assert "2 passed" in result.stdout
     assert "rights of handlers" in result.stdout
     assert "Handler 'make' (test_it.py:5)" in result.stdout

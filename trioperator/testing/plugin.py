@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
     from trioperator.apiserver import Cluster
     from trioperator.testing.operator_runner import OperatorRunner
-    from trioperator.testing.rights import MissingRights
+    from trioperator.testing.rights import LackedRights
 
 _RUNNERS: Final[pytest.StashKey[list[OperatorRunner]]] = pytest.StashKey()
-# By handlers, what is missing, as it was found in one test or the other.
-_RIGHTS: Final[pytest.StashKey[dict[str, MissingRights]]] = pytest.StashKey()
+# By handlers, what is missing, as it was found in one test or the other; and its key in what a worker of pytest-xdist
+# sends at its end.
+_RIGHTS: Final[pytest.StashKey[dict[str, LackedRights]]] = pytest.StashKey()
+_SENT: Final = "trioperator-rights"
 
 
 class _PlainFinder(MetaPathFinder):
@@ -71,6 +73,27 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
             terminalreporter.write_line("The generated role allows all that handlers have requested.")
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a worker of pytest-xdist: send which rights were missing."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None and _RIGHTS in session.config.stash:
+        import msgspec
+
+        output[_SENT] = msgspec.msgpack.encode(list(session.config.stash[_RIGHTS].values()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Receive what a worker of pytest-xdist has sent."""
+    sent = getattr(node, "workeroutput", {}).get(_SENT)
+    if sent is not None:
+        import msgspec
+
+        from trioperator.testing.rights import LackedRights
+
+        _add_rights(node.config, msgspec.msgpack.decode(sent, type=list[LackedRights]))
+
+
 def pytest_configure() -> None:
     """Make the threads of operators pause mock clocks in all tests."""
     from trioperator.testing.autojump import pause_autojump_for_threads
@@ -103,11 +126,13 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         pytest.fail("\n\n".join(problems), pytrace=False)
 
 
-def _add_rights(config: pytest.Config, missing: Iterable[MissingRights]) -> None:
+def _add_rights(config: pytest.Config, missing: Iterable[LackedRights]) -> None:
     """Add what one test has found to what the others have found."""
+    from trioperator.testing.rights import LackedRights
+
     found = config.stash.setdefault(_RIGHTS, {})
     for each in missing:
-        found[each.handler.id] = found[each.handler.id].merge(each) if each.handler.id in found else each
+        found[each.description] = found.get(each.description, LackedRights(each.description)).merge(each)
 
 
 def _add_problems(item: pytest.Item, error: BaseException) -> None:

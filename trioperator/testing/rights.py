@@ -36,16 +36,17 @@ class UsedRight(msgspec.Struct, frozen=True):
     request: str
 
 
-class MissingRights(msgspec.Struct, frozen=True):
-    """Rights that the generated role does not grant a handler: ``verbs`` by kinds, with those that it has declared.
+class LackedRights(msgspec.Struct, frozen=True):
+    """What the generated role does not grant a handler, which is only described: processes can send this to others.
 
-    ``requests`` are examples of what it has requested, one for each right. ``elsewhere`` are requests in namespaces
-    that the operator does not serve: no right helps there.
+    ``verbs`` are those that it needs, by kinds, with those that it has declared. ``requests`` are examples of what it
+    has requested, one for each right. ``elsewhere`` are requests in namespaces that the operator does not serve: no
+    right helps there.
     """
 
-    handler: Handler
-    verbs: Mapping[str, frozenset[str]]
-    requests: tuple[str, ...]
+    description: str
+    verbs: Mapping[str, frozenset[str]] = {}
+    requests: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
 
     @property
@@ -56,24 +57,29 @@ class MissingRights(msgspec.Struct, frozen=True):
             kinds.setdefault(",".join(sorted(verbs, key=VERBS.index)), []).append(kind)
         return [f"{verbs}:{','.join(sorted(names))}" for verbs, names in kinds.items()]
 
-    def merge(self, other: MissingRights) -> MissingRights:
+    def merge(self, other: LackedRights) -> LackedRights:
         """Return what both say of the same handler."""
         verbs = {kind: self.verbs.get(kind, frozenset()) for kind in (*self.verbs, *other.verbs)}
-        return MissingRights(
-            self.handler,
+        return LackedRights(
+            self.description,
             {kind: found | other.verbs.get(kind, frozenset()) for kind, found in verbs.items()},
             tuple(dict.fromkeys((*self.requests, *other.requests))),
             tuple(dict.fromkeys((*self.elsewhere, *other.elsewhere))),
         )
 
     def __str__(self) -> str:
-        file, line = locate(self.handler.fn)
-        lines = [f"{self.handler} ({os.path.relpath(file)}:{line})" if file else str(self.handler)]
+        lines = [self.description]
         if self.requests:
             lines.append("    rights=[" + ", ".join(f'"{right}"' for right in self.rights) + "]")
         lines += [f"      {request}" for request in self.requests]
         lines += [f"    in a namespace that the operator does not serve: {request}" for request in self.elsewhere]
         return "\n".join(lines)
+
+
+class MissingRights(LackedRights, frozen=True, kw_only=True):
+    """Rights that the generated role does not grant a handler."""
+
+    handler: Handler
 
 
 class LearningTransport(httpx.AsyncBaseTransport):
@@ -146,9 +152,11 @@ def _describe(handler: Handler, lacking: Collection[UsedRight], permissions: Per
     verbs: dict[str, frozenset[str]] = {}
     for rule in (*handler.rights, *(right.rule for right in missing)):
         verbs[rule.kind] = verbs.get(rule.kind, frozenset()) | rule.verbs
+    file, line = locate(handler.fn)
     return MissingRights(
-        handler,
+        f"{handler} ({os.path.relpath(file)}:{line})" if file else str(handler),
         verbs,
         requests=tuple(dict.fromkeys(right.request for right in missing)),
         elsewhere=tuple(dict.fromkeys(right.request for right in elsewhere)),
+        handler=handler,
     )
