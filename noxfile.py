@@ -110,7 +110,8 @@ def tests(session: nox.Session) -> None:
     install_for_tests(session)
     # Sockets, threads and processes take part: what fails is asked once more, and the summary tells ("1 rerun").
     default = ["tests", "--ignore=tests/examples", "-m", "not e2e", "--reruns=1", "-raR"]
-    session.run("python", "-m", "pytest", *(session.posargs or default))
+    parallel = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
+    session.run("python", "-m", "pytest", *(session.posargs or [*default, *parallel]))
 
 
 @nox.session(python=PYTHONS[0], venv_backend="uv")

@@ -6,7 +6,7 @@ import gc
 import os
 import pathlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import hypothesis
 import pytest
@@ -52,6 +52,14 @@ def pytest_collection_finish() -> None:
     """Take the tests themselves, which live to the end, out of each garbage collection during them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let workers of pytest-xdist report tests that log what is no Unicode."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,12 +19,10 @@ OBJECTS, ITEMS = 3, 20_000
 
 
 @pytest.fixture(autouse=True)
-def only_new_objects() -> Iterator[None]:
+def only_new_objects() -> None:
     """Hide what other tests have left from the search for decoded objects, which takes the longer the more there is."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def count_decoded() -> int:
