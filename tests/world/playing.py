@@ -200,7 +200,7 @@ class Play:
         If *patient*, also for what is put off.
         """
         start = trio.current_time()
-        with trio.move_on_after(_PATIENCE) as scope:
+        with trio.move_on_after(_PATIENCE + _RETRY if self.patient else _PATIENCE) as scope:
             while True:
                 revision, busy = self.cluster.revision, self._measure_busy()
                 await trio.sleep(quiet)

@@ -6,10 +6,13 @@ import importlib.util
 import pathlib
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from tests.world.operators import OPERATORS
 from tests.world.playing import MODES, Play, make_native, play
 from tests.world.states import compare
+from trioperator.apiserver import Cluster
 
 OPERATOR = """
 import kopf
@@ -71,6 +74,26 @@ async def test_a_patient_step_lasts_until_a_handler_is_called_again(
     (tmp_path / "bridge").mkdir()
     played = await play(act, "bridge", checkout, tmp_path / "bridge")
     assert '"seen": "a"' in played.states["created"][0]
+
+
+async def test_a_patient_step_lasts_longer_than_the_minute_until_a_handler_is_called_again(
+    tmp_path: pathlib.Path, autojump_clock: MockClock
+) -> None:
+    play = Play(Cluster(seed=0), "bridge", tmp_path, tmp_path)
+    play.patient = True
+    record = {"progress": '{"delayed":"2026-01-01T00:01:00"}'}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "annotations": record}}
+    await play.cluster.create(config)
+
+    async def call_again() -> None:
+        await trio.sleep(60.5)
+        await play.cluster.patch("configmaps", "one", {"metadata": {"annotations": {"progress": None}}})
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call_again)
+        await play.settle()
+        found = await play.cluster.get("configmaps", "one")
+        assert "progress" not in found["metadata"].get("annotations", {})
 
 
 async def test_an_operator_does_the_same_in_all_modes(checkout: pathlib.Path, tmp_path: pathlib.Path) -> None:
