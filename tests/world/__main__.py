@@ -21,7 +21,12 @@ from collections.abc import Sequence
 
 import trio
 
-from tests.world import application_operators, held_out_operators, more_operators  # noqa: F401 -- add to the table
+from tests.world import (  # noqa: F401 -- add to the table
+    application_operators,
+    held_out_operators,
+    more_operators,
+    platform_operators,
+)
 from tests.world.operators import OPERATORS, Operator
 from tests.world.playing import APART, MODES, RESULTS, Play, play
 from tests.world.sources import VARIABLE, Missing, find_checkout, find_version, read_commit
