@@ -34,6 +34,8 @@ def _follow(logger: logging.Logger, leader: logging.Logger) -> Callable[[], None
         return lambda: None
 
     def pass_filters(record: logging.LogRecord) -> bool:
+        if not leader.filters:
+            return not leader.disabled
         with _as_of_kopf(record):
             return not leader.disabled and bool(leader.filter(record))
 
