@@ -27,6 +27,11 @@ def test_times_that_contradict_each_other_are_named(name: str, value: float) -> 
     ("section", "name", "value"),
     [
         ("leadership", "name", ""),
+        ("leadership", "name", "My Operator"),  # the API server would refuse the Lease, again and again
+        ("leadership", "name", "a/b"),
+        ("leadership", "name", "x" * 254),
+        ("leadership", "namespace", "a.b"),
+        ("leadership", "namespace", ""),
         ("leadership", "lease_duration", 0),
         ("leadership", "enabled", "yes"),
         ("leadership", "shards", 0),

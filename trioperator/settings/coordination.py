@@ -6,7 +6,17 @@ import dataclasses
 from typing import ClassVar
 
 from trioperator.errors import ConfigError
-from trioperator.settings.rules import BOOLEAN, COUNT, INTEGER, TEXT, TIMEOUT, Section, setting
+from trioperator.settings.rules import (
+    BOOLEAN,
+    COUNT,
+    INTEGER,
+    NAMESPACE,
+    OBJECT_NAME,
+    TEXT,
+    TIMEOUT,
+    Section,
+    setting,
+)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -48,10 +58,10 @@ class LeadershipSettings(Section):
     enabled: bool = setting(False, BOOLEAN)
     """Whether only the leader of several replicas handles objects, while the others stand by; default: False."""
 
-    name: str = setting("trioperator", TEXT)
+    name: str = setting("trioperator", OBJECT_NAME)
     """Name of the Lease; default: "trioperator". Different operators in one namespace need different names."""
 
-    namespace: str | None = setting(None, TEXT.or_none())
+    namespace: str | None = setting(None, NAMESPACE.or_none())
     """Namespace of the Lease; default: None: the pod's, or that in the kubeconfig's context, else "default"."""
 
     identity: str | None = setting(None, TEXT.or_none())

@@ -56,6 +56,9 @@ def _has_methods(*names: str) -> Callable[[Any], bool]:
     return lambda value: not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in names)
 
 
+# Names of namespaces and of most other objects: with any other, no request for it can succeed.
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_OBJECT: Final = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
 # Labels with a meaning for Kubernetes and its tools.
 _RESERVED: Final = re.compile(r"([^/]+\.)?(kubernetes|k8s)\.io/")
 # Names of resource kinds, as CRDs have them: "databases.example.com", and "secrets" in the core group.
@@ -93,6 +96,14 @@ TEXT = Rule("a non-empty string", lambda value: isinstance(value, str) and bool(
 FIELD_MANAGER = Rule(
     "a printable string of at most 128 characters",
     lambda value: isinstance(value, str) and 0 < len(value) <= 128 and value.isprintable(),
+)
+OBJECT_NAME = Rule(
+    "the name of an object, of lower-case letters, digits, '-' and '.'",
+    lambda value: isinstance(value, str) and len(value) <= 253 and _OBJECT.fullmatch(value) is not None,
+)
+NAMESPACE = Rule(
+    "the name of a namespace, of lower-case letters, digits and '-'",
+    lambda value: isinstance(value, str) and len(value) <= 63 and _LABEL.fullmatch(value) is not None,
 )
 INTEGER = Rule("a whole number", _is_int)
 COUNT = Rule("a whole number, 1 or more", lambda value: _is_int(value) and value >= 1)
