@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from trioperator.cli.options import option, split_names, taking
+from trioperator.cli.options import check_scope, option, split_names, taking
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,15 @@ from trioperator.cli.options import option, split_names, taking
 )
 def test_lists_are_separated_by_commas(names: str, expected: tuple[str, ...]) -> None:
     assert split_names(names) == expected
+
+
+@pytest.mark.parametrize(
+    ("clusterwide", "namespaces", "text"),
+    [(True, ["a"], "either -n or -A"), (False, ["a", ""], "is empty"), (False, [" "], "is empty")],
+)
+def test_namespaces_that_cannot_be_meant_are_refused(clusterwide: bool, namespaces: list[str], text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=text):
+        check_scope(clusterwide=clusterwide, namespaces=namespaces)
 
 
 class Two(msgspec.Struct, frozen=True, kw_only=True):

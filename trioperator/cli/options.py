@@ -42,9 +42,11 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_scope(*, clusterwide: bool, namespaces: Collection[str]) -> None:
-    """Raise BadParameter for all namespaces together with some."""
+    """Raise BadParameter for all namespaces together with some, and for an empty name."""
     if clusterwide and namespaces:
         raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
+    if not all(map(str.strip, namespaces)):
+        raise typer.BadParameter("the name of a namespace is empty.", param_hint="'-n'")
 
 
 def split_names(names: str) -> tuple[str, ...]:
