@@ -78,6 +78,12 @@ async def test_uninstall_asks_before_it_goes_on(cluster: Cluster, command: Comma
     assert await finalizers(cluster) == ["mine.example.com/x"]
 
 
+async def test_uninstall_says_when_there_is_nothing_to_remove(tmp_path: pathlib.Path, command: Command) -> None:
+    (tmp_path / "app.py").write_text(APP.replace("widgets", "gadgets"))
+    done = await command("uninstall", "app.py")
+    assert (done.returncode, done.stdout) == (SUCCESS, b"There is nothing to remove.\n")
+
+
 async def test_uninstall_needs_an_operator(command: Command) -> None:
     done = await command("uninstall", "--yes")
     assert (done.returncode, b"pass files or modules" in done.stderr) == (USAGE_ERROR, True)

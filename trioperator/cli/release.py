@@ -166,7 +166,9 @@ async def _uninstall(installation: Installation, client: Client, *, dry_run: boo
         typer.echo(f"{number}. {step.title}")
     if needs_managed(installation):
         logger.warning("Webhook configurations stay: pass --managed with their name, settings.admission.managed.")
-    if ask and steps and not _confirm():
+    if not steps:
+        typer.echo("There is nothing to remove.")
+    elif ask and not _confirm():
         return False
     done = []
     for number, step in enumerate(steps, start=1):
