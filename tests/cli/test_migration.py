@@ -70,7 +70,7 @@ def test_a_directory_stands_for_its_files_and_what_fails_is_exit_code_1(check: C
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["nothing.py"], "Cannot read the file nothing.py"),
+        (["nothing.py"], "Cannot read the file nothing.py: No such file or directory.\n"),
         (["broken.py"], "Cannot read the file broken.py: invalid syntax"),
         (["deep500.py"], "Cannot read the file deep500.py: it is nested too deeply"),
         (["deep20000.py"], "Cannot read the file deep20000.py: it is nested too deeply"),

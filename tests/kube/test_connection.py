@@ -102,7 +102,10 @@ def test_a_context_is_never_replaced_by_the_service_account(tmp_path: Path, pod:
 def test_a_file_that_defines_nothing_is_not_called_absent(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
-    expected = rf"^No cluster is configured: {path} \(from \$KUBECONFIG\) {problem}; and there is no service account"
+    expected = (
+        rf"^No cluster is configured: {path} \(from \$KUBECONFIG\) {problem};"
+        r" and there is no service account in .*/sa\. Set \$KUBECONFIG; trioperator run --embedded needs no cluster\.$"
+    )
     with pytest.raises(ConfigError, match=expected):
         load_connection(environ={"KUBECONFIG": f"{path}:/nowhere"}, service_account=tmp_path / "sa")
     with pytest.raises(ConfigError, match=f"^No cluster is configured: {path} {problem}.$"):

@@ -45,7 +45,7 @@ def load_connection(
         return load_service_account(service_account, environ=environ)
     raise ConfigError(
         f"No cluster is configured: {problem}; and there is no service account in {os.fspath(service_account)}. "
-        f"Set $KUBECONFIG, or run with --embedded."
+        f"Set $KUBECONFIG; trioperator run --embedded needs no cluster."
     )
 
 

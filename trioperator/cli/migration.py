@@ -77,7 +77,9 @@ def _read(paths: Iterable[pathlib.Path], roots: Sequence[str]) -> Iterator[Sourc
         seen.add(str(path.resolve()))
         try:
             source = Source.parse(_name(path), str(path), path.read_bytes())
-        except (OSError, SyntaxError, ValueError) as error:
+        except OSError as error:
+            raise ConfigError(f"Cannot read the file {path}: {error.strerror}.") from error
+        except (SyntaxError, ValueError) as error:
             raise ConfigError(f"Cannot read the file {path}: {error}") from error
         yield source
         waiting += filter(None, (_locate(name, roots) for name in _list_imports(source)))
