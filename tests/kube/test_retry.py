@@ -44,6 +44,20 @@ def test_a_final_error_is_not_retried(repeatable: bool) -> None:
     assert not is_retryable(UNTRUSTED, repeatable=repeatable)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "failed to create typed patch object (default/a; /v1, Kind=ConfigMap): .data: expected map, got &{[1]}",
+        "etcdserver: request is too large",
+        "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2400453 vs. 2097152)",
+    ],
+)
+def test_a_request_that_is_wrong_itself_is_not_retried_though_it_is_answered_with_500(message: str) -> None:
+    assert not is_retryable(ApiError.of(message, status=500), repeatable=True)
+    assert is_retryable(ApiError.of(f"a webhook said: {message}", status=500), repeatable=True)
+    assert is_retryable(ApiError.of(message, status=503), repeatable=True)
+
+
 def op(name: str, path: str, **more: Any) -> dict[str, Any]:
     return {"op": name, "path": path, **more}
 

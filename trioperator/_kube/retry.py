@@ -13,6 +13,14 @@ from trioperator.errors import ApiError, TooManyRequestsError
 
 JSON_PATCH: Final = "application/json-patch+json"
 
+# Messages of requests that kube-apiserver answers with 500, and always will: applied fields of wrong types, and objects
+# that are too big for etcd, or already for the client of etcd.
+_ALWAYS_500: Final = (
+    "failed to create typed patch object ",
+    "etcdserver: request is too large",
+    "rpc error: code = ResourceExhausted desc = trying to send message larger than max ",
+)
+
 
 class _Operation(msgspec.Struct):
     """What matters of an operation of a JSON patch."""
@@ -75,9 +83,14 @@ def is_retryable(error: Exception, *, repeatable: bool) -> bool:
 
     The *error* is a lost connection, a 5xx or a 429.
     """
-    if isinstance(error, TransportError) and error.final:
+    if (isinstance(error, TransportError) and error.final) or is_always_500(error):
         return False
     return repeatable or not may_be_processed(error)
+
+
+def is_always_500(error: Exception) -> bool:
+    """Return whether the request itself is wrong, although the server has answered with 500."""
+    return isinstance(error, ApiError) and error.status == 500 and error.message.startswith(_ALWAYS_500)
 
 
 def may_be_processed(error: Exception) -> bool:

@@ -284,6 +284,22 @@ async def test_rejected_contributions_are_reported_and_records_are_stored(
     assert "not so" in caplog.text
 
 
+@pytest.mark.parametrize("size", [1_600_000, 2_300_000])  # too big for etcd, and for the client of etcd
+async def test_a_result_that_makes_the_object_too_big_for_etcd_does_not_hold_up_the_rest(
+    size: int, harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+    harness.contribute(state, {"status": {"log": "x" * size}}, by="huge")
+    harness.contribute(state, {"status": {"phase": "Ready"}}, by="small")
+    await harness.store(state, NOTE)
+    body = await harness.get()
+    assert body["metadata"]["annotations"] == {"example.com/note": "x"}
+    assert body["status"] == {"phase": "Ready"}
+    assert not harness.pending.get(state)
+    assert "the changes by huge are dropped" in caplog.text
+    assert "retrying" not in caplog.text
+
+
 async def test_a_rejected_status_is_reported_and_the_rest_is_stored(
     harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -60,6 +60,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from trioperator._kube.retry import is_always_500
 from trioperator._logs import Logger
 from trioperator._model.patch import Patch, find_unmet, merge_as_json_patch, merge_patches, split_status
 from trioperator._runtime.kind import Kind
@@ -280,7 +281,7 @@ class PatchSender:
 
 
 def _is_rejection(error: ApiError) -> bool:
-    return error.status in _REJECTED or error.status == _FORBIDDEN
+    return error.status in (*_REJECTED, _FORBIDDEN) or is_always_500(error)
 
 
 def _warn_of_unmet(
