@@ -33,7 +33,9 @@ def test_help_cuts_no_sentence(run: Run) -> None:
     assert "..." not in result.stdout.partition("Commands:")[2]
 
 
-@pytest.mark.parametrize(("command", "option"), [("manifests", "--replicas"), ("run", "--priority")])
+@pytest.mark.parametrize(
+    ("command", "option"), [("manifests", "--replicas"), ("run", "--priority"), ("explore", "--steps")]
+)
 def test_help_says_in_words_what_numbers_an_option_takes(run: Run, command: str, option: str) -> None:
     text = run(command, "--help").stdout
     assert f"{option} NUMBER" in " ".join(text.split())

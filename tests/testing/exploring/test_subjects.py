@@ -55,7 +55,7 @@ async def find_with(*examples: dict[str, Any], crd: dict[str, Any], kinds: tuple
 async def test_a_kind_without_fields_needs_examples() -> None:
     crd = make_crd()
     subject = await find_with(crd=crd)
-    with pytest.raises(ConfigError, match=r"The schema of webapps\.example\.com has no fields.*--from FILE"):
+    with pytest.raises(ConfigError, match=r"schema of webapps\.example\.com has no fields.*--from FILE.*--kind KIND"):
         subject.check()
     example = {"apiVersion": "example.com/v1", "kind": "WebApp", "metadata": {"name": "a"}, "spec": {"size": 1}}
     subject = await find_with(example, crd=crd)

@@ -61,10 +61,14 @@ class ExploreOptions(SourceOptions, frozen=True, kw_only=True):
     kinds: Annotated[
         list[str], option("--kind", env="KINDS", metavar="KIND", help="Explore only this kind; repeatable.")
     ] = []
-    seconds: Annotated[float, option("--seconds", min=1, help="Real time after which the search ends.")] = 60
-    sequences: Annotated[int, option("--sequences", min=1, help="Sequences of states for each kind.")] = 100
-    steps: Annotated[int, option("--steps", min=1, help="States in a sequence.")] = 5
-    seed: Annotated[int, option("--seed", min=0, help="Seed of the sequences.")] = 0
+    seconds: Annotated[
+        float, option("--seconds", min=1, metavar="SECONDS", help="Real time after which the search ends.")
+    ] = 60
+    sequences: Annotated[
+        int, option("--sequences", min=1, metavar="NUMBER", help="Sequences of states for each kind.")
+    ] = 100
+    steps: Annotated[int, option("--steps", min=1, metavar="NUMBER", help="States in a sequence.")] = 5
+    seed: Annotated[int, option("--seed", min=0, metavar="NUMBER", help="Seed of the sequences.")] = 0
     oracles: Annotated[
         str, option("--oracles", metavar="NAMES", help="Names of oracles, separated by commas; all by default.")
     ] = ""

@@ -57,7 +57,8 @@ class Subject:
         if not self.examples and not any(_has_fields(value) for value in fields.values()):
             raise ConfigError(
                 f"The schema of {self.resource} has no fields, so its states are not known. Pass the manifests of one"
-                f" or more objects of the kind {self.kind}, which are varied: --from FILE."
+                f" or more objects of the kind {self.kind}, which are varied: --from FILE. To leave it out, name the"
+                " kinds to explore: --kind KIND."
             )
 
     @property
