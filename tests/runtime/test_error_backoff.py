@@ -44,14 +44,15 @@ async def test_without_delays_an_object_waits_for_its_next_change(
     assert "It is handled again when it changes." in caplog.text
 
 
-async def test_a_change_during_a_backoff_waits_for_its_end_and_counts_errors_from_zero(
-    state: ObjectState, autojump_clock: MockClock
+@pytest.mark.parametrize(("changed", "expected"), [(10, 11), (49.5, 50)])
+async def test_a_change_during_a_backoff_waits_as_after_a_first_error_and_counts_errors_from_zero(
+    changed: float, expected: float, state: ObjectState, autojump_clock: MockClock
 ) -> None:
-    errors = make(1, 50)
+    errors, began = make(1, 50), trio.current_time()
     errors.back_off(state, ValueError("v"))
-    due = errors.back_off(state, ValueError("v"))
-    await trio.sleep(10)
-    assert errors.find_wait(state) == due
+    errors.back_off(state, ValueError("v"))
+    await trio.sleep(changed)
+    assert errors.find_wait(state) == RequeueAt(began + expected)
     assert errors.find_wait(state) is None
     assert errors.back_off(state, ValueError("v")) == RequeueAt(trio.current_time() + 1)
 

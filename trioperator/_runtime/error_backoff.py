@@ -69,11 +69,13 @@ class ErrorBackoff:
     def find_wait(self, state: ObjectState) -> RequeueAt | None:
         """Return until when an object waits that is reconciled before that time, as it has changed.
 
-        It still waits: the error may be the server's. But errors after the change are counted from zero.
+        It still waits, as the error may be the server's, but no longer than after a first error: the change may be what
+        helps, or a deletion. Errors after it are counted from zero.
         """
-        if state not in self.failures or self.failures[state].not_before <= trio.current_time():
+        now = trio.current_time()
+        if state not in self.failures or self.failures[state].not_before <= now:
             return None
-        return RequeueAt(self.failures.pop(state).not_before)
+        return RequeueAt(min(self.failures.pop(state).not_before, now + next(iter(self._settings.error_delays))))
 
     def forget(self, state: ObjectState) -> None:
         """Forget the errors of an object: a reconcile has ended without one, or is to be tried now."""
