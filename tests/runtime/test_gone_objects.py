@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from trio.testing import MockClock
 
 import trioperator
@@ -54,3 +55,25 @@ async def test_an_optional_delete_handler_is_not_called_again_after_the_deletion
         await bench.cluster.delete("widgets", "w")
         await settle(1)
     assert sorted(calls) == ["mandatory", "optional"]
+
+
+@pytest.mark.parametrize("by", ["others", "the operator"])
+async def test_an_object_that_is_gone_before_its_delete_handler_has_finished_is_reported(
+    by: str, bench: Bench, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    @on.delete("widgets", id="delete", registry=bench.registry)
+    async def delete(retry: int, **_: Any) -> None:
+        if retry < 2:
+            raise trioperator.TemporaryError("later", delay=5)
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+        if by == "others":
+            await bench.cluster.patch("widgets", "w", {"metadata": {"finalizers": None}})
+        await settle(20)
+        assert await bench.cluster.list("widgets") == []
+    text = "The object is gone before Handler 'delete' has finished: somebody has removed the finalizer"
+    assert (text in caplog.text) == (by == "others")

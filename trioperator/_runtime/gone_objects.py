@@ -7,6 +7,7 @@ import trio
 from trioperator._concurrency.clock import steady_now
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.declaring.registry import select_change_handlers
+from trioperator._handling.handlers.handler import Reason
 from trioperator._handling.handlers.lifecycles import Lifecycle
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.execution import Execution, Executor, find_nursery
@@ -35,6 +36,7 @@ class GoneObjects:
         """Stop what runs for an object, and call its optional delete handlers that are due."""
         self._daemons.stop(state, DaemonStoppingReason.RESOURCE_DELETED)
         handlers = state.cache.kind.handlers
+        self._report_unfinished(state)
         if handlers.optional_deletes and state.body is not None and not self._is_handled(state):
             cause = self._executor.causes.make_deletion_cause(state)
             selected = [
@@ -50,6 +52,22 @@ class GoneObjects:
         if handlers.changes:
             state.make_logger().debug("Deleted, really deleted, and we are notified.")
         return DONE
+
+    def _report_unfinished(self, state: ObjectState) -> None:
+        """Warn of delete handlers that were to be called again: nothing but a look into the log would tell."""
+        progress = self._executor.progress.get(state)
+        if progress is None or progress.purpose is not Reason.DELETE or self._is_handled(state):
+            return
+        ended = {name for name, each in progress.states.items() if each.finished}
+        waiting = [
+            handler
+            for handler in state.cache.kind.handlers.changes
+            if handler.needs_finalizer and handler.id in progress.states and handler.id not in ended
+        ]
+        if waiting:
+            text = "The object is gone before %s has finished: somebody has removed the finalizer %s."
+            names = " and ".join(map(str, waiting))
+            state.make_logger().warning(text, names, self._executor.settings.persistence.finalizer)
 
     def _is_handled(self, state: ObjectState) -> bool:
         """Check whether no handler is to be called: it was called before the end, or elsewhere, or there is no end."""
