@@ -33,6 +33,9 @@ _SIGNS: Final = (b"[", b"{", b",", b":")
 #: Calls a function when what is being done now waits: as the ``run_sync_soon`` of a Trio token, from any thread.
 Soon: TypeAlias = Callable[[Callable[[], None]], None]
 
+# Whether others have frozen objects in this process, as far as that is known.
+_frozen: Final = threading.Event()
+
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -49,10 +52,17 @@ def _no_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():  # what others have frozen is to stay so
+            if not _others_freeze():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+def _others_freeze() -> bool:
+    """Return whether others have frozen objects, which are to stay so. They are not counted again: it takes long."""
+    if not _frozen.is_set() and gc.get_freeze_count():
+        _frozen.set()
+    return _frozen.is_set()
 
 
 def decode_json(raw: bytes) -> Any:
