@@ -312,3 +312,32 @@ async def test_a_field_handler_gets_the_change_of_its_field(kex: Cluster, autoju
         ("a", "b", (("change", (), "a", "b"),)),
         ("b", None, (("remove", (), "b", None),)),
     ]
+
+
+async def test_a_field_handler_that_fails_is_called_for_the_deletion_and_blocks_it(
+    kex: Cluster, autojump_clock: MockClock
+) -> None:
+    calls: list[Any] = []
+
+    @kopf.on.field("kopfexamples", field="spec.field", backoff=10, retries=3)
+    async def changed(old: Any, new: Any, reason: str, retry: int, **_: Any) -> None:
+        calls.append((old, new, reason, retry))
+        if new == "bad":
+            raise OSError("unreachable")
+
+    @kopf.on.delete("kopfexamples")
+    async def deleted(**_: Any) -> None:
+        calls.append("deleted")
+
+    async with operating(kex):
+        await kex.create(example(field="good"))
+        await rest()
+        await change(kex, field="bad")
+        await rest()
+        assert calls == [(None, "good", "create", 0), ("good", "bad", "update", 0)]
+        await kex.delete("kopfexamples", "kex-1")
+        await rest()
+        assert calls[2:] == [("good", "bad", "delete", 1), "deleted"]
+        assert await kex.find("kopfexamples", "kex-1")
+        await kex.wait_deleted("kopfexamples", "kex-1")
+    assert calls[4:] == [("good", "bad", "delete", 2)]
