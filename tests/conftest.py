@@ -6,6 +6,8 @@ import gc
 import os
 import pathlib
 import signal
+import sys
+import warnings
 from collections.abc import Generator, Iterator
 
 import hypothesis
@@ -52,6 +54,16 @@ def pytest_collection_finish() -> None:
     """Take the tests themselves, which live to the end, out of each garbage collection during them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Discard what a failed attempt has left open in the frames of its traceback: that is no failure of the run."""
+    if getattr(item, "execution_count", 1) > 1:
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            vars(sys).pop(name, None)
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            gc.collect()
 
 
 @pytest.hookimpl(wrapper=True)
