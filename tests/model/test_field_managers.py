@@ -64,6 +64,16 @@ def test_a_field_within_an_atomic_one_belongs_to_its_manager() -> None:
     assert Attribution(before, after).find(("spec", "selector", "app")) == "b"
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["the state before is known", "it is not"])
+def test_a_scaled_field_belongs_to_who_has_scaled_it(is_known: bool) -> None:
+    # As kube-apiserver answers to `kubectl scale` of a custom resource: without a time, and with what is left of the
+    # entry of `kubectl apply`.
+    before = obj(entry("kubectl-client-side-apply", 1, "spec.replicas"), spec={"replicas": 1})
+    scaled = {**entry("kubectl", 0, "spec.replicas", subresource="scale"), "time": None}
+    after = obj(scaled, entry("kubectl-client-side-apply", 1, "spec"), spec={"replicas": 3})
+    assert Attribution(before if is_known else {}, after).find(("spec", "replicas")) == "kubectl"
+
+
 def test_a_removal_is_never_put_down_to_who_has_lost_the_field() -> None:
     before = obj(entry("trioperator", 1, "spec.size", "spec.color"), spec={"size": 1, "color": 2})
     after = obj(entry("trioperator", 1, "spec.color"), spec={"color": 2})

@@ -72,10 +72,12 @@ class Attribution:
         """Return the manager that has changed a field; None if that is not known."""
         if resolve(self._after, path) is not None:
             entries = (*self._later, *entries_of(self._after))  # in the same second, an entry may stay as it was
-            return next((_name(entry) for entry in entries if _manages(entry, path)), None)
+            # Who has the field itself, not only what it is a part of: others may be left with an empty `f:spec`.
+            found = max(entries, key=lambda entry: _follow(entry, path), default=None)
+            return _name(found) if found is not None and _follow(found, path) else None
         # It is removed: who has lost it has no newer time.
         newer = (entry for entry in self._later if _time(entry) > _time(self._known.get(_key(entry), {})))
-        return next((_name(entry) for entry in newer if not _manages(entry, path)), None) if self._known else None
+        return next((_name(entry) for entry in newer if not _follow(entry, path)), None) if self._known else None
 
 
 def find_last_manager(body: Mapping[str, Any]) -> str | None:
@@ -109,15 +111,13 @@ def _time(entry: Mapping[str, Any]) -> str:
     return str(entry.get("time") or "")
 
 
-def _manages(entry: Mapping[str, Any], path: FieldPath) -> bool:
-    """Check whether an entry has a field, or what the field is a part of as a whole."""
+def _follow(entry: Mapping[str, Any], path: FieldPath) -> int:
+    """Return how many keys of a field an entry names: all, those of what it is a part of as a whole, or 0."""
     fields = entry.get("fieldsV1")
-    for key in path:
-        if not isinstance(fields, Mapping):
-            return False
-        if f"f:{key}" not in fields:
-            return False
+    for number, key in enumerate(path):
+        if not isinstance(fields, Mapping) or f"f:{key}" not in fields:
+            return 0
         fields = fields[f"f:{key}"]
         if not fields:
-            return True
-    return True
+            return number + 1
+    return len(path)
