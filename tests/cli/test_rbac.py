@@ -259,6 +259,7 @@ def test_settings_that_need_rights_are_told_if_their_options_are_missing(
         ([], "pass files or modules"),
         (["app.py", "-A", "-na"], "not both"),
         (["app.py", "--apply=crds.yaml"], "it requires --embedded"),
+        (["app.py", "--lease=ops/mine"], "it requires --leader-elect or --shards"),
         (["app.py", "--embedded", "--leader-elect"], "pass NAMESPACE/NAME"),
         (["app.py", "--embedded", "--service-account=robot"], "pass NAMESPACE/NAME"),
         (["app.py", "--embedded"], "The group and the plural of the resource widgets are not known"),

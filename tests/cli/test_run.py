@@ -235,6 +235,8 @@ class TestOptions:
             (("--apply", "a.yaml", "x.py"), "it requires --embedded"),
             (("--embedded-port", "5", "x.py"), "it requires --embedded"),
             (("--controllers", "all", "x.py"), "it requires --embedded"),
+            (("--lease", "ops/mine", "x.py"), "it requires --leader-elect or --shards"),
+            (("--lease", "ops/mine", "--shards", "1", "x.py"), "it requires --leader-elect or --shards"),
             (("--kubeconfig", "k", "x.py"), "set the environment variable KUBECONFIG"),
             (("--embedded", "--embedded-port", "65536", "x.py"), "65535"),
             (("--log-format", "xml", "x.py"), "xml"),

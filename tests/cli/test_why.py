@@ -49,6 +49,7 @@ async def test_a_running_operator_says_why_an_object_was_reconciled(
 
     await bench.cluster.create(widget())
     view: dict[str, Any] = {"live_view_endpoint": "http://127.0.0.1:0", "live_view_token": "secret"}
+    view["liveness_endpoint"] = "http://127.0.0.1:0/healthz"
     with trio.fail_after(60):
         async with bench.running(standalone=True, **view):
             [url] = re.findall(r"Serving the live view at (\S+)/debug", caplog.text)
@@ -66,6 +67,9 @@ async def test_a_running_operator_says_why_an_object_was_reconciled(
             assert (found["kind"], found["name"], found["runs"]) == ("widgets.example.com", "w", 1)
             assert await call("widgets/nobody", token="secret") == 1
             assert "Nothing has happened to such an object lately" in capsys.readouterr().err
+            [url] = re.findall(r"Serving health status at (\S+)/healthz", caplog.text)
+            assert await call("widgets/w") == 1
+            assert f"Cannot get the live view from {url}: there is none." in capsys.readouterr().err
     assert await call("widgets/w") == 1
     assert f"Cannot get the live view from {url}" in capsys.readouterr().err
 

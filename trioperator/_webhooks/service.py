@@ -209,7 +209,7 @@ class Admission:
         """
         quiet_at = since + self._find_delay()
         if trio.current_time() < quiet_at:
-            self._logger.info("Webhooks are served for %g s more.", quiet_at - trio.current_time())
+            self._logger.info("Webhooks are served for %g s more.", round(quiet_at - trio.current_time(), 1))
         with trio.move_on_after(remaining * _DELAY_SHARE):
             while trio.current_time() < quiet_at:
                 await trio.sleep_until(quiet_at)

@@ -49,6 +49,13 @@ def check_scope(*, clusterwide: bool, namespaces: Collection[str]) -> None:
         raise typer.BadParameter("the name of a namespace is empty.", param_hint="'-n'")
 
 
+def check_lease(context: typer.Context, *, has_lease: bool) -> None:
+    """Raise BadParameter for a Lease on the command line that nothing takes."""
+    source = context.get_parameter_source("lease")
+    if source is not None and source.name == "COMMANDLINE" and not has_lease:  # elsewhere, it may be for other commands
+        raise typer.BadParameter("it requires --leader-elect or --shards.", param_hint="'--lease'")
+
+
 def split_names(names: str) -> tuple[str, ...]:
     """Split a comma-separated list."""
     return tuple(filter(None, (name.strip() for name in names.split(","))))

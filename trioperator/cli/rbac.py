@@ -10,7 +10,7 @@ import typer
 
 from trioperator._logs import configure, get_logger
 from trioperator.cli.acting import to_printable
-from trioperator.cli.options import SourceOptions, check_scope, option, taking
+from trioperator.cli.options import SourceOptions, check_lease, check_scope, option, taking
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -151,6 +151,7 @@ def rbac(context: typer.Context, options: RbacCommand) -> None:
         raise typer.BadParameter("it requires --embedded.", param_hint="'--apply'")
     account = parse_pair(options.service_account, "--service-account")
     has_lease = options.leader_elect or options.shards > 1
+    check_lease(context, has_lease=has_lease)
     parsed = make_rbac_options(
         options,
         standalone=options.standalone,

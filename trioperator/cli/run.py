@@ -9,7 +9,7 @@ import typer
 
 from trioperator._logs import LogFormat, configure, get_logger
 from trioperator.cli.controls import CLIControls
-from trioperator.cli.options import check_scope, split_names, taking
+from trioperator.cli.options import check_lease, check_scope, split_names, taking
 from trioperator.cli.run_options import RunOptions, make_operator_options
 
 
@@ -17,6 +17,7 @@ from trioperator.cli.run_options import RunOptions, make_operator_options
 def run(context: typer.Context, options: RunOptions) -> None:
     """Run an operator with the handlers in files and modules."""
     _check_usage(options)
+    check_lease(context, has_lease=options.has_lease)
     raise typer.Exit(run_operator(options, context.find_object(CLIControls) or CLIControls()))
 
 

@@ -111,9 +111,11 @@ def _find_uid(data: Mapping[str, Any], name: str) -> str:
 
 
 def _check(response: httpx.Response) -> None:
-    """Raise ValueError for a missing or wrong token, HTTPError for errors of the server."""
+    """Raise ValueError for a missing or wrong token or view, HTTPError for errors of the server."""
     if response.status_code == 401:
         raise ValueError("the token is missing or wrong. Pass --token, or set its environment variable: see --help")
+    if response.status_code == 404 and response.read().strip() == b"not found":  # as the operator's other endpoints say
+        raise ValueError("there is none. Pass the URL that the operator was started with: --live-view URL")
     if response.status_code >= 500:
         response.raise_for_status()
 
