@@ -29,7 +29,10 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
     (tmp_path / "app.py").write_text(APP)
+    default = trioperator.get_default_registry()
+    trioperator.set_default_registry(trioperator.OperatorRegistry())
     yield tmp_path
+    trioperator.set_default_registry(default)
     sys.modules.pop("__trioperator_script_0__app.py", None)
 
 
@@ -51,6 +54,19 @@ def test_an_operator_runs_beside_the_test() -> None:
     assert [handler.id for handler in registry] == ["configure"]
     assert trioperator.get_default_registry() is default
     assert root.handlers == handlers
+
+
+def test_the_handlers_of_a_registry_need_no_files() -> None:
+    registry = trioperator.OperatorRegistry()
+    called: list[str] = []
+
+    @trioperator.on.startup(registry=registry)
+    def configure() -> None:
+        called.append("startup")
+
+    with KopfRunner(["run", "-A", "--embedded"], registry=registry, timeout=60) as runner:
+        pass
+    assert (runner.exit_code, called) == (0, ["startup"])
 
 
 def test_an_operator_that_cannot_start_fails_the_test_with_its_output() -> None:

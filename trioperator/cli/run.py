@@ -16,13 +16,14 @@ from trioperator.cli.run_options import RunOptions, make_operator_options
 @taking(RunOptions, "RUN")
 def run(context: typer.Context, options: RunOptions) -> None:
     """Run an operator with the handlers in files and modules."""
-    _check_usage(options)
+    controls = context.find_object(CLIControls) or CLIControls()
+    _check_usage(options, controls)
     check_lease(context, has_lease=options.has_lease)
-    raise typer.Exit(run_operator(options, context.find_object(CLIControls) or CLIControls()))
+    raise typer.Exit(run_operator(options, controls))
 
 
-def _check_usage(options: RunOptions) -> None:
-    if not _has_handlers():
+def _check_usage(options: RunOptions, controls: CLIControls) -> None:
+    if not _has_handlers(controls):
         options.check_sources()
     check_scope(clusterwide=options.clusterwide, namespaces=options.namespaces)
     if options.embedded:
@@ -36,11 +37,11 @@ def _check_usage(options: RunOptions) -> None:
             raise typer.BadParameter("it requires --embedded.", param_hint=f"'{name}'")
 
 
-def _has_handlers() -> bool:
+def _has_handlers(controls: CLIControls) -> bool:
     """Return whether the program that runs the command has declared handlers itself: then, there need be no files."""
     from trioperator._handling.declaring.registry import get_default_registry
 
-    return any(get_default_registry())
+    return any(get_default_registry() if controls.registry is None else controls.registry)
 
 
 def run_operator(options: RunOptions, controls: CLIControls) -> int:
