@@ -147,6 +147,42 @@ async def check():
         raise AssertionError("It has started.")
     other.cancel()
 """,
+    "several": """
+from trioperator.kopf.guest import run_as_guest
+
+async def check():
+    stops, tasks, called = [asyncio.Event() for _ in range(3)], [], []
+    def start(i):
+        registry, ready = kopf.OperatorRegistry(), asyncio.Event()
+        @kopf.on.create("configmaps", registry=registry)
+        async def handle(name, **_):
+            await asyncio.sleep(0)
+            called.append((i, name))
+        @kopf.on.startup(registry=registry)
+        async def configure(settings, **_):
+            settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=f"op{i}.dev")
+        operate = kopf.operator(registry=registry, stop_flag=stops[i], ready_flag=ready, **options())
+        tasks.append(asyncio.create_task(operate))
+        return ready.wait()
+    async def handle(name, operators):
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+        await run_as_guest(lambda: cluster.create(manifest))
+        await until(lambda: {(i, name) for i in operators} <= set(called))
+    await asyncio.gather(start(0), start(1))
+    await handle("both", [0, 1])
+    stops[0].set()
+    await tasks[0]
+    await handle("second", [1])
+    tasks[1].cancel()  # Trio ends with it, and starts again for the next operator
+    ready = start(2)
+    await asyncio.wait([tasks[1]])
+    assert tasks[1].cancelled(), tasks
+    await ready
+    await handle("third", [2])
+    stops[2].set()
+    await tasks[2]
+    assert (0, "second") not in called and (1, "third") not in called, called
+""",
     "server": """
 async def check():
     fns = []
@@ -220,6 +256,10 @@ def test_cancellation_and_errors_pass_between_the_loops(tmp_path: pathlib.Path) 
 
 def test_an_operator_runs_as_tasks_that_are_spawned_and_run(tmp_path: pathlib.Path) -> None:
     run_program(tmp_path, CHECKS["tasks"])
+
+
+def test_several_operators_run_in_one_loop(tmp_path: pathlib.Path) -> None:
+    run_program(tmp_path, CHECKS["several"])
 
 
 def test_run_takes_the_asyncio_loop_that_handlers_run_in(tmp_path: pathlib.Path) -> None:
