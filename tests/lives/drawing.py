@@ -30,7 +30,7 @@ _WAYS = [
             "children",
             "background",
             "waiting",
-            *["scripts"] * 2,
+            *["scripts", "nested", "indexed"] * 2,
             "places",
         ],
         ["writes", "reads", "watches", "restart", "thieves", "clock", "versions", "restore", "upgrades", "rights"]
@@ -40,20 +40,20 @@ _WAYS = [
     _Way(
         4,
         "leader",
-        ["changes", "changes", "background", "selection", "children"],
+        ["changes", "changes", "background", "selection", "children", "nested", "indexed"],
         [*["lease", "slow leases", "retire"] * 2, "late start", "watches", "restart", "holds", "fights", "denials"],
     ),
     _Way(3, "leader", ["tasks"], ["lease", "freeze", "slow", "restart"]),
     _Way(
         1,
         "shards",
-        ["changes", "background", "selection", "children"],
+        ["changes", "background", "selection", "children", "nested"],
         ["slow leases", "late start", "watches", "restart", "retire", "holds", "fights", "releases"],
     ),
     _Way(
         3,
         "peering",
-        ["changes", "background", "background", "children", "selection"],
+        ["changes", "background", "background", "children", "selection", "nested", "indexed"],
         [*["pauses", "slow peering"] * 2, "late start", "restart", "watches", "fights", "denials", "holds"],
     ),
     _Way(

@@ -19,6 +19,9 @@ KINDS = {
     "Task": ("tasks", "Namespaced"),
     "Note": ("notes", "Namespaced"),
     "Member": ("members", "Namespaced"),
+    "Order": ("orders", "Namespaced"),
+    "Entry": ("entries", "Namespaced"),
+    "Query": ("queries", "Namespaced"),
 }
 _ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _STATUS = {"observedGeneration": {"type": "integer"}, "conditions": {"type": "array", "items": _ANYTHING}}

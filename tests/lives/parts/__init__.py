@@ -6,6 +6,8 @@ from tests.lives.parts.background import Background
 from tests.lives.parts.base import Deeds, Part
 from tests.lives.parts.changes import Changes
 from tests.lives.parts.children import Children
+from tests.lives.parts.indexed import Indexed
+from tests.lives.parts.nested import Nested
 from tests.lives.parts.places import Places
 from tests.lives.parts.scripts import Scripts
 from tests.lives.parts.selection import Selection
@@ -15,5 +17,6 @@ from tests.lives.parts.waiting import Waiting
 __all__ = ["PARTS", "Deeds", "Part"]
 
 PARTS: dict[str, type[Part]] = {
-    part.__name__.lower(): part for part in (Background, Changes, Children, Places, Scripts, Selection, Tasks, Waiting)
+    part.__name__.lower(): part
+    for part in (Background, Changes, Children, Indexed, Nested, Places, Scripts, Selection, Tasks, Waiting)
 }
