@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import threading
 import time
@@ -13,6 +14,7 @@ import trio.testing
 
 from trioperator._concurrency.threads import (
     call_trio,
+    initialize_thread,
     observe_threads,
     run_in_joined_thread,
     run_in_nursery_thread,
@@ -334,3 +336,29 @@ async def test_threads_that_trio_has_not_started_need_a_token() -> None:
     thread.start()
     await trio.to_thread.run_sync(thread.join)
     assert results == ["yes", "done"]
+
+
+async def test_a_thread_is_initialized_once_for_each_pool() -> None:
+    calls: list[tuple[str, int]] = []
+    limiter = trio.CapacityLimiter(1)  # so that the same thread is taken each time
+
+    def initialize(name: str) -> None:
+        calls.append((name, threading.get_ident()))
+        if len(calls) == 1:
+            raise OSError("not yet")
+
+    def make_pool(name: str) -> concurrent.futures.ThreadPoolExecutor:
+        return concurrent.futures.ThreadPoolExecutor(1, initializer=initialize, initargs=(name,))
+
+    one, other, plain = make_pool("one"), make_pool("other"), concurrent.futures.ThreadPoolExecutor(1)
+
+    def work() -> None:
+        for pool in (one, other, plain, one):
+            initialize_thread(pool)
+
+    with pytest.raises(OSError, match="not yet"):
+        await run_in_thread(work, limiter=limiter)
+    await run_in_thread(work, limiter=limiter)
+    await run_in_thread(work, limiter=limiter)
+    assert [name for name, _ in calls] == ["one", "one", "other"]
+    assert {ident for _, ident in calls} == {calls[0][1]} != {threading.get_ident()}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -224,6 +226,41 @@ async def test_the_default_backoff_is_configurable(kex: Cluster, autojump_clock:
         await kex.create(example())
         await rest(100)
     assert [round(b - a) for a, b in itertools.pairwise(times)] == [5, 5]
+
+
+async def test_the_initializer_of_an_executor_prepares_the_threads(kex: Cluster, autojump_clock: MockClock) -> None:
+    local = threading.local()
+    seen: dict[str, str] = {}
+
+    def initialize(value: str) -> None:
+        local.value = value
+
+    @kopf.on.startup()
+    async def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
+        settings.execution.executor = concurrent.futures.ThreadPoolExecutor(
+            2, initializer=initialize, initargs=("prepared",)
+        )
+
+    @kopf.on.create("kopfexamples")
+    def create_fn(**_: Any) -> None:
+        seen["handler"] = local.value
+
+    @kopf.daemon("kopfexamples")
+    def monitor(**_: Any) -> None:
+        seen["daemon"] = local.value
+
+    @kopf.timer("kopfexamples", interval=1)
+    def ping(**_: Any) -> None:
+        seen["timer"] = local.value
+
+    @kopf.on.cleanup()
+    def clean(**_: Any) -> None:
+        seen["cleanup"] = local.value
+
+    async with operating(kex):
+        await kex.create(example())
+        await rest()
+    assert seen == dict.fromkeys(("handler", "daemon", "timer", "cleanup"), "prepared")
 
 
 async def test_the_settings_of_an_operator_are_its_own(kex: Cluster, autojump_clock: MockClock) -> None:

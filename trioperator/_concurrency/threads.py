@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import threading
+import weakref
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 import outcome
 import trio
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 T = TypeVar("T")
 
@@ -169,6 +174,22 @@ def time_passes() -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if observer is None else observer.time_passes()
 
 
+def initialize_thread(pool: Executor) -> None:
+    """Call the initializer of a thread pool in the calling thread, unless that was done before.
+
+    So a thread that is not one of the pool's is prepared as if it were. Raises what the initializer raises.
+    """
+    pools: weakref.WeakSet[Executor] = _prepared.__dict__.setdefault("pools", weakref.WeakSet())
+    if pool in pools:
+        return
+    create_context = getattr(pool, "_create_worker_context", None)  # since Python 3.14
+    if create_context is not None:
+        create_context().initialize()
+    elif (initializer := getattr(pool, "_initializer", None)) is not None:
+        initializer(*getattr(pool, "_initargs", ()))
+    pools.add(pool)
+
+
 def _observe() -> ThreadObserver | None:
     return None if _make_observer is None else _make_observer()
 
@@ -218,6 +239,8 @@ class Calls:
             scope.cancel(reason="the task that has started the thread is cancelled")
 
 
+# The pools whose initializers were called in a thread.
+_prepared: Final = threading.local()
 _calls: Final[contextvars.ContextVar[Calls | None]] = contextvars.ContextVar("trioperator-calls", default=None)
 
 

@@ -132,7 +132,8 @@ def _make_invoker(
     limiter = ThreadLimiter(threads or execution.threads)
     make = Invoker if instruments is None else instruments.make_invoker
     log, backoff = plan.ledger, execution.default_backoff
-    return make(limiter=limiter, backoff=backoff, running=work.running, clients=clients, log=log)
+    invoker = make(limiter=limiter, backoff=backoff, running=work.running, clients=clients, log=log)
+    return invoker.with_pool(lambda: execution.executor)  # startup handlers may set it
 
 
 def _get_announcer(instruments: Instruments | None) -> Callable[[], None]:

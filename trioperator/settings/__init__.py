@@ -187,7 +187,8 @@ class ExecutionSettings(Section):
     False (Kopf has no such setting). For tests, and for operators that must not be late."""
 
     executor: Executor | None = setting(None, EXECUTOR.or_none())
-    """Kopf's thread pool; default: None. Assigning one sets ``max_workers`` to its size; the threads are Trio's."""
+    """Kopf's thread pool; default: None. Assigning one sets ``max_workers`` to its size. The threads are Trio's; the
+    pool's initializer is called in each of them before the first handler."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "max_workers" and value is None:  # Kopf's default

@@ -21,6 +21,7 @@ from trioperator._concurrency.clock import find_wall_shift, steady_at, steady_no
 from trioperator._concurrency.threads import (
     Calls,
     current_calls,
+    initialize_thread,
     run_in_joined_thread,
     run_in_nursery_thread,
     run_in_thread,
@@ -47,6 +48,8 @@ from trioperator._model.resource import Resource
 from trioperator.errors import HandlerTimeoutError, PausedError, PermanentError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from trioperator._logs import Logger
 
 # Outcome of a call that is not made, or whose write is refused, as others may have taken over. A second later, the
@@ -140,11 +143,18 @@ class Invoker:
         self.clients = clients
         self._blocking: dict[Attempt, float] = {}
         self._fence: Callable[[], None] | None = None
+        self._find_pool: Callable[[], Executor | None] | None = None
 
     def with_limiter(self, limiter: ThreadLimiter) -> Self:
         """Return an invoker that differs in the limit of its threads only."""
         other = copy.copy(self)
         other._limiter = limiter
+        return other
+
+    def with_pool(self, find_pool: Callable[[], Executor | None]) -> Self:
+        """Return an invoker that differs in its threads only: they are initialized as those of the pool found then."""
+        other = copy.copy(self)
+        other._find_pool = find_pool
         return other
 
     def with_clients(self, clients: Clients) -> Self:
@@ -295,6 +305,8 @@ class Invoker:
         def call() -> tuple[Any]:
             threads.append(current_calls())
             try:
+                if self._find_pool is not None and (pool := self._find_pool()) is not None:
+                    initialize_thread(pool)
                 return (handler.fn(**kwargs),)
             finally:
                 threads.clear()
