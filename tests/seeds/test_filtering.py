@@ -157,3 +157,32 @@ async def test_a_handler_of_a_missing_field_applies_to_all_objects(kex: Cluster,
         await kex.patch("kopfexamples", "kex-1", {"metadata": {"labels": {"mine": "yes"}}})
         await rest()
     assert calls == ["update"]
+
+
+async def test_values_of_resuming_and_deletion_are_those_of_the_only_state(
+    kex: Cluster, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    def declare(decorator: Any, name: str, **options: Any) -> None:
+        async def fn(**_: Any) -> None:
+            calls.append(name)
+
+        decorator("kopfexamples", id=name, field="spec.field", **options)(fn)
+
+    for value in ("old", "new"):
+        declare(kopf.on.update, f"update/{value}", value=value)
+        declare(kopf.on.resume, f"resume/{value}", value=value)
+        declare(kopf.on.delete, f"delete/{value}", value=value)
+    async with operating(kex):
+        await kex.create(example(field="old"))
+        await rest()
+    await change(kex, field="new")
+    async with operating(kex):
+        await rest()
+    assert calls == ["update/old", "update/new", "resume/new"]
+    await change(kex, field="old")
+    await kex.delete("kopfexamples", "kex-1")
+    async with operating(kex):
+        await kex.wait_deleted("kopfexamples", "kex-1")
+    assert calls[3:] == ["delete/old"]
