@@ -66,6 +66,8 @@ _WAYS = [
 # The duration of leases, the deadline of renewals, and the period of retries.
 _LEASES = [(15, 10, 2), (15, 10, 2), (3, 2, 0.5), (2.5, 2.4, 0.3), (2.5, 2.4, 0.3)]
 _MOST_EDITS = 40
+# The parts whose handlers may run on asyncio, as those of operators for Kopf.
+_ON_ASYNCIO = {"background", "changes", "indexed", "nested"}
 # The parts that a trouble is most about: most lives with it have one of them.
 _FAVOURITES = {
     "clock": ["background", "changes"],
@@ -146,6 +148,8 @@ def _draw_options(rng: random.Random, way: _Way, names: list[str], troubles: fro
     }
     if way.together == "shards":
         options["divides"] = rng.random() < 0.7
+    if {*names} <= _ON_ASYNCIO:
+        options["asyncio"] = rng.random() < 0.25
     if names == ["places"]:
         options["namespaces"] = ["team-a", "team-b"]
     if "upgrades" in troubles:

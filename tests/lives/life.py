@@ -16,6 +16,7 @@ import httpx
 import trio
 from trio.testing import MockClock
 
+import trioperator
 from tests.lives import deeds
 from tests.lives.journal import Call, Journal, Log
 from tests.lives.network import Checkpoints, connected
@@ -28,6 +29,7 @@ from tests.lives.world import definition, make_fault, peering_definition
 from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError
+from trioperator.kopf.names import make_modules
 from trioperator.testing import FaultPlan, deterministic
 from trioperator.testing.plans import RequestInfo
 
@@ -69,6 +71,7 @@ class Life:
         self.cut = trio.Event()  # watches of the cluster that is there now
         self.forbidden: set[str] = set()
         self.end = 0.0
+        self.framework: Any = make_modules()["kopf"] if plan.options.get("asyncio") else trioperator
 
     def has(self, *troubles: str) -> bool:
         """Return whether the life has any of the troubles."""

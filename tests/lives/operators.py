@@ -68,7 +68,7 @@ class Operator:
             options["namespaces"] = ["default", "team-*", "tenant-*"]
         try:
             with scope:
-                await trioperator.operator(
+                await life.framework.operator(
                     registry=registry,
                     settings=make_settings(life, self.priority),
                     identity=self.name,

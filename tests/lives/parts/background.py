@@ -1,11 +1,16 @@
 """Objects with daemons that end by themselves and such that do not, and with timers, by intervals and by the clock."""
 
+# The framework is a module that the plan chooses.
+# mypy: disable-error-code="untyped-decorator"
+
 from __future__ import annotations
 
 import contextlib
 import random
 from typing import TYPE_CHECKING, Any
 
+import anyio
+import anyio.lowlevel
 import trio
 
 import trioperator
@@ -66,12 +71,12 @@ class Background(Part):
     def declare(self, registry: trioperator.OperatorRegistry, operator: Operator) -> None:
         who = operator.name
 
-        @trioperator.daemon("gizmos", id="once", registry=registry)
+        @self.framework.daemon("gizmos", id="once", registry=registry)
         async def once(meta: Any, **_: Any) -> None:
             with self.life.call(who, "once", meta):
-                await trio.sleep(self.life.random.choice([0, 0.1, 2]))
+                await anyio.sleep(self.life.random.choice([0, 0.1, 2]))
 
-        @trioperator.daemon("gizmos", id="endless", registry=registry, cancellation_timeout=2)
+        @self.framework.daemon("gizmos", id="endless", registry=registry, cancellation_timeout=2)
         async def endless(meta: Any, stopped: Any, **_: Any) -> None:
             with self.life.call(who, "endless", meta):
                 await stopped.wait()
@@ -80,7 +85,7 @@ class Background(Part):
         interval: Any = (lambda spec, **_: spec.get("every") or usual) if by_object else usual
         schedule: Any = (lambda spec, **_: spec.get("at", _SCHEDULE)) if by_object else _SCHEDULE
 
-        @trioperator.timer("gizmos", id="tick", registry=registry, interval=interval)
+        @self.framework.timer("gizmos", id="tick", registry=registry, interval=interval)
         async def tick(meta: Any, status: Any, patch: Any, retry: int, **_: Any) -> None:
             with self.life.call(who, "tick", meta):
                 ticks = self.ticks.setdefault(meta["uid"], [])
@@ -92,10 +97,10 @@ class Background(Part):
 
         if self.options["cron"]:
 
-            @trioperator.timer("gizmos", id="cron", registry=registry, cron=schedule)
+            @self.framework.timer("gizmos", id="cron", registry=registry, cron=schedule)
             async def cron(meta: Any, **_: Any) -> None:
                 with self.life.call(who, "cron", meta):
-                    await trio.lowlevel.checkpoint()
+                    await anyio.lowlevel.checkpoint()
 
     async def accompany(self) -> None:
         """Note when the wall clock passes a time at which timers are due."""

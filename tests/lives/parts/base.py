@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import trio
+import anyio
 
 import trioperator
 from tests.lives.world import manifest
@@ -72,6 +72,11 @@ class Part:
 
     # What they have in common.
 
+    @property
+    def framework(self) -> Any:
+        """The framework by which handlers are declared: on Trio, or on asyncio."""
+        return self.life.framework
+
     def find(self, kind: str, text: str) -> None:
         """Note what should not be."""
         self.life.journal.find(kind, text)
@@ -116,7 +121,7 @@ class Part:
     async def work(self, retry: int) -> None:
         """Take time as a handler, and fail sometimes."""
         rng = self.life.random
-        await trio.sleep(rng.choice([0, 0, 0.01, 0.1, 1, 4]))
+        await anyio.sleep(rng.choice([0, 0, 0.01, 0.1, 1, 4]))
         if rng.random() < (0.1 if self.life.is_peaceful else 0.25) and retry < 6:
             if rng.random() < 0.3:
                 raise ValueError("something")

@@ -1,5 +1,8 @@
 """Objects whose changes are handled: statuses that are written in place, patches in between, deletions."""
 
+# The framework is a module that the plan chooses.
+# mypy: disable-error-code="untyped-decorator"
+
 from __future__ import annotations
 
 import contextlib
@@ -15,8 +18,6 @@ from trioperator.errors import ApiError
 
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
-
-on = trioperator.on
 
 
 class Changes(Part):
@@ -64,7 +65,7 @@ class Changes(Part):
                 await trio.sleep(pause)
 
     def declare(self, registry: trioperator.OperatorRegistry, operator: Operator) -> None:
-        variant = operator.variant or ("full" if self.options["deleting"] else "plain")
+        on, variant = self.framework.on, operator.variant or ("full" if self.options["deleting"] else "plain")
         if variant == "event":
             on.event("widgets", id="event", registry=registry)(_ignore)
         elif variant == "reconcile":
@@ -75,7 +76,7 @@ class Changes(Part):
             self._declare_deletion(registry, operator.name)
 
     def _declare_changes(self, registry: trioperator.OperatorRegistry, who: str) -> None:
-        group = "changes of widgets"
+        on, group = self.framework.on, "changes of widgets"
 
         @on.create("widgets", id="made", registry=registry, backoff=3)
         async def made(meta: Any, retry: int, **_: Any) -> None:
@@ -87,7 +88,7 @@ class Changes(Part):
         async def change(spec: Any, meta: Any, status: Any, patch: Any, retry: int, **_: Any) -> None:
             with self.life.call(who, "change", meta, group=group, seen=spec["serial"]):
                 await self.work(retry)
-                if self.options["storing"]:
+                if self.options["storing"] and not self.life.plan.options.get("asyncio"):
                     patch.status["phase"] = "Working"
                     await patch.store()
                     await self.work(retry)
@@ -99,7 +100,7 @@ class Changes(Part):
                 patch.status["phase"] = "Ready"
 
     def _declare_deletion(self, registry: trioperator.OperatorRegistry, who: str) -> None:
-        @on.delete("widgets", id="remove", registry=registry, backoff=3)
+        @self.framework.on.delete("widgets", id="remove", registry=registry, backoff=3)
         async def remove(meta: Any, retry: int, **_: Any) -> None:
             with self.life.call(who, "remove", meta, group="changes of widgets"):
                 await self.work(retry)

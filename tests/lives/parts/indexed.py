@@ -1,5 +1,8 @@
 """Objects that are indexed, seen by event handlers, and looked up by handlers of another kind."""
 
+# The framework is a module that the plan chooses.
+# mypy: disable-error-code="untyped-decorator"
+
 from __future__ import annotations
 
 import random
@@ -14,7 +17,6 @@ from tests.lives.world import manifest
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
-on = trioperator.on
 _GROUPS = ("red", "blue")
 # Seconds until a handler that looks up the index has been called for the last time, in a life that is quiet.
 _ANSWER = 30
@@ -56,10 +58,10 @@ class Indexed(Part):
         await self.life.cluster.apply(manifest("Query", "q0", {"serial": serial}))
 
     def declare(self, registry: trioperator.OperatorRegistry, operator: Operator) -> None:
-        who = operator.name
+        who, on = operator.name, self.framework.on
         options: dict[str, Any] = {"when": _is_shown} if self.options["filtered"] else {}
 
-        @trioperator.index("entries", id="by_group", registry=registry, backoff=3, **options)
+        @self.framework.index("entries", id="by_group", registry=registry, backoff=3, **options)
         async def by_group(spec: Any, name: str, retry: int, **_: Any) -> Any:
             if self.options["failing"] and retry < 6 and self.life.random.random() < 0.2:
                 raise trioperator.TemporaryError("not yet", delay=self.life.random.choice([0.05, 1, 5, 10]))

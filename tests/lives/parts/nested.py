@@ -1,12 +1,15 @@
 """Objects with handlers in handlers: one for each item, one after another or all at once, and handlers of fields."""
 
+# The framework is a module that the plan chooses.
+# mypy: disable-error-code="untyped-decorator"
+
 from __future__ import annotations
 
 import functools
 import random
 from typing import TYPE_CHECKING, Any
 
-import trio
+import anyio
 
 import trioperator
 from tests.lives.parts.base import Part
@@ -14,7 +17,6 @@ from tests.lives.parts.base import Part
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
-on = trioperator.on
 _ITEMS = ("a", "b", "c")
 
 
@@ -43,7 +45,7 @@ class Nested(Part):
         return f"orders.{deed}", (name, spec) if deed == "edit" else (name,)
 
     def declare(self, registry: trioperator.OperatorRegistry, operator: Operator) -> None:
-        who = operator.name
+        who, on = operator.name, self.framework.on
         self._declare_items(registry, who)
 
         @on.field("orders", id="follow", field="spec.serial", registry=registry, backoff=3)
@@ -61,7 +63,7 @@ class Nested(Part):
                     await self._do_items("removed", who, spec, meta)
 
     def _declare_items(self, registry: trioperator.OperatorRegistry, who: str) -> None:
-        on_change = self.options["on_change"]
+        on, on_change = self.framework.on, self.options["on_change"]
 
         @on.create("orders", id="fill", registry=registry, backoff=3, on_change=on_change)
         @on.update("orders", id="fill", registry=registry, backoff=3, on_change=on_change)
@@ -74,14 +76,14 @@ class Nested(Part):
         way = self.options["way"]
         fns = {item: functools.partial(self._do_item, f"{what} {item}", who, item) for item in spec["items"]}
         if way == "at once":
-            async with trio.open_nursery() as nursery:
+            async with anyio.create_task_group() as group:
                 for item, fn in fns.items():
-                    nursery.start_soon(functools.partial(trioperator.execute, fns={item: fn}))
+                    group.start_soon(functools.partial(self.framework.execute, fns={item: fn}))
             return
         for item, fn in fns.items():
-            trioperator.register(fn, id=item, backoff=3)
+            self.framework.register(fn, id=item, backoff=3)
         if way == "executed":
-            await trioperator.execute()
+            await self.framework.execute()
 
     async def _do_item(self, what: str, who: str, item: str, spec: Any, meta: Any, retry: int, **_: Any) -> str:
         with self.life.call(who, what, meta, seen=spec["serial"], group=f"orders {item}"):
