@@ -221,7 +221,7 @@ async def test_without_a_peering_object_an_operator_is_standalone_until_there_is
         assert low.running == {"w"}
 
 
-async def test_with_a_mandatory_peering_an_operator_pauses_until_the_object_exists(
+async def test_with_a_mandatory_peering_an_operator_pauses_while_the_object_does_not_exist(
     cluster: Cluster, autojump_clock: MockClock
 ) -> None:
     operator = Operator(cluster)
@@ -233,6 +233,12 @@ async def test_with_a_mandatory_peering_an_operator_pauses_until_the_object_exis
         await settle(1)
         assert operator.handled == ["resume w", "create w"] or operator.handled == ["create w"]
         assert await records(cluster, "mine") == {"me": 5}
+        await cluster.delete("clusterkopfpeerings", "mine")
+        await settle(1)
+        assert not operator.running
+        await cluster.create(peering("mine"))
+        await settle(1)
+        assert operator.running == {"w"}
 
 
 async def test_with_a_mandatory_peering_an_operator_waits_for_the_definition_of_peerings(

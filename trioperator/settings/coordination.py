@@ -39,7 +39,7 @@ class PeeringSettings(Section):
     10 seconds before that time is over, or halfway through it if it is very short."""
 
     mandatory: bool = setting(False, BOOLEAN)
-    """Whether the operator pauses until the peering object exists; default: False: without one, it runs standalone."""
+    """Whether the operator pauses while there is no peering object; default: False: without one, it runs standalone."""
 
     standalone: bool = setting(False, BOOLEAN)
     """Whether peering is off; default: False."""
