@@ -17,6 +17,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD, settle, widget
+from tests.runtime.daemons.test_wall_clock import set_clock
 from tests.runtime.pausing import PAUSED, POKED, World, config_map, crd_with_conditions, make_settled
 from trioperator import on
 from trioperator._concurrency.clock import wall_now
@@ -338,6 +339,22 @@ async def test_it_expires_by_itself(world: World, autojump_clock: MockClock) -> 
         assert world.running == ["daemon"]
         assert world.since(mark)[0] == "event MODIFIED"
         assert await world.children() == {"w-a": "2", "w-b": "2"}
+
+
+async def test_it_expires_within_a_minute_of_a_wall_clock_that_is_set_forward(
+    world: World, autojump_clock: MockClock
+) -> None:
+    async with world.running_operator():
+        await make_settled(world)
+        await world.pause(f"until={(wall_now() + datetime.timedelta(hours=10)).isoformat()}")
+        await world.edit(2)
+        set_clock(9.9 * 3600)
+        await settle(300)
+        assert await world.condition() is not None
+        set_clock(0.1 * 3600)
+        await settle(61)
+        assert (await world.get())["status"]["size"] == 2
+        assert await world.condition() is None
 
 
 async def test_one_that_is_over_does_not_pause(world: World, autojump_clock: MockClock) -> None:

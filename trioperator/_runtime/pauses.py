@@ -16,7 +16,7 @@ the newest state              what is done
 is paused; something is at    daemons and timers are stopped; what is pending is stored
 work
 is paused; nothing is         it is told, once; what abandoned daemons still want is kept for later
-is paused until a time        the same, and it is requeued at that time
+is paused until a time        the same, and it is requeued at that time, or within a minute
 is no longer paused           the condition is removed with the next write; the clocks of timeouts start again
 is being deleted              it is not paused, unless ``settings.pausing.holds_deletion``
 is gone, or has left the      it is not paused: nothing would show the end of the pause, and the finalizer would stay
@@ -51,6 +51,8 @@ from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
 from trioperator.errors import ApiError
 from trioperator.settings.pausing import PausingSettings
 
+# Seconds between looks at the wall clock, by which pauses end: it may be set forward.
+_WALL_PERIOD: Final = 60.0
 # Our reasons for the condition. With another reason, it belongs to somebody else.
 _READABLE, _UNREADABLE = "PausedByAnnotation", "InvalidAnnotation"
 _OURS: Final = (_READABLE, _UNREADABLE)
@@ -123,7 +125,7 @@ class ObjectPauses:
                 held.is_in_effect = True
         if state.revision != revision:
             return AGAIN
-        due = min(_find_end(pause), math.inf if self._daemons.has_unended(state) else held.retry_at)
+        due = min(_find_look(pause), math.inf if self._daemons.has_unended(state) else held.retry_at)
         return DONE if due == math.inf else RequeueAt(due)
 
     async def _save(self, state: ObjectState, held: _Held) -> None:
@@ -213,11 +215,11 @@ class ObjectPauses:
         self._resumed.discard(state)
 
 
-def _find_end(pause: Pause) -> float:
-    """Return when a pause ends, on Trio's clock, as it and the wall clock go on now; infinite if it has no end."""
+def _find_look(pause: Pause) -> float:
+    """Return when to look whether a pause is over, on Trio's clock; infinite if it has no end."""
     if pause.until is None:
         return math.inf
-    return trio.current_time() + max(0.0, (pause.until - wall_now()).total_seconds())
+    return trio.current_time() + min(_WALL_PERIOD, max(0.0, (pause.until - wall_now()).total_seconds()))
 
 
 def _describe(pause: Pause) -> str:
