@@ -151,7 +151,7 @@ async def check():
 from trioperator.kopf.guest import run_as_guest
 
 async def check():
-    stops, tasks, called = [asyncio.Event() for _ in range(3)], [], []
+    stops, tasks, called = [asyncio.Event() for _ in range(4)], [], []
     def start(i):
         registry, ready = kopf.OperatorRegistry(), asyncio.Event()
         @kopf.on.create("configmaps", registry=registry)
@@ -177,10 +177,11 @@ async def check():
     ready = start(2)
     await asyncio.wait([tasks[1]])
     assert tasks[1].cancelled(), tasks
-    await ready
-    await handle("third", [2])
-    stops[2].set()
-    await tasks[2]
+    await asyncio.gather(ready, start(3))
+    await handle("third", [2, 3])
+    for stop in stops:
+        stop.set()
+    await asyncio.gather(*tasks[2:])
     assert (0, "second") not in called and (1, "third") not in called, called
 """,
     "server": """

@@ -71,8 +71,8 @@ class _Guest:
             except asyncio.CancelledError:
                 cancelled = True
                 scope.cancel(reason="the asyncio task is cancelled")
-        if self.ended.done():
-            self.ended.result().unwrap()
+        if self.ended.done() and isinstance(failed := self.ended.result(), outcome.Error):
+            raise failed.error  # not unwrap(), which only one of the functions could call
         done.result().unwrap()
         if cancelled:
             raise asyncio.CancelledError
