@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -692,6 +693,76 @@ async def test_functions_are_applied_once_though_storing_fails_in_between(
     body = await harness.get()
     assert (body["spec"], body["status"]) == ({**APPLIED[0], "more": 1}, APPLIED[1])
     assert not harness.pending.get(state)
+
+
+async def add_foreign(harness: Harness, place: str, field: str) -> None:
+    """Add to a list of the object what is somebody else's."""
+    known = (await harness.get())[place].get(field, [])
+    subresource = "status" if place == "status" else ""
+    await harness.cluster.patch("widgets", "w", {place: {field: [0, *known, 0]}}, subresource=subresource)
+
+
+@pytest.mark.parametrize(("path", "place", "field"), [("/w", "spec", "list"), ("/status", "status", "sizes")])
+async def test_functions_are_applied_once_though_others_change_the_same_list_after_a_lost_response(
+    path: str, place: str, field: str, harness: Harness, autojump_clock: MockClock
+) -> None:
+    harness.settings.networking.error_backoffs = (1,)
+    state = await harness.make()
+    harness.contribute(state, {}, increment)
+    harness.plan.add(Fault.lose_answer(), method="PATCH", path=path, times=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(harness.store, state)
+        await trio.sleep(0.5)  # before it is tried again
+        await add_foreign(harness, place, field)
+    body = await harness.get()
+    assert body[place][field] == [0, 2, 0]
+    body[place][field] = [2]
+    assert (body["spec"], body["status"]) == APPLIED
+    assert not harness.pending.get(state)
+
+
+async def test_what_others_add_to_a_list_of_the_status_is_kept_though_functions_have_changed_the_rest_before(
+    harness: Harness, autojump_clock: MockClock
+) -> None:
+    state = await harness.make()
+    await harness.cluster.patch("widgets", "w", {"status": {"sizes": []}}, subresource="status")
+    harness.contribute(state, {}, increment)
+    harness.plan.add(Fault.delay(before=1), method="PATCH", path="/status", times=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(harness.store, state)
+        await trio.sleep(0.5)
+        await add_foreign(harness, "status", "sizes")
+    body = await harness.get()
+    assert (body["spec"], body["status"]) == (APPLIED[0], {"sizes": [0, 0, 2]})
+    assert not harness.pending.get(state)
+
+
+@pytest.mark.parametrize("fault", [Fault.status(503), Fault.status(429), Fault.lose_answer(), None])
+async def test_functions_are_applied_once_to_what_others_change_while_the_status_cannot_be_stored(
+    fault: Fault | None, harness: Harness, autojump_clock: MockClock
+) -> None:
+    state = await harness.make()
+    await harness.cluster.patch("widgets", "w", {"status": {"sizes": []}}, subresource="status")
+    harness.contribute(state, {}, increment)
+    rule = harness.plan.add(fault or Fault.delay(before=1), method="PATCH", path="/status")
+    async with trio.open_nursery() as nursery:
+        if fault is None:
+            nursery.start_soon(change_repeatedly, harness)
+        with pytest.raises(trioperator.errors.TrioperatorError):
+            await harness.store(state)
+        nursery.cancel_scope.cancel()
+    harness.plan.remove(rule)
+    await harness.cluster.patch("widgets", "w", {"spec": {"size": 7, "list": [7]}})
+    await harness.store(state)
+    body = await harness.get()
+    assert (body["spec"], body["status"]["sizes"]) == ({"size": 7, "list": [7]}, [2])
+    assert not harness.pending.get(state)
+
+
+async def change_repeatedly(harness: Harness) -> None:
+    for number in itertools.count():
+        await harness.cluster.patch("widgets", "w", {"metadata": {"labels": {"number": str(number)}}})
+        await trio.sleep(0.4)
 
 
 async def test_nothing_counts_as_handled_before_the_functions_are_applied(harness: Harness) -> None:

@@ -29,12 +29,15 @@ class SentPatch(msgspec.Struct, frozen=True):
     """A change by functions that was sent and may be applied or not, as there was no response.
 
     ``wanted`` is the object as it was to become; ``ops`` are JSON patches, by subresource. It was made of that many
-    contributions: the ``count`` first ones of those that are pending.
+    contributions: the ``count`` first ones of those that are pending. ``before`` is the object that functions were
+    applied to. If it ``is_partial``, all but the status is surely applied.
     """
 
     wanted: Mapping[str, Any]
     ops: Mapping[str | None, Sequence[Mapping[str, Any]]]
     count: int
+    before: Mapping[str, Any] = {}
+    is_partial: bool = False
 
 
 class PendingPatch(Patch):

@@ -18,21 +18,22 @@ it is applied                     The part for the next subresource is sent, or 
 a conflict, and nothing was sent  Functions are applied again to the newest state: the difference is void.
 before
 a conflict, and a response was    The newest state is compared with ``wanted``. A part whose fields are all
-lost, or a part is applied        there was applied: only what is missing of the other is sent. If there is
-                                  no such part, nothing was applied: as above.
-a rejection                       It is raised, and ``sent`` is dropped. If a part is applied already,
-                                  ``sent`` is kept; and if functions are applied again after all, that is
-                                  to the state before that part (``_before``), for the status only.
+lost                              there was applied. If there is no such part, nothing was: as above.
+a conflict, and all but the       Functions are applied again to the newest status of the state before that
+status is applied                 part (``_before``), for the status only: others may have changed it, too.
+a rejection                       It is raised, and ``sent`` is dropped, unless a part is applied already.
 no response, or a server error    It is raised. ``sent`` is kept with the pending patch: the next call begins
                                   by comparing.
 too many conflicts in a row       A conflict is raised: the reconciler tries again with its backoff.
 ================================  =======================================================================
 
-If somebody else makes exactly the same change meanwhile, it counts as ours.
+A list counts as there if it has what was added, and not what was removed: others may have changed it, too. If somebody
+else makes exactly the same change meanwhile, it counts as ours.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -108,7 +109,7 @@ class PatchFunctions:
                 if records and self._compare(self.body, wanted) == {None}:
                     wanted = apply_merge(wanted, records)
                 groups = self._group(json_patch(self.body, wanted))
-                self.sent = SentPatch(wanted, groups, len(contributions))
+                self.sent = self._note(wanted, groups, len(contributions))
             assert self.sent is not None
             wanted = self.sent.wanted
             if await self._send(groups, begun=begun):
@@ -123,23 +124,36 @@ class PatchFunctions:
 
         They are the rest of what was applied in part if they are *begun*.
         """
-        before = None if begun else self.body
         try:
             for subresource, ops in groups.items():
                 if ops:
                     self.body = await self._requests.patch_conditionally(self._kind, self.body, ops, subresource)
                     begun = True
+                    self._note_applied(subresource)
         except StaleError as stale:
             self.body = stale.body
-            if not begun and not stale.may_be_ours:
+            if not stale.may_be_ours and (not begun or self._before is not None):
                 self.sent = None
             return False
         except ApiError as error:
             if not (error.repeated or isinstance(error, ServerError)):  # it was surely not applied
-                self._before = before if begun else self._before
                 self.sent = self.sent if begun else None
             raise
         return True
+
+    def find_sent(self, count: int) -> SentPatch | None:
+        """Return what is to be known when the first *count* contributions, which are not stored yet, are sent again."""
+        return self.sent if self.sent is not None or self._before is None else self._note(self.body, {}, count)
+
+    def _note(self, wanted: Mapping[str, Any], ops: Mapping[str | None, Ops], count: int) -> SentPatch:
+        before, is_partial = (self.body, False) if self._before is None else (self._before, True)
+        return SentPatch(wanted, ops, count, before=before, is_partial=is_partial)
+
+    def _note_applied(self, subresource: str | None) -> None:
+        """Note that a part is applied. If others follow, functions must not be applied to that part again."""
+        if subresource is None and self.sent is not None and self.sent.ops.get("status"):
+            self._before = self.sent.before
+            self.sent = msgspec.structs.replace(self.sent, is_partial=True)
 
     def _merge(self, contributions: Sequence[Contribution]) -> Mapping[str, Any]:
         """Return the object with what is to be merged, and without the changes by functions."""
@@ -179,15 +193,20 @@ class PatchFunctions:
         return {**groups}
 
     def _resume(self) -> dict[str | None, Ops] | None:
-        """Return what is left to be sent of what was sent before; None if nothing of that was applied."""
+        """Return what is left to be sent of what was sent before; None if functions are to be applied again."""
         if self.sent is None:
             return None
         left: dict[str | None, Ops] = {}
         for subresource, ops in self.sent.ops.items():
-            left[subresource] = list(self._missing(ops)) if ops else []
+            is_applied = subresource is None and self.sent.is_partial
+            left[subresource] = list(self._missing(ops)) if ops and not is_applied else []
         sent = sum(bool(ops) for ops in self.sent.ops.values())
         missing = sum(bool(ops) for ops in left.values())
-        return left if missing < sent else None
+        if self.sent.is_partial or (missing < sent and left.get("status")):
+            self._before = self.sent.before
+        if missing >= sent or (self._before is not None and missing):
+            return None
+        return left
 
     def _missing(self, ops: Ops) -> Iterator[Mapping[str, Any]]:
         """Yield operations that make the object what it was to become, where these operations change it."""
@@ -196,7 +215,7 @@ class PatchFunctions:
         assert self.sent is not None
         for path in dict.fromkeys(_touched(op["path"], self.sent.wanted) for op in ops):
             wanted, present = _resolve(self.sent.wanted, path), _resolve(self.body, path)
-            if wanted == present:
+            if _has_changes(present, _resolve(self.sent.before, path), wanted):
                 continue
             pointer = jsonpointer.JsonPointer.from_parts(path).path
             if wanted is _MISSING:
@@ -225,6 +244,26 @@ def _resolve(value: Any, path: tuple[str, ...]) -> Any:
             return _MISSING
         value = value[key]
     return value
+
+
+def _has_changes(present: Any, before: Any, wanted: Any) -> bool:
+    """Check whether a value is as *wanted*, in place of the one *before*, but for what others may have added to it."""
+    if present == wanted:
+        return True
+    if is_mapping(wanted) and is_mapping(present):
+        former = before if is_mapping(before) else {}
+        is_kept = (_has_changes(present.get(key, _MISSING), former.get(key, _MISSING), wanted[key]) for key in wanted)
+        return all(is_kept) and not any(key in present for key in former if key not in wanted)
+    if not (isinstance(present, list | tuple) and isinstance(wanted, list | tuple)):
+        return False
+    has, had, wants = map(_count, (present, before if isinstance(before, list | tuple) else (), wanted))
+    changed = [item for item in {*had, *wants} if had[item] != wants[item]]
+    is_there = (has[item] >= wants[item] if wants[item] > had[item] else has[item] <= wants[item] for item in changed)
+    return bool(changed) and all(is_there)
+
+
+def _count(items: Sequence[Any]) -> Counter[bytes]:
+    return Counter(msgspec.json.encode(item, order="deterministic") for item in items)
 
 
 def _with_status(body: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:

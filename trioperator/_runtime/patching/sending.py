@@ -250,7 +250,7 @@ class PatchSender:
         try:
             wanted = await functions.apply(todo, sent, own)
         finally:
-            self._take(functions, [*todo, *later])
+            self._take(functions, [*todo, *later], count=len(todo))
         if sent is None:
             _warn_of_unmet(PendingPatch(first, onto=self.body), self.body, self._logger, wanted=wanted)
 
@@ -270,14 +270,18 @@ class PatchSender:
                         raise
                     text = "Patching was rejected, and the changes by %s are dropped: %s"
                     self._logger.error(text, todo[0].by, error)
+                    functions.reset(functions.body)
                 del todo[0]
         finally:
             self._take(functions, [*todo, *later])
 
-    def _take(self, functions: PatchFunctions, left: Iterable[Contribution]) -> None:
-        """Note how far functions have come: the newest state, and which contributions are left."""
+    def _take(self, functions: PatchFunctions, left: Iterable[Contribution], *, count: int = 0) -> None:
+        """Note how far functions have come: the newest state, and which contributions are left.
+
+        The first *count* of these are to be sent again, as far as they are not applied.
+        """
         self.body = functions.body
-        self.left = PendingPatch(left, onto=self.body, sent=functions.sent)
+        self.left = PendingPatch(left, onto=self.body, sent=functions.find_sent(count) if count else functions.sent)
 
 
 def _is_rejection(error: ApiError) -> bool:
