@@ -89,7 +89,7 @@ class Incoming:
         if cause.reason is not Reason.UPDATE:
             return
         run = current_run.get(None)
-        if run is None or run.changes or type(run.causes[-1][1]) is not int:
+        if run is None or run.changes or not self._ledger.finds_changes(run) or type(run.causes[-1][1]) is not int:
             return
         old, new, _ = cause.given()  # which the handlers get next: to decode large ones takes long
         self._ledger.note_change(run, old, new or {}, managed=cause.raw.get("metadata"))

@@ -180,9 +180,9 @@ class Page:
         if excess > 0:
             dropped = 0
             while dropped < excess:
-                dropped += _LENGTH + int.from_bytes(records[dropped : dropped + _LENGTH])
+                dropped += _LENGTH + (records[dropped] << 8) + records[dropped + 1]
             records = records[dropped:]
-        self._records = b"%b%b%b" % (records, size.to_bytes(_LENGTH), record)
+        self._records = records + (size.to_bytes(_LENGTH) + record)
 
     def repeat(self, what: object, now: float, record: tuple[Any, ...]) -> None:
         """Add a record, or count it if it is the same as the one before."""
@@ -226,6 +226,7 @@ class Ledger:
         self._place = "?"  # what the path of the last request began with: its API and namespace
         self.noted: dict[str, Causes] = {}  # why objects are going to be reconciled, where no watch event tells
         self._budget, self._filled_at = float(_MAX_CHANGES), 0.0
+        self._due_at = 0.0  # until then, the fields of no other change are found
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -331,10 +332,16 @@ class Ledger:
 
     def finds_changes(self, run: Run) -> bool:
         """Check whether the fields of another change can be found, as there were not too many changes lately."""
-        if run.began > self._filled_at:  # runs may be noted in another order than they began
-            self._budget = min(_MAX_CHANGES, self._budget + (run.began - self._filled_at) * _MAX_CHANGES)
-            self._filled_at = run.began
-        return self._budget >= 1
+        began = run.began
+        if began < self._due_at:
+            return False
+        if began > self._filled_at:  # runs may be noted in another order than they began
+            self._budget = min(_MAX_CHANGES, self._budget + (began - self._filled_at) * _MAX_CHANGES)
+            self._filled_at = began
+        if self._budget >= 1:
+            return True
+        self._due_at = began + (1 - self._budget) / _MAX_CHANGES
+        return False
 
     def note_change(
         self,
