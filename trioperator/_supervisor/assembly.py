@@ -233,7 +233,7 @@ def build_reconciling(
     pending, schemas = PendingPatches(), StatusSchemas(client)
     guard = ContentionGuard(settings, pending, plan.ledger, stopping=stopping, schemas=schemas)
     takeover = Takeover(client)
-    patcher = Patcher(client, pending, guard, may_be_stale=takeover.may_be_stale)
+    patcher = Patcher(client, pending, guard)
     progress = Progress(records, patcher)
     loops = DaemonLoops(settings, pending, invoker)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)

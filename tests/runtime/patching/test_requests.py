@@ -62,6 +62,19 @@ async def test_another_object_of_the_name_is_not_patched(
     assert await parts.get() == before
 
 
+async def test_the_successor_of_an_object_whose_finalizers_others_have_removed_is_not_patched(
+    parts: Harness, requests: PatchRequests
+) -> None:
+    made = widget(size=1)
+    made["metadata"]["finalizers"] = ["a/b"]
+    body = await parts.cluster.create(made)
+    await parts.cluster.patch("widgets", "w", {"metadata": {"finalizers": None}})
+    await replace(parts, body)
+    with pytest.raises(NotFoundError, match="w is gone"):
+        await requests.patch(KIND, body, {"status": {"a": 1}}, "status")
+    assert "status" not in await parts.get()
+
+
 @pytest.mark.parametrize("conflicts", [0, 4])
 async def test_the_status_of_an_object_that_others_have_changed_is_patched_all_the_same(
     conflicts: int, parts: Harness, requests: PatchRequests
@@ -96,7 +109,7 @@ async def test_the_successor_of_an_object_that_others_change_all_the_time_is_not
     ("plural", "finalizers", "methods"),
     [
         ("widgets", [], ["PATCH", "GET", "PATCH"]),  # nothing but the version tells objects of a name apart
-        ("widgets", ["a/b"], ["PATCH"]),
+        ("widgets", ["a/b"], ["PATCH", "GET", "PATCH"]),  # nor do finalizers: others may have removed them
         ("deployments", [], ["PATCH"]),
     ],
 )

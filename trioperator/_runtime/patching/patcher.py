@@ -20,18 +20,10 @@ from trioperator._runtime.patching.sending import Finalize, PatchSender
 
 
 class Patcher:
-    """Storing of patches on objects, of which some *may be stale*: they may be gone, and others have their names."""
+    """Storing of patches on objects."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        pending: PendingPatches,
-        guard: ContentionGuard,
-        *,
-        may_be_stale: Callable[[ObjectState], bool] = lambda _: False,
-    ) -> None:
+    def __init__(self, client: ApiClient, pending: PendingPatches, guard: ContentionGuard) -> None:
         self._requests = PatchRequests(client)
-        self._may_be_stale = may_be_stale
         self._pending = pending
         self._guard = guard
         self._touched: dict[ObjectState, object] = {}
@@ -90,8 +82,7 @@ class Patcher:
         (pending, waiting), revision, touched = taken, state.revision, self._touched.get(state)
         version = state.version
         body = (state.decode_newer() if pending.fns else None) or known  # functions may find nothing to do
-        requests = self._requests.doubting() if self._may_be_stale(state) else self._requests
-        sender = PatchSender(requests, state.cache.kind, body, pending=pending, logger=logger)
+        sender = PatchSender(self._requests, state.cache.kind, body, pending=pending, logger=logger)
         try:
             await sender.run(records, finalize)
         except BaseException:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 
@@ -45,20 +44,13 @@ class PatchRequests:
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
-        self._is_doubtful = False
         self._unreadable: set[Resource] = set()
-
-    def doubting(self) -> Self:
-        """Return requests for objects that may be gone in spite of the finalizers that they are known to have."""
-        other = copy.copy(self)
-        other._is_doubtful = True
-        return other
 
     async def patch(
         self, kind: Kind, body: Mapping[str, Any], wanted: Mapping[str, Any], subresource: str | None = None
     ) -> Mapping[str, Any]:
         """Send a merge patch."""
-        if subresource == "status" and _may_be_replaced(kind, body, self._is_doubtful):
+        if subresource == "status" and _may_be_replaced(kind, body):
             return await self._merge_status(kind, body, wanted)
         return await self._merge(kind, body, wanted, subresource)
 
@@ -139,14 +131,13 @@ def _bind(wanted: Mapping[str, Any], body: Mapping[str, Any], **bound: str) -> d
     return {**wanted, "metadata": {**metadata, **bound, "uid": uid}}
 
 
-def _may_be_replaced(kind: Kind, body: Mapping[str, Any], is_doubtful: bool) -> bool:
+def _may_be_replaced(kind: Kind, body: Mapping[str, Any]) -> bool:
     """Check whether a patch of the status may reach another object of the name.
 
-    The server checks the uid for built-in kinds only, and finalizers keep the object until they are removed.
+    The server checks the uid for built-in kinds only. Finalizers do not keep an object for sure: anybody may remove
+    them, as is often done with objects whose deletion is stuck.
     """
-    metadata = body["metadata"]
-    is_kept = metadata.get("finalizers") and not is_doubtful
-    return "." in kind.resource.group and not is_kept and bool(metadata.get("resourceVersion"))
+    return "." in kind.resource.group and bool(body["metadata"].get("resourceVersion"))
 
 
 def is_about_uid(error: ApiError) -> bool:
