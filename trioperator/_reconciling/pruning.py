@@ -38,8 +38,9 @@ async def delete_child(
     body = {"preconditions": record.identity, "propagationPolicy": "Background"}
     try:
         await client.delete(path, body=body)
-    except NotFoundError:
-        pass  # it is gone
+    except NotFoundError as error:
+        if not error.details:  # its kind is not served just now
+            raise
     except ConflictError as error:
         if not is_about_uid(error):
             raise
