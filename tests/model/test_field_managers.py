@@ -74,6 +74,14 @@ def test_a_scaled_field_belongs_to_who_has_scaled_it(is_known: bool) -> None:
     assert Attribution(before if is_known else {}, after).find(("spec", "replicas")) == "kubectl"
 
 
+def test_who_has_lost_a_field_to_the_operator_since_has_changed_it() -> None:
+    before = obj(entry("trioperator", 1, "metadata.labels.team"))
+    ours = entry("trioperator", 2, "metadata.labels.team")
+    after = {"metadata": {"labels": {"team": "ours"}, "managedFields": [entry("stomper", 2, "metadata.labels"), ours]}}
+    found = Attribution(before, after, own={"trioperator"})
+    assert found.find(("metadata", "labels", "team")) == "stomper"
+
+
 def test_a_removal_is_never_put_down_to_who_has_lost_the_field() -> None:
     before = obj(entry("trioperator", 1, "spec.size", "spec.color"), spec={"size": 1, "color": 2})
     after = obj(entry("trioperator", 1, "spec.color"), spec={"color": 2})

@@ -56,12 +56,12 @@ class Attribution:
     *own* are names of managers that are not meant unless they are the only ones that can be.
     """
 
-    __slots__ = ("_after", "_known", "_later")
+    __slots__ = ("_after", "_known", "_later", "_own")
 
     def __init__(
         self, before: Mapping[str, Any], after: Mapping[str, Any], *, own: Collection[str] = frozenset()
     ) -> None:
-        self._after = after
+        self._after, self._own = after, own
         self._known = {_key(entry): entry for entry in entries_of(before)}
         later = entries_of(after)
         if self._known:
@@ -71,13 +71,23 @@ class Attribution:
     def find(self, path: FieldPath) -> str | None:
         """Return the manager that has changed a field; None if that is not known."""
         if resolve(self._after, path) is not None:
-            entries = (*self._later, *entries_of(self._after))  # in the same second, an entry may stay as it was
-            # Who has the field itself, not only what it is a part of: others may be left with an empty `f:spec`.
-            found = max(entries, key=lambda entry: _follow(entry, path), default=None)
-            return _name(found) if found is not None and _follow(found, path) else None
+            return self._find_setter(path)
         # It is removed: who has lost it has no newer time.
         newer = (entry for entry in self._later if _time(entry) > _time(self._known.get(_key(entry), {})))
         return next((_name(entry) for entry in newer if not _follow(entry, path)), None) if self._known else None
+
+    def _find_setter(self, path: FieldPath) -> str | None:
+        """Return the manager that has set a field last.
+
+        Who has lost a field to others may be left with an empty ``f:spec``, as if it had that as a whole: then the
+        others count, but not the operator itself, which may have undone what that one has done since.
+        """
+        entries = (*self._later, *entries_of(self._after))  # in the same second, an entry may stay as it was
+        found = [(_name(entry), keys) for entry in entries if (keys := _follow(entry, path))]
+        if not found or found[0][1] == len(path):
+            return found[0][0] if found else None
+        whole = (name for name, keys in found if keys == len(path) and name not in self._own)
+        return next(whole, found[0][0])
 
 
 def find_last_manager(body: Mapping[str, Any]) -> str | None:
