@@ -28,6 +28,14 @@ Command: TypeAlias = Callable[..., Awaitable[subprocess.CompletedProcess[bytes]]
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Undo the level that a command sets in this process: tests that come later count messages."""
+    level = logging.root.level
+    yield
+    logging.root.setLevel(level)
+
+
 @pytest.fixture
 def environment(tmp_path: pathlib.Path) -> dict[str, str]:
     """Return environment variables without those that configure a cluster or the command."""
