@@ -225,8 +225,7 @@ class Ledger:
         self._clock: Clock | None = None  # of the event loop: asking that for it each time takes four times as long
         self._place = "?"  # what the path of the last request began with: its API and namespace
         self.noted: dict[str, Causes] = {}  # why objects are going to be reconciled, where no watch event tells
-        self._budget, self._filled_at = float(_MAX_CHANGES), 0.0
-        self._due_at = 0.0  # until then, the fields of no other change are found
+        self._changed_at = self._taken_until = 0.0  # of the changes whose fields were found
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -332,16 +331,8 @@ class Ledger:
 
     def finds_changes(self, run: Run) -> bool:
         """Check whether the fields of another change can be found, as there were not too many changes lately."""
-        began = run.began
-        if began < self._due_at:
-            return False
-        if began > self._filled_at:  # runs may be noted in another order than they began
-            self._budget = min(_MAX_CHANGES, self._budget + (began - self._filled_at) * _MAX_CHANGES)
-            self._filled_at = began
-        if self._budget >= 1:
-            return True
-        self._due_at = began + (1 - self._budget) / _MAX_CHANGES
-        return False
+        # Each takes its share of a second, a second in advance at most; half a share is more than rounding takes.
+        return self._taken_until < max(run.began, self._changed_at) + 1 - 0.5 / _MAX_CHANGES
 
     def note_change(
         self,
@@ -357,7 +348,8 @@ class Ledger:
         """
         if not self.finds_changes(run):
             return
-        self._budget -= 1
+        self._changed_at = max(self._changed_at, run.began)  # runs may be noted in another order than they began
+        self._taken_until = max(self._taken_until, self._changed_at) + 1 / _MAX_CHANGES
         if before is None:
             manager = find_last_manager(after)
             run.changes += [] if manager is None else [("", manager[:_MAX_TEXT])]

@@ -104,6 +104,12 @@ class Part:
         found = await self.life.cluster.list(self.plural)
         return [each for each in found if "deletionTimestamp" not in each["metadata"]]
 
+    async def settle_restored(self) -> None:
+        """Change all objects once more, as a restored cluster may have lost what handlers have seen."""
+        if self.life.has("restore"):
+            for each in await self.objects():
+                await self.edit(each["metadata"]["name"], {"serial": "after all"})
+
     async def delete_all(self) -> None:
         """Delete its objects at the end of the life."""
         for each in await self.objects():

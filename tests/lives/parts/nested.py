@@ -72,7 +72,7 @@ class Nested(Part):
                 await self._do_items("filled", who, spec, meta)
 
     async def _do_items(self, what: str, who: str, spec: Any, meta: Any) -> None:
-        """Have the items done in the way of this life."""
+        """Do the items, in the way of this life."""
         way = self.options["way"]
         fns = {item: functools.partial(self._do_item, f"{what} {item}", who, item) for item in spec["items"]}
         if way == "at once":
@@ -91,10 +91,7 @@ class Nested(Part):
             return f"{item} of {spec['serial']}"
 
     async def settle(self) -> None:
-        """Change all objects once more, as a restored cluster may have lost what handlers have seen."""
-        if self.life.has("restore"):
-            for each in await self.objects():
-                await self.edit(each["metadata"]["name"], {"serial": "after all"})
+        await self.settle_restored()
 
     async def check(self) -> None:
         for each in await self.objects():

@@ -90,10 +90,7 @@ class Selection(Part):
                     await self.work(retry)
 
     async def settle(self) -> None:
-        """Change all objects once more, as a restored cluster may have lost what handlers have seen."""
-        if self.life.has("restore"):
-            for each in await self.objects():
-                await self.edit(each["metadata"]["name"], {"serial": "after all"})
+        await self.settle_restored()
 
     async def check(self) -> None:
         for each in await self.objects():
