@@ -557,6 +557,18 @@ async def test_pages_are_listed_if_the_server_cannot_stream_them(
         assert not reflector.status.trouble
 
 
+@pytest.mark.parametrize("fault", [Fault.status(400), Fault.error_event(410)])
+async def test_it_has_not_started_before_what_is_listed_in_place_of_a_stream(
+    streaming: Stage, autojump_clock: MockClock, fault: Fault
+) -> None:
+    await streaming.cluster.create(widget("a"))
+    streaming.plan.add(fault, watch=True, times=1)
+    streaming.plan.add(Fault.delay(before=3), verb="list", resource="widgets")
+    async with streaming.following() as reflector:
+        assert streaming.seen.lists == [{"a"}]
+        assert reflector.status.tried.is_set()
+
+
 async def test_a_server_that_does_not_know_streamed_lists_is_asked_for_pages(
     streaming: Stage, autojump_clock: MockClock
 ) -> None:

@@ -390,7 +390,7 @@ class Reflector:
             is_listing = self._position.version is None
             failures.report(error, self.status, delay, is_listing=is_listing, outage=self._client.outage)
             self._callbacks.announce()
-        self.status.tried.set()
+            self.status.tried.set()
         await trio.sleep(delay)
 
 
