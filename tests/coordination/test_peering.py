@@ -12,6 +12,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.coordination.peers import Operator, peering, peering_crd
 from tests.runtime.conftest import CRD, settle, widget
+from tests.runtime.daemons.test_wall_clock import set_clock
 from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -150,6 +151,69 @@ async def test_an_operator_that_shows_late_that_it_is_alive_keeps_its_record(
             assert "high" in await records(cluster)
             assert low.handled == []
     assert high.handled == ["create w"]
+
+
+async def announce(cluster: Cluster, *, ahead: float = 0) -> None:
+    """Write the record of an operator with a higher priority, whose clock is ahead, or behind."""
+    seen = wall_now() + datetime.timedelta(seconds=ahead)
+    record = {"priority": 10, "lifetime": 60, "lastseen": seen.isoformat()}
+    await cluster.patch("clusterkopfpeerings", "default", {"status": {"high": record}})
+
+
+@pytest.mark.parametrize("seconds", [-3600, 600])
+async def test_an_operator_stays_paused_for_one_that_is_alive_when_the_clock_is_set(
+    cluster: Cluster, autojump_clock: MockClock, seconds: int
+) -> None:
+    await cluster.create(peering())
+    low, high = Operator(cluster), Operator(cluster, priority=10)
+    async with low.bench.running(identity="low"), high.bench.running(identity="high"):
+        await settle(20)
+        set_clock(seconds)
+        await settle(1)
+        await cluster.create(widget())
+        await settle(300)
+        assert set(await records(cluster)) == {"low", "high"}
+        assert low.handled == []
+    assert high.handled == ["create w"]
+
+
+@pytest.mark.parametrize("is_early", [False, True], ids=["seen before it is set", "seen first after that"])
+async def test_a_clock_that_is_set_back_does_not_keep_a_dead_operator_alive(
+    cluster: Cluster, autojump_clock: MockClock, is_early: bool
+) -> None:
+    await cluster.create(peering())
+    low = Operator(cluster)
+    await announce(cluster, ahead=0 if is_early else 3600)
+    async with low.bench.running(identity="low"):
+        await cluster.create(widget())
+        await settle(10)
+        if is_early:
+            set_clock(-3600)
+        await settle(40)
+        assert low.handled == []
+        await settle(20)
+        assert low.handled == ["create w"]
+
+
+async def test_an_operator_whose_clock_is_behind_is_not_taken_for_dead_for_long(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    low = Operator(cluster)
+    await announce(cluster, ahead=-600)
+    async with low.bench.running(identity="low"):
+        await settle(5)
+        assert set(await records(cluster)) == {"low"}
+        await announce(cluster, ahead=-600)  # as operators do whose records are removed
+        await settle(1)
+        await cluster.create(widget())
+        for _ in range(5):
+            await settle(50)
+            assert set(await records(cluster)) == {"low", "high"}
+            await announce(cluster, ahead=-600)
+        assert low.handled == []
+        await settle(65)
+        assert low.handled == ["create w"]
 
 
 async def test_operators_with_the_same_priority_all_pause(cluster: Cluster, autojump_clock: MockClock) -> None:

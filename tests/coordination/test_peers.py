@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator._coordination.peers import Peer, judge, parse_peers
+from trioperator._coordination.peers import Peer, Sightings, judge, parse_peers
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
@@ -113,3 +113,46 @@ def test_with_a_tie_break_exactly_one_operator_goes_on(operators: list[tuple[str
         if judge(peers, identity=identity, priority=priority, now=NOW, read_at=NOW, tie_break=True).reason is None
     ]
     assert len(active) == 1
+
+
+STEADY = NOW + datetime.timedelta(days=3)
+
+
+def sight(sightings: Sightings, one: Peer, *, after: float = 0) -> float:
+    """Return the seconds until a peer is dead that is read some seconds *after* the beginning."""
+    passed = datetime.timedelta(seconds=after)
+    (seen,) = sightings.take([one], now=NOW + passed, steady=STEADY + passed)
+    return (seen.deadline - STEADY - passed).total_seconds()
+
+
+def test_a_peer_lives_as_long_as_its_record_says_on_the_steady_clock() -> None:
+    assert sight(Sightings(), peer("a", age=20)) == 40
+    assert sight(Sightings(), peer("a", age=70)) == -10
+
+
+def test_a_record_from_the_future_was_written_when_it_is_read_first() -> None:
+    sightings = Sightings()
+    assert sight(sightings, peer("a", age=-3600)) == 60
+    assert sight(sightings, peer("a", age=-3600), after=50) == 10
+
+
+def test_a_record_that_was_renewed_is_of_one_who_is_alive_whatever_its_clock_says() -> None:
+    sightings = Sightings()
+    assert sight(sightings, peer("a", age=600)) == -540
+    sightings.take([], now=NOW, steady=STEADY)  # it was removed
+    assert sight(sightings, peer("a", age=590), after=10) == 60
+    assert sight(sightings, peer("a", age=590), after=30) == 40
+    assert sight(sightings, peer("a", age=0), after=30) == 30
+
+
+def test_records_of_all_times_can_be_dated() -> None:
+    first = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+    one = Peer("a", 0, 60, first)
+    assert Sightings().take([one], now=NOW, steady=first + datetime.timedelta(days=40000))
+
+
+def test_no_more_peers_are_remembered_than_anybody_has_at_once() -> None:
+    sightings = Sightings()
+    for number in range(5000):
+        sightings.take([peer(f"p{number}")], now=NOW, steady=STEADY)
+    assert len(sightings._known) <= 1000

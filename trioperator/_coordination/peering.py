@@ -17,11 +17,11 @@ import msgspec
 import trio
 
 from trioperator._concurrency.backoff import Backoff
-from trioperator._concurrency.clock import wall_now
+from trioperator._concurrency.clock import steady_now, wall_now
 from trioperator._concurrency.core_tasks import keep
 from trioperator._concurrency.pulse import Pulse
 from trioperator._coordination.pauses import Pauses
-from trioperator._coordination.peers import Peer, Verdict, judge, parse_peers
+from trioperator._coordination.peers import Peer, Sightings, Verdict, judge, parse_peers
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import RawObject, parse_object
 from trioperator._logs import get_logger
@@ -122,11 +122,13 @@ class Peering:
         self._settings = settings
         self._is_divided = is_divided
         self._owner = f"peering {namespace or ''}"
-        self._peers: list[Peer] = []
+        self._peers: list[Peer] = []  # with times on the steady clock
+        self._own: Peer | None = None  # as it was read
+        self._sightings = Sightings()
         self._version = ""  # of the object as it was seen last
         self._uid: str | None = None
         self._changed = Pulse()
-        self._read_at = _NEVER  # by the wall clock: the records are not older than that
+        self._read_at = _NEVER  # on the steady clock: the records are not older than that
         self._due = Pulse()  # the own record is to be written, and all are to be read with it
         self._died = Pulse()
         self._written = False
@@ -157,7 +159,9 @@ class Peering:
         except (msgspec.MsgspecError, ValueError) as error:
             _logger.warning("The %s cannot be read: %s", self, error)
             return
-        self._peers, self._version = parse_peers(status, now=wall_now()), obj.resource_version
+        peers, self._version = parse_peers(status, now=wall_now()), obj.resource_version
+        self._own = next((peer for peer in peers if peer.identity == self._identity), None)
+        self._peers = self._sightings.take(peers, now=wall_now(), steady=steady_now())
         if self._uid != key or self._is_taken_back(obj):
             self._uid = key
             self._due.set()
@@ -171,8 +175,7 @@ class Peering:
         now = trio.current_time()
         if not self._written or not obj.resource_version.isdecimal() or now < self._restored_at + _CALM:
             return False  # without numbers as versions, the watch may just be late
-        own = next((peer for peer in self._peers if peer.identity == self._identity), None)
-        if own is not None and own.lastseen >= self._lastseen:
+        if self._own is not None and self._own.lastseen >= self._lastseen:
             return False
         self._restored_at = now
         return True
@@ -194,7 +197,7 @@ class Peering:
             self._note_change()
 
     def _forget(self) -> None:
-        self._uid, self._peers, self._written, self._expires_at = None, [], False, math.inf
+        self._uid, self._peers, self._own, self._written, self._expires_at = None, [], None, False, math.inf
         self._note_change()
 
     def _note_change(self) -> None:
@@ -212,7 +215,7 @@ class Peering:
                 verdict = self.judge()
                 if verdict.dead:
                     self._died.set()
-                wait = (verdict.until - wall_now()).total_seconds() if verdict.until else math.inf
+                wait = (verdict.until - steady_now()).total_seconds() if verdict.until else math.inf
                 if verdict.is_doubtful:  # a watch may be silent, or late: the response to a keep-alive tells
                     self._due.set()
                     wait = math.inf
@@ -233,7 +236,7 @@ class Peering:
             self._peers,
             identity=self._identity,
             priority=settings.priority,
-            now=wall_now(),
+            now=steady_now(),
             read_at=self._read_at,
             tie_break=settings.tie_break,
             is_divided=self._is_divided,
@@ -272,7 +275,7 @@ class Peering:
         while True:
             if self._uid is None:
                 await self._due.wait()
-            began = wall_now()
+            began = steady_now()
             try:
                 with trio.fail_after(self._timeout):
                     await self._touch()
@@ -299,14 +302,14 @@ class Peering:
         return max(_SHORTEST, lifetime * _PATIENCE if left <= 0 else min(lifetime * _PATIENCE, left * _SECOND_CHANCE))
 
     async def _touch(self) -> None:
-        settings, began, now = self._settings, trio.current_time(), wall_now()
+        settings, began, now, steady = self._settings, trio.current_time(), wall_now(), steady_now()
         peer = Peer(self._identity, settings.priority, settings.lifetime, now)
         stored = await write_record(self._client, self._resource, self._namespace, settings.name, peer)
         if self._uid is None:
             return  # it is gone meanwhile
         self._lastseen = now
         self._read(stored, peer)
-        self._trust(now)
+        self._trust(steady)
         margin = min(_MARGIN, settings.lifetime * _MARGIN_SHARE)
         self._written, self._expires_at = True, began + settings.lifetime - margin
         self._note_change()
@@ -323,7 +326,7 @@ class Peering:
         except (msgspec.MsgspecError, ValueError) as error:
             _logger.warning("The %s cannot be read: %s", self, error)
             return
-        if not self._is_older(obj) or own not in self._peers:
+        if not self._is_older(obj) or own != self._own:
             self._take(obj, obj.uid or obj.name)
 
     def _trust(self, read_at: datetime.datetime) -> None:

@@ -1,17 +1,25 @@
 """Peers: the records of operators on a peering object, and what they mean for this one. Pure.
 
 The records are Kopf's ("Peering"): ``status.<identity> = {priority, lifetime, lastseen}``.
+
+Their times are by the clock of whoever writes them. A clock that is wrong, or is set, must neither let an operator that
+is alive be taken for dead nor one that is dead for alive. So wall time counts only when a record is seen for the first
+time, and only within its lifetime: from then on, time is that of the reader's steady clock.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 _DEFAULT_LIFETIME = 60.0
+# Age beyond which it does not matter how old a record is: dates have limits.
+_LONG_AGO = datetime.timedelta(days=36500)
+# Limit of the peers that are remembered.
+_MAX_KNOWN = 1000
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -37,6 +45,32 @@ class Peer(msgspec.Struct, frozen=True):
         """Return the record to be stored."""
         lifetime = int(self.lifetime) if self.lifetime == int(self.lifetime) else self.lifetime
         return {"priority": self.priority, "lastseen": self.lastseen.isoformat(), "lifetime": lifetime}
+
+
+class Sightings:
+    """When the records of peers were written, by the steady clock of the reader.
+
+    Peers are remembered whose records are gone: one that was taken for dead, as its clock is behind, writes its record
+    again when it is removed.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[datetime.datetime, datetime.datetime]] = {}
+
+    def take(self, peers: Collection[Peer], *, now: datetime.datetime, steady: datetime.datetime) -> list[Peer]:
+        """Return the peers with their times on the *steady* clock. They were read just now."""
+        seen = {peer.identity: (peer.lastseen, self._date(peer, now, steady)) for peer in peers}
+        self._known = {**(self._known if len(self._known) < _MAX_KNOWN else {}), **seen}
+        return [msgspec.structs.replace(peer, lastseen=seen[peer.identity][1]) for peer in peers]
+
+    def _date(self, peer: Peer, now: datetime.datetime, steady: datetime.datetime) -> datetime.datetime:
+        """Return when a record was written: just now, if it was renewed, and its age is of no use."""
+        before = self._known.get(peer.identity)
+        if before is not None and before[0] == peer.lastseen:
+            return before[1]
+        age = max(datetime.timedelta(), min(now - peer.lastseen, _LONG_AGO))
+        is_impossible = before is not None and age.total_seconds() >= peer.lifetime
+        return steady if is_impossible else steady - age
 
 
 class Verdict(msgspec.Struct, frozen=True):
