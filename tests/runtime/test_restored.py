@@ -541,3 +541,31 @@ async def test_nothing_but_a_restore_counts_as_one(autojump_clock: MockClock, ca
         await settle(60)
     assert "gone back" not in caplog.text
     assert len(resumed) == len(set(resumed))
+
+
+async def test_a_change_after_a_restore_is_handled_though_the_watch_had_not_come_to_newer_own_writes(
+    autojump_clock: MockClock,
+) -> None:
+    calls: list[Any] = []
+    registry = trioperator.OperatorRegistry()
+
+    @on.update("widgets", registry=registry)
+    async def update(new: Any, patch: trioperator.Patch, **_: Any) -> None:
+        calls.append(new["spec"]["size"])
+        await trio.sleep(30)
+        patch.status["size"] = new["spec"]["size"]
+
+    async with running(registry) as it:
+        await it.old.create(widget("w", size=1))
+        await settle(1)
+        await it.old.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(1)
+        it.back_up()
+        await grow(it.old, 10)
+        it.switch.slow = "/apis/example.com/v1/widgets"  # the next watch does not begin
+        await settle(31)
+        assert (await it.old.get("widgets", "w"))["status"] == {"size": 2}
+        new = await it.restore(outage=0)
+        await new.patch("widgets", "w", {"spec": {"size": 4}})
+        await settle(60)
+    assert calls == [2, 4]

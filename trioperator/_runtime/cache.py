@@ -207,11 +207,13 @@ class ObjectCache:
 
     def rewind(self) -> None:
         """Take the next list as it is, though it is older than what was seen."""
+        self.versions.forget_written()
         for state in self.objects.values():
             state.rewind()
 
     def forget_versions(self) -> None:
         """Treat the next states as newer, in other versions of the kind, too: etcd was restored."""
+        self.versions.forget_written()
         for state in self.objects.values():
             state.forget_version()
         self.predecessors.forget_versions()

@@ -41,6 +41,7 @@ class Versions:
         self._count = 0
         self.are_opaque = False
         self.echoes = 0
+        self._written = -1
         self.on_restored: Callable[[], None] = _do_nothing
 
     def number(self, state: Versioned, type: str | None, text: str) -> int:
@@ -60,7 +61,7 @@ class Versions:
     def number_written(self, state: Versioned, text: str) -> int:
         """Return the version that an own write has led to."""
         try:
-            return int(text)
+            version = int(text)
         except ValueError:
             # Opaque versions cannot be compared: until the watch brings this very one, its events are older.
             for event in state.events or ():
@@ -68,6 +69,8 @@ class Versions:
                     return event.version  # it came before the response
             self._expected[state.uid] = text, trio.current_time() + self._consistency_timeout
             return self._next()
+        self._written = max(self._written, version)
+        return version
 
     def count_echoes(self, number: int) -> None:
         """Count watch events of own writes that were dropped."""
@@ -80,6 +83,14 @@ class Versions:
     def is_expected(self, uid: str) -> bool:
         """Check whether the version of an own write of an object is expected to come by the watch."""
         return uid in self._expected
+
+    def newest_written(self) -> int:
+        """Return the newest version that own writes have led to; -1 if there were none, or they are opaque."""
+        return self._written
+
+    def forget_written(self) -> None:
+        """Forget the versions of own writes, as etcd was restored."""
+        self._written = -1
 
     def forget(self, uid: str) -> None:
         """Expect no version for an object: it is gone, or the next state counts whatever it is."""

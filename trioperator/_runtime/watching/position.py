@@ -65,6 +65,10 @@ class Position:
         """Check whether a version is older than what was seen before."""
         return version.isdecimal() and self.newest.isdecimal() and 0 < int(version) < int(self.newest)
 
+    def is_before(self, version: int) -> bool:
+        """Check whether a version is still to come."""
+        return self.newest.isdecimal() and int(self.newest) < version
+
     def doubt(self, at: float) -> None:
         """Record when the server began to be possibly not what it was."""
         self.doubted_at = at

@@ -52,18 +52,24 @@ class Observer(Protocol):
 def _ignore() -> None: ...
 
 
+def write_nothing() -> int:
+    return -1
+
+
 class Callbacks(NamedTuple):
     """What is called by a reflector besides its observer.
 
     ``restored`` is called when a list is older than what was seen, to let those :meth:`~Reflector.distrust` that may be
     too late to notice; ``rewind`` before a list that is to be taken as it is; ``announce`` when its trouble may have
-    changed; ``unserved`` when the server has said for a while that it does not have the collection.
+    changed; ``unserved`` when the server has said for a while that it does not have the collection. ``newest_written``
+    returns the newest version of the operator's own writes to the objects; -1 if there are none.
     """
 
     rewind: Callable[[], None] = _ignore
     restored: Callable[[], None] = _ignore
     announce: Callable[[], None] = _ignore
     unserved: Callable[[], None] = _ignore
+    newest_written: Callable[[], int] = write_nothing
 
 
 class Reflector:
@@ -162,8 +168,8 @@ class Reflector:
 
     async def _try(self) -> None:
         try:
-            if self._position.version is not None and self._position.doubted_at is not None:
-                await self._check_version(self._position.doubted_at)
+            if self._position.version is not None:
+                await self._check_version()
             await self._catch_up()
             with trio.CancelScope() as self._stream:
                 await self._watch()
@@ -185,18 +191,25 @@ class Reflector:
             else:
                 await self._back_off(error)
 
-    async def _check_version(self, since: float) -> None:
+    async def _check_version(self) -> None:
         """List again if the server is older than what was seen, as after a restore of etcd: a watch would be silent.
 
-        That is to be doubted if the server was not available for a while, or if a watch was silent.
+        That is to be doubted if the server was not available for a while, or if a watch was silent. It is also checked
+        if a watch ended before it has come to own writes: if they are lost, what others write next seems to be older.
         """
-        if not self._client.outage.claim_check(self.path, since=since):
-            self._position.trust(trio.current_time())  # another watch checks it
-            return
+        written, since = self._callbacks.newest_written(), self._position.doubted_at
+        if not self._position.is_before(written):
+            if since is None:
+                return
+            if not self._client.outage.claim_check(self.path, since=since):
+                self._position.trust(trio.current_time())  # another watch checks it
+                return
         self._position.doubt(math.nextafter(trio.current_time(), math.inf))  # again, if this fails
         page = await self._client.list_page(self.path, limit=1, backoffs=())
         self._position.trust(trio.current_time())
-        if self._position.is_restored(page.resource_version):
+        version = page.resource_version
+        if self._position.is_restored(version) or (version.isdecimal() and int(version) < written):
+            self._go_back(version)
             self._position.lose()
 
     async def _catch_up(self) -> None:
@@ -255,14 +268,17 @@ class Reflector:
     def _check_list(self, page: Page) -> None:
         """Prepare for a list that is older than what was seen, if it is."""
         if self._position.is_restored(page.resource_version):
-            text = (
-                "%s has gone back from version %s to %s, as if etcd was restored. All objects are taken as at a start."
-            )
-            _logger.warning(text, self.path, self._position.newest, page.resource_version)
-            self._position.distrust()
-            self._callbacks.restored()
+            self._go_back(page.resource_version)
         if self._position.take_distrust():
             self._callbacks.rewind()
+
+    def _go_back(self, version: str) -> None:
+        """Take the next list as it is, and let all others do so: the server is at a version that had passed."""
+        text = "%s has gone back from version %s to %s, as if etcd was restored. All objects are taken as at a start."
+        newest = max(self._position.newest, str(self._callbacks.newest_written()), key=int)
+        _logger.warning(text, self.path, newest, version)
+        self._position.distrust()
+        self._callbacks.restored()
 
     def _take(self, page: Page, listed: set[str]) -> None:
         """Pass on the objects of a page, and add their keys to *listed*.

@@ -25,7 +25,7 @@ from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.watching.deletion_checker import METADATA, DeletionChecker
 from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.index_gate import IndexGate
-from trioperator._runtime.watching.reflector import Callbacks, Reflector
+from trioperator._runtime.watching.reflector import Callbacks, Reflector, write_nothing
 from trioperator._runtime.watching.scope import ObservedItems
 from trioperator._runtime.watching.streams import Streams
 from trioperator._runtime.watching.targets import Key, Target, name_of
@@ -276,6 +276,7 @@ class WatchSet:
                     functools.partial(self._distrust, path, number),
                     self._announce,
                     self._observe_again,
+                    write_nothing if cache is None else cache.versions.newest_written,
                 ),
                 division=division,
                 seen=self._seen.get(key.in_any_version, ""),
