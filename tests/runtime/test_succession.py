@@ -417,3 +417,43 @@ async def test_delete_handlers_that_were_called_before_a_pause_are_not_called_ag
         await settle(60)
         assert await bench.cluster.find("widgets", "w") is None
     assert sorted(calls) == ["first", "second"]
+
+
+@pytest.mark.parametrize("unserved", ["at once", "later"])
+async def test_what_is_not_stored_yet_is_stored_before_the_next_version_is_handled(
+    unserved: str, bench: Bench, autojump_clock: MockClock
+) -> None:
+    bench.settings.persistence.write_delay = 30
+    bench.settings.networking.error_backoffs = []
+    calls: list[str] = []
+
+    def see(spec: trioperator.Spec, patch: trioperator.Patch) -> None:
+        patch.fns.append(lambda body: body.setdefault("status", {}).update(seen=spec["size"]))
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        calls.append("create")
+
+    @on.create("widgets", registry=bench.registry)
+    async def see_first(spec: trioperator.Spec, patch: trioperator.Patch, **_: Any) -> None:
+        await trio.sleep(10)
+        see(spec, patch)
+
+    @on.update("widgets", registry=bench.registry)
+    async def see_next(spec: trioperator.Spec, patch: trioperator.Patch, **_: Any) -> None:
+        see(spec, patch)
+
+    plan = FaultPlan()
+    plan.add(Fault.status(503), verb="patch", resource="widgets", times=1)  # when the handler ends
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget("w", size=1))
+        await settle(5)
+        if unserved == "later":
+            await serve(bench, "v1", "v2")
+            await settle(1)
+        await serve(bench, "v1", "v2", unserved="v1")
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(60)
+        stored = await bench.cluster.get("widgets", "w")
+    assert calls == ["create"]
+    assert stored["status"]["seen"] == 2

@@ -62,7 +62,7 @@ class ObjectCache:
         self.retired = False
         self.served_since: float | None = None
         self.objects: dict[str, ObjectState] = {}
-        self.predecessors = Predecessors()
+        self.predecessors = Predecessors[ObjectState]()
         self.leaving = Leaving(memories)
         self.is_partial = False  # only objects that are handled here come, and perhaps a few others
         self.versions = Versions(consistency_timeout=consistency_timeout)

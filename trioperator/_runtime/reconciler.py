@@ -58,7 +58,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from trioperator._handling.handlers.lifecycles import Lifecycle, get_default_lifecycle
+from trioperator._model.pause import Pause
 from trioperator._runtime.change_reconciler import ChangeReconciler
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.error_backoff import ErrorBackoff
@@ -141,7 +144,7 @@ class Reconciler:
             return DONE
         run = self._incoming.begin(state)
         try:
-            pause = await self.events.take(state)
+            pause = await self._take(state)
             if state.gone or self._executor.stopping.is_set() or state.cache.retired:
                 result = await (self._gone.handle(state) if state.gone else self._save_last(state))
             elif pause is not None:
@@ -230,6 +233,25 @@ class Reconciler:
             return DONE
         state.caught_up(is_restored=state.is_outdated(self._executor.settings.persistence.finalizer))
         return AGAIN
+
+    async def _take(self, state: ObjectState) -> Pause | None:
+        """Take what has come for an object, once nothing is left to store in earlier versions of its kind."""
+        if state.cache.predecessors:
+            await self._save_earlier(state)
+        return await self.events.take(state)
+
+    async def _save_earlier(self, state: ObjectState) -> None:
+        """Store what is not stored yet of an object in earlier versions of its kind, before it is handled in this one.
+
+        Else handlers would be called again that have succeeded, and what they want stored would replace what is newer.
+        """
+        for before in state.cache.predecessors.find(state):
+            if before.cache.retired and self.status.is_unsaved(before):
+                try:
+                    await self._save_last(before)
+                except NotFoundError:  # its version is not served any more: this one is
+                    before.cache.update_kind(replace(before.cache.kind, resource=state.cache.kind.resource))
+                    raise
 
     async def _save_last(self, state: ObjectState) -> Result:
         """Store what is not stored yet, and leave everything else to the next operator, or to another version."""

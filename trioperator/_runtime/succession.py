@@ -7,20 +7,23 @@ newer version takes over what is remembered of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 from trioperator._runtime.kind import Memory
 from trioperator._runtime.watch_event import WatchEvent
 
+S = TypeVar("S", bound="_State")
+S_co = TypeVar("S_co", bound="_State", covariant=True)
 
-class _Cache(Protocol):
+
+class _Cache(Protocol[S_co]):
     """The cache of one version."""
 
     @property
-    def objects(self) -> Mapping[str, _State]: ...
+    def objects(self) -> Mapping[str, S_co]: ...
     @property
-    def predecessors(self) -> Predecessors: ...
+    def predecessors(self) -> Predecessors[Any]: ...
 
 
 class _State(Protocol):
@@ -29,7 +32,7 @@ class _State(Protocol):
     @property
     def uid(self) -> str: ...
     @property
-    def cache(self) -> _Cache: ...
+    def cache(self) -> _Cache[Any]: ...
     @property
     def comparable_version(self) -> int: ...
     def remember(self) -> Memory: ...
@@ -40,25 +43,34 @@ class _State(Protocol):
     def forget_version(self) -> None: ...
 
 
-class Predecessors:
+class Predecessors(Generic[S]):
     """The states of a cache's objects in another version, until what is remembered of them is taken over."""
 
     def __init__(self) -> None:
-        self._states: dict[str, _State] = {}
+        self._states: dict[str, S] = {}
 
-    def add(self, cache: _Cache) -> None:
+    def __bool__(self) -> bool:
+        return bool(self._states)
+
+    def add(self, cache: _Cache[S]) -> None:
         """Add the states of a cache, and those which it has not taken over itself."""
         self._states |= cache.predecessors._states
         self._states |= cache.objects
 
-    def hand_over(self, state: _State) -> None:
+    def find(self, state: S) -> Iterator[S]:
+        """Yield the states of an object in earlier versions, the earliest one first."""
+        if (before := self._states.get(state.uid)) is not None:
+            yield from before.cache.predecessors.find(before)
+            yield before
+
+    def hand_over(self, state: S) -> None:
         """Let a state take over what is remembered of its object, and which version of it was written last."""
         if self._states and (before := self._states.pop(state.uid, None)) is not None:
             before.cache.predecessors.hand_over(before)
             state.inherit(before.remember())
             state.catch_up(before.comparable_version)
 
-    def lend(self, state: _State) -> None:
+    def lend(self, state: S) -> None:
         """Let a state have what is remembered of its object until now, and take it over later."""
         if self._states and (before := self._states.get(state.uid)) is not None:
             before.cache.predecessors.lend(before)
