@@ -42,14 +42,15 @@ def _check_restores(life: Life) -> None:
 
 
 def _check_promises(life: Life) -> None:
-    """Find what was to be tried again, and was not."""
+    """Find what was to be tried again, and was not, unless a restore has taken back what it was for."""
     operator = life.operators["a"]
+    restored = max((time for time, _, text in life.journal.messages if "gone back" in text), default=-math.inf)
     slack = 40 if life.has("reads") else 10  # the client may repeat requests for half a minute before it tells
     for promise in life.journal.promises:
         end = promise.made + promise.seconds + slack
         if _is_taken_back(life, promise, end):  # all lists succeed soon after the trouble is over, and then it counts
             end = max(end, life.end + _LONGEST_BACKOFF + slack) if not life.forbidden else math.inf
-        if promise.made < operator.started or end > trio.current_time():
+        if promise.made < max(operator.started, restored) or end > trio.current_time():
             continue
         calls = [call for call in life.journal.calls if call.name == promise.name]
         later = life.journal.calls[promise.calls :]
