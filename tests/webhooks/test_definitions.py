@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import logging
 from typing import Any
 
@@ -217,6 +218,23 @@ async def test_a_replica_whose_ca_was_dropped_by_another_one_adds_it_again(
     assert missing <= 12 * 2 * 2  # every ten minutes, for each of them
     assert count_writes(cluster) - writes <= 12 * 2 * 2
     assert "Another replica has dropped the CA of this one" in caplog.text
+
+
+async def test_replicas_that_start_at_the_same_time_lose_no_ca(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    await cluster.apply(definition("v1", "v2"))
+    plan = FaultPlan()
+    plan.add(Fault.delay(before=0.2), method="PATCH", path=NAME)
+    async with trio.open_nursery() as nursery:
+        for name in "abc":
+            settings = trioperator.OperatorSettings()
+            settings.admission.managed_conversions, settings.scanning.disabled = True, True  # nothing is repaired
+            transport = FaultyTransport(cluster.transport(), plan)
+            options: Any = {"server": server_with(name), "managed": None, "settings": settings, "transport": transport}
+            nursery.start_soon(functools.partial(operate_for, 10, cluster, registry, in_order=True, **options))
+        await trio.sleep(5)
+        assert set(await find_trusted(cluster)) == {"a", "b", "c"}
 
 
 async def test_the_crd_is_written_when_it_was_deleted_and_created_again(

@@ -25,11 +25,13 @@ from trioperator._model.jsontypes import JsonObject
 from trioperator._webhooks.amendments import CALM
 from trioperator._webhooks.managed import ManagedObjects
 from trioperator._webhooks.trust import Trust, find_address, trusts_none
-from trioperator.errors import ApiError, ForbiddenError, NotFoundError, TrioperatorError
+from trioperator.errors import ApiError, ConflictError, ForbiddenError, NotFoundError, TrioperatorError
 
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 # Before a conversion that others have removed is written again: at once, and later if they remove it again.
 _BACKOFF: Final = Backoff(initial=1.0, maximum=30.0, jitter=0.25)
+# Writes of a CRD that others are changing, too, until that counts as an error.
+_ATTEMPTS: Final = 5
 _REMOVED: Final = (
     "Others have removed the conversion of the CRD %s: writing it again."
     " Objects that were written meanwhile may have lost the fields in which their versions differ."
@@ -133,24 +135,36 @@ class ConversionDefinitions(ManagedObjects):
             raise errors[0]
 
     async def _write_one(self, name: str, wanted: JsonObject) -> None:
-        try:
-            before = await self._read(name)
-            if trusts_none(wanted["webhook"], (before or {}).get("webhook") or {}):
-                self._trust.pop(name, None)  # others are at work just now: their CAs are not dropped in turn
-            joined = self._join(name, wanted, before)
-            is_again = self._written.get(name) == wanted
-            if before == joined or (is_again and not self._is_repairable(name, wanted, before)):
-                return  # what was seen of the CRD may have been outdated
-            if _has(before, "service") and _has(wanted, "url"):
-                assert before is not None
-                self._replaced[name] = before
-            await self._patch(name, joined)
-            self._join(name, wanted, joined)
-        except NotFoundError:
-            self._trust.pop(name, None)
-            self._logger.warning("There is no CRD %s: its objects cannot be converted by webhooks.", name)
-        else:
-            self._logger.info("Updated the conversion of the CRD %s.", name)
+        """Write the conversion of one CRD, unless it is stored already.
+
+        What another replica writes at the same time is read again, so that neither loses the CA of the other.
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                await self._try_to_write(name, wanted)
+            except NotFoundError:
+                self._trust.pop(name, None)
+                self._logger.warning("There is no CRD %s: its objects cannot be converted by webhooks.", name)
+            except ConflictError:
+                if attempt == _ATTEMPTS:
+                    raise
+                continue
+            return
+
+    async def _try_to_write(self, name: str, wanted: JsonObject) -> None:
+        before, version = await self._read(name)
+        if trusts_none(wanted["webhook"], (before or {}).get("webhook") or {}):
+            self._trust.pop(name, None)  # others are at work just now: their CAs are not dropped in turn
+        joined = self._join(name, wanted, before)
+        is_again = self._written.get(name) == wanted
+        if before == joined or (is_again and not self._is_repairable(name, wanted, before)):
+            return  # what was seen of the CRD may have been outdated
+        if _has(before, "service") and _has(wanted, "url"):
+            assert before is not None
+            self._replaced[name] = before
+        await self._patch(name, joined, version=version)
+        self._join(name, wanted, joined)
+        self._logger.info("Updated the conversion of the CRD %s.", name)
 
     def _join(self, name: str, wanted: JsonObject, stored: JsonObject | None) -> JsonObject:
         """Return the wanted conversion with the CAs of others that are stored."""
@@ -178,7 +192,7 @@ class ConversionDefinitions(ManagedObjects):
         """Put back the Services that URLs of this operator have replaced, unless others have changed them since."""
         for name, before in self._replaced.items():
             try:
-                if self._is_own(name, await self._read(name)):
+                if self._is_own(name, (await self._read(name))[0]):
                     await self._patch(name, before)
                     self._logger.info("The conversion of the CRD %s is left to the Service of before.", name)
             except NotFoundError:
@@ -196,19 +210,20 @@ class ConversionDefinitions(ManagedObjects):
         assert self._address is not None
         return stored is not None and stored in (self._written.get(name), build_conversion_strategy(self._address))
 
-    async def _patch(self, name: str, wanted: JsonObject) -> None:
+    async def _patch(self, name: str, wanted: JsonObject, *, version: str | None = None) -> None:
         # In a merge patch, fields of an earlier address must be removed by name.
         client_config = {"url": None, "service": None, "caBundle": None, **wanted["webhook"]["clientConfig"]}
-        patch = {**wanted, "webhook": {**wanted["webhook"], "clientConfig": client_config}}
-        await self._client.patch(f"{_CRDS}/{name}", {"spec": {"conversion": patch}})
+        conversion = {**wanted, "webhook": {**wanted["webhook"], "clientConfig": client_config}}
+        metadata = {"metadata": {"resourceVersion": version}} if version else {}
+        await self._client.patch(f"{_CRDS}/{name}", {**metadata, "spec": {"conversion": conversion}})
 
-    async def _read(self, name: str) -> JsonObject | None:
-        """Return the stored conversion; None if it may not be read. Raises NotFoundError."""
+    async def _read(self, name: str) -> tuple[JsonObject | None, str | None]:
+        """Return the stored conversion and the version of the CRD; None if it may not be read. Raises NotFoundError."""
         try:
-            stored: JsonObject | None = (await self._client.get(f"{_CRDS}/{name}"))["spec"].get("conversion")
+            crd = await self._client.get(f"{_CRDS}/{name}")
         except ForbiddenError:
-            return None
-        return stored
+            return None, None
+        return crd["spec"].get("conversion"), crd["metadata"].get("resourceVersion")
 
 
 def _name_crd(definition: tuple[str, str]) -> str:
