@@ -577,3 +577,21 @@ async def test_a_webhook_at_another_address_is_no_other_release(cluster: Cluster
         await cluster.patch(KINDS[0], MANAGED, {"webhooks": [hook, evil]})
         await trio.sleep(2)
         assert await stored(cluster) == [["old"], None]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_what_others_change_before_the_response_to_a_write_is_repaired(
+    is_deleted: bool, cluster: Cluster, autojump_clock: object
+) -> None:
+    plan, registry = FaultPlan(), make_registry("validate:one", persistent=True)
+    transport = FaultyTransport(cluster.transport(), plan)
+    async with operating(cluster, registry, server=server_with("own"), transport=transport):
+        plan.add(Fault.delay(after=1), method="PATCH", resource=KINDS[0], times=1)
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": []})
+        await cluster.wait_for(KINDS[0], MANAGED, lambda found: found.get("webhooks"))
+        if is_deleted:
+            await cluster.delete(KINDS[0], MANAGED)
+        else:
+            await cluster.patch(KINDS[0], MANAGED, {"webhooks": []})
+        await trio.sleep(10)
+        assert await trusted(cluster) == ["own"]

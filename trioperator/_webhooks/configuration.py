@@ -72,11 +72,27 @@ class Configuration:
         self._amended = (wanted, stored.webhooks)
         return True
 
+    @property
+    def watched(self) -> StoredConfiguration | None:
+        """The configuration as it was seen last; None if there is none."""
+        return next(iter(self.stored), None)
+
+    def is_overtaken(self, version: str, seen: StoredConfiguration | None) -> bool:
+        """Return whether others have changed it since it was stored in a version, before that was known.
+
+        *seen* is what was watched before the write.
+        """
+        watched = self.watched
+        if watched is None:
+            return seen is not None
+        newest = watched.metadata.resource_version
+        return newest.isdecimal() and version.isdecimal() and int(newest) > int(version)
+
     def find_change(self, address: Mapping[str, Any]) -> tuple[list[JsonObject], StoredConfiguration] | None:
         """Return what is to be stored and what is, if that is known, and others have changed it."""
         if self.written is None or not self.stored.complete:
             return None
-        stored = next(iter(self.stored), StoredConfiguration())
+        stored = self.watched or StoredConfiguration()
         wanted = self.join(self.written, stored, address)
         return None if wanted == stored.webhooks else (wanted, stored)
 

@@ -157,7 +157,7 @@ class WebhookConfigurations(ManagedObjects):
                 wanted, stored = change
                 with trio.move_on_at(known.repairs.schedule(wanted, stored.webhooks)) as waiting:
                     await known.differs.wait()
-                if waiting.cancelled_caught:
+                if waiting.cancelled_caught and known.find_change(self._address) is not None:  # not only a late watch
                     self._report(type, known, wanted, stored)
                     known.written = None
                     self._changed.set()
@@ -200,45 +200,51 @@ class WebhookConfigurations(ManagedObjects):
             webhooks = self._build(kind)
             if webhooks == known.written:
                 continue
-            known.sent = webhooks
-            await self._write_one(kind, known, webhooks)
+            known.sent, seen = webhooks, known.watched
+            version = await self._write_one(kind, known, webhooks)
             known.written = webhooks
+            if known.is_overtaken(version, seen):
+                self._compare()
 
     def _build(self, type: WebhookType, *, persistent: bool | None = None) -> list[JsonObject]:
         assert self._handlers is not None
         return build_webhooks(self._handlers, self._address, type=type, suffix=self._name, persistent=persistent)
 
-    async def _write_one(self, type: WebhookType, known: Configuration, webhooks: list[JsonObject]) -> None:
+    async def _write_one(self, type: WebhookType, known: Configuration, webhooks: list[JsonObject]) -> str:
         """Write one configuration, unless it is stored already. One that would be empty is not created.
 
-        What another replica writes at the same time is read again, so that neither loses the CA of the other.
+        Returns the resource version in which it is stored, empty if it is not. What another replica writes at the same
+        time is read again, so that neither loses the CA of the other.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await self._try_to_write(type, known, webhooks)
+                stored = await self._try_to_write(type, known, webhooks)
             except ConflictError:
                 if attempt == _ATTEMPTS:
                     raise
             else:
-                return
+                return "" if stored is None else stored.metadata.resource_version
+        return ""
 
-    async def _try_to_write(self, type: WebhookType, known: Configuration, webhooks: list[JsonObject]) -> None:
+    async def _try_to_write(
+        self, type: WebhookType, known: Configuration, webhooks: list[JsonObject]
+    ) -> StoredConfiguration | None:
         try:
             stored = await self._find(type)
             wanted = known.join(webhooks, stored, self._address, writes=True)
             if stored is None:
-                await self._patch(type, wanted)
+                written = await self._patch(type, wanted)
             elif stored.webhooks == wanted:
-                return
+                return stored
             else:
                 if known.others.hooks:
                     stored = await self._announce(type, known, wanted, stored)
                 written = await self._patch(type, wanted, version=stored.metadata.resource_version)
                 self._note_written(type, known, wanted, written)
-            self._logger.info("Updated the %s %r: %d webhooks.", _KINDS[type], self._name, len(webhooks))
         except NotFoundError:
-            if webhooks:
-                await self._create(type, known, webhooks)
+            return await self._create(type, known, webhooks) if webhooks else None
+        self._logger.info("Updated the %s %r: %d webhooks.", _KINDS[type], self._name, len(webhooks))
+        return written
 
     async def _announce(
         self, type: WebhookType, known: Configuration, wanted: list[JsonObject], stored: StoredConfiguration
@@ -254,7 +260,7 @@ class WebhookConfigurations(ManagedObjects):
         await trio.sleep(_NOTICE)
         return stored
 
-    async def _create(self, type: WebhookType, known: Configuration, webhooks: list[JsonObject]) -> None:
+    async def _create(self, type: WebhookType, known: Configuration, webhooks: list[JsonObject]) -> StoredConfiguration:
         manifest = {
             "apiVersion": _GROUP,
             "kind": _KINDS[type],
@@ -262,9 +268,10 @@ class WebhookConfigurations(ManagedObjects):
             "webhooks": webhooks,
         }
         path = self._path(type, name=False)
-        written = await self._client.request("POST", path, body=msgspec.json.encode(manifest))
-        self._note_written(type, known, webhooks, decode_stored(written))
+        written = decode_stored(await self._client.request("POST", path, body=msgspec.json.encode(manifest)))
+        self._note_written(type, known, webhooks, written)
         self._logger.info("Created the %s %r: %d webhooks.", _KINDS[type], self._name, len(webhooks))
+        return written
 
     def _note_written(
         self, type: WebhookType, known: Configuration, wanted: list[JsonObject], stored: StoredConfiguration
