@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import httpx
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -293,3 +294,27 @@ async def test_an_object_that_cannot_be_read_any_more_is_not_deleted(autojump_cl
             await anext(events)
     assert scope.cancelled_caught
     assert not answers
+
+
+async def test_a_deletion_is_shown_once_and_of_objects_that_were_shown_only(autojump_clock: MockClock) -> None:
+    def line(type: str, name: str, version: int, **metadata: object) -> bytes:
+        metadata = {"name": name, "uid": name, "resourceVersion": str(version), **metadata}
+        return msgspec.json.encode({"type": type, "object": {"metadata": metadata}}) + b"\n"
+
+    lines = [
+        line("ADDED", "unreadable", 2, generation="x"),
+        line("DELETED", "unreadable", 3),
+        line("ADDED", "a", 4),
+        *[line("DELETED", "a", 5)] * 2,  # as from a server that repeats itself
+        line("ADDED", "a", 6),
+    ]
+    page = ok({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
+    answers = [page, httpx.Response(200, stream=Chunks([*lines, None]))]
+
+    class Server(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            await trio.lowlevel.checkpoint()
+            return answers.pop(0)
+
+    async with opened(Server()) as client, client.watch(Resource("", "v1", "pods")) as events:
+        assert await receive(events, 3) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]

@@ -208,8 +208,8 @@ class ObjectWatch(Generic[T]):
             self._kube.find_logger().warning("Watching %s: skipping an event of %s: %s", self._path, raw, exc)
             return
         if event.type == "DELETED":
-            self._known.pop(raw.key, None)
-            self._pending.append(ObjectEvent("DELETED", body))
+            if self._known.pop(raw.key, None) is not None:  # else it was never shown, or its deletion was
+                self._pending.append(ObjectEvent("DELETED", body))
         else:
             known = raw.key in self._known
             self._known[raw.key] = raw
