@@ -112,6 +112,7 @@ TIMEOUTS: Final = {
     ),
     "trioperator._webhooks.configurations.WebhookConfigurations._repair": "backoff before what others change again",
     "trioperator._webhooks.definitions.ConversionDefinitions._drop_others": "the CAs of others are dropped",
+    "trioperator.client.waiting.wait_until": "the object is read once more before the timeout is over",
 }
 
 _TIMEOUTS: Final = frozenset({"move_on_after", "move_on_at", "fail_after", "fail_at"})

@@ -62,6 +62,28 @@ async def test_waiting_ends_after_its_timeout(
     assert trio.current_time() == 7
 
 
+@pytest.mark.parametrize("wait", ["wait_for", "wait_deleted"])
+async def test_what_a_silent_watch_has_missed_is_seen_before_waiting_ends(
+    client: Client, cluster: Cluster, plan: FaultPlan, wait: str, autojump_clock: MockClock
+) -> None:
+    await cluster.create(config_map("one"))
+    plan.add(Fault.silence(), watch=True)
+    options: Any = {"condition": lambda obj: (obj.get("data") or {}).get("ready")} if wait == "wait_for" else {}
+    change: Any = (cluster.apply, config_map("one", ready="yes")) if options else (cluster.delete, "configmaps", "one")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(after, 5, *change)
+        await getattr(client, wait)("configmaps", "one", timeout=60, **options)
+    assert 5 < trio.current_time() < 60
+
+
+async def test_a_list_that_takes_nearly_all_of_the_time_is_not_begun_anew(
+    client: Client, cluster: Cluster, plan: FaultPlan, autojump_clock: MockClock
+) -> None:
+    await cluster.create(config_map("one", ready="yes"))
+    plan.add(Fault.delay(before=9.9), verb="list")
+    assert await client.wait_for("configmaps", "one", condition=lambda obj: obj["data"].get("ready"), timeout=10)
+
+
 async def test_what_a_condition_raises_is_raised(client: Client, cluster: Cluster) -> None:
     await cluster.create(config_map("one"))
     with pytest.raises(KeyError, match="nothing"):

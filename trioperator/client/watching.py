@@ -110,6 +110,11 @@ class ObjectWatch(Generic[T]):
             else:
                 self._back_off(error)
 
+    async def restart(self) -> None:
+        """List the objects again at the next step."""
+        await self._close()
+        self._begin_list()
+
     async def aclose(self) -> None:
         """End the watch."""
         await self._stack.aclose()
@@ -217,8 +222,7 @@ class ObjectWatch(Generic[T]):
 
     def _start_again(self, error: ApiError) -> None:
         """List the objects again, with a backoff: the server may forget the next version at once, too."""
-        self._version = self._token = ""
-        self._listed.clear()
+        self._begin_list()
         self._expirations += 1
         first = self._expirations == 1
         delay = self._kube.settings.watching.reconnect_backoff if first else _BACKOFF.delay(self._expirations - 1)
@@ -227,6 +231,10 @@ class ObjectWatch(Generic[T]):
         log = logger.debug if first else logger.warning
         log("%s is listed again in %g s: %s", self._path, delay, error)
         self._due_at = trio.current_time() + delay
+
+    def _begin_list(self) -> None:
+        self._version = self._token = ""
+        self._listed.clear()
 
     def _back_off(self, error: ApiError | ConnectionLostError) -> None:
         networking = self._kube.settings.networking
