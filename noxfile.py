@@ -42,12 +42,9 @@ def show_pyenv_pythons() -> None:
 
 
 show_pyenv_pythons()
-
-
-def install_for_tests(session: nox.Session, *others: str) -> None:
-    """Install the package, and compile it: tests start hundreds of processes, which may not write what they compile."""
-    session.install("-e", ".[test]", *others, env={"UV_COMPILE_BYTECODE": "1"})
-    session.run("python", "-m", "compileall", "-q", "trioperator")
+# What is compiled is kept, wherever it runs: compiling the tests takes three times as long as importing them, and they
+# start hundreds of processes.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @nox.session(name="all", python=False)
@@ -107,7 +104,7 @@ def layers(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """Does it do what the tests say? Unit, property, virtual-time and process tests."""
-    install_for_tests(session)
+    session.install("-e", ".[test]")
     # Sockets, threads and processes take part: what fails is asked once more, and the summary tells ("1 rerun").
     default = ["tests", "--ignore=tests/examples", "-m", "not e2e", "--reruns=1", "-raR"]
     parallel = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
@@ -126,7 +123,7 @@ def lowest(session: nox.Session) -> None:
 def clients(session: nox.Session) -> None:
     """Do others' client libraries, and Kopf, go together with the helpers and with the embedded API server?"""
     libraries = ["aiohttp", "kopf", "kr8s", "kubernetes", "kubernetes_asyncio", "lightkube", "pykube-ng"]
-    install_for_tests(session, *libraries, "fastapi")
+    session.install("-e", ".[test]", *libraries, "fastapi")
     tests = [
         "tests/apiserver/test_clients.py",
         "tests/both/test_styles.py",
@@ -144,7 +141,7 @@ def clients(session: nox.Session) -> None:
 @nox.session
 def examples(session: nox.Session) -> None:
     """Do the examples show what their pages say?"""
-    install_for_tests(session)
+    session.install("-e", ".[test]")
     session.run("python", "-m", "pytest", "tests/examples", "--reruns=1", "-raR", *session.posargs)
 
 
@@ -166,7 +163,7 @@ def e2e(session: nox.Session) -> None:
             "set KUBEBUILDER_ASSETS to the folder with etcd, kube-apiserver, kube-controller-manager and kubectl"
             " (`setup-envtest use -p path` downloads them)"
         )
-    install_for_tests(session)
+    session.install("-e", ".[test]")
     # Another system of many processes takes part: what fails is asked once more, and the summary tells ("1 rerun").
     session.run("python", "-m", "pytest", "-m", "e2e", "--reruns=1", "-raR", *session.posargs)
 
@@ -254,7 +251,7 @@ def world(session: nox.Session) -> None:
     ``-- suite`` runs Kopf's own tests of its public behaviour, ``-- dask`` those of dask-kubernetes, and
     ``-- withdrawing`` changes two fields of ClusterSecrets at once, ``-- costs`` measures. Not part of a plain ``nox``.
     """
-    install_for_tests(session, "kopf==1.45.2", "pytest-asyncio", "pytest-mock", "pytest-timeout")
+    session.install("-e", ".[test]", "kopf==1.45.2", "pytest-asyncio", "pytest-mock", "pytest-timeout")
     session.run("python", "-m", "tests.world", "--requirements")
     session.install("-r", "build/world/requirements.txt")
     for file in pathlib.Path("build/world/apart").glob("*.txt"):
