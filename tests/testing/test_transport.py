@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import httpx
 import msgspec
 import pytest
@@ -126,6 +128,22 @@ async def test_a_stale_list_is_the_previous_one(client: httpx.AsyncClient, plan:
     assert (await client.get(PATH)).json()["items"] == []
     plan.remove(rule)
     assert len((await client.get(PATH)).json()["items"]) == 1
+
+
+async def test_compressed_responses_can_be_read_and_repeated() -> None:
+    plan, requests = FaultPlan(), list[httpx.Request]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        compressed = gzip.compress(b"object %d" % len(requests))
+        return httpx.Response(200, headers={"Content-Encoding": "gzip"}, content=compressed)
+
+    transport = FaultyTransport(httpx.MockTransport(answer), plan)
+    async with httpx.AsyncClient(transport=transport, base_url="http://embedded") as client:
+        assert (await client.get(PATH)).text == "object 1"
+        plan.add(Fault.stale(), method="GET")
+        assert (await client.get(PATH)).text == "object 1"
+    assert len(requests) == 1
 
 
 async def test_a_hook_is_called_before_the_request(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import random
 import re
@@ -84,7 +85,12 @@ def _parse_verb(request: httpx.Request, *, has_name: bool) -> str:
 
 def is_watch(request: httpx.Request) -> bool:
     """Return whether the request is a watch."""
-    return request.url.params.get("watch", "").lower() in {"1", "true"}
+    return _asks_to_watch(request.url.query)
+
+
+@functools.lru_cache(maxsize=256)
+def _asks_to_watch(query: bytes) -> bool:
+    return httpx.QueryParams(query.decode("ascii")).get("watch", "").lower() in {"1", "true"}
 
 
 @dataclasses.dataclass(slots=True, eq=False, kw_only=True)

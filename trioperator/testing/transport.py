@@ -17,7 +17,7 @@ class FaultyTransport(httpx.AsyncBaseTransport):
     def __init__(self, inner: httpx.AsyncBaseTransport, plan: FaultPlan) -> None:
         self._inner = inner
         self._plan = plan
-        self._responses: dict[tuple[str, bytes], tuple[int, list[tuple[bytes, bytes]], bytes]] = {}
+        self._responses: dict[tuple[str, bytes], tuple[int, httpx.Headers, bytes]] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request, and return the response, with the fault that the plan chooses for it."""
@@ -35,7 +35,7 @@ class FaultyTransport(httpx.AsyncBaseTransport):
         if fault.kind == "delay":
             await _sleep(fault.after)
         if fault.kind == "half_body" and not is_watch(request):
-            half = _HalfBody(await response.aread(), request)
+            half = _HalfBody(await _read(response), request)
             return httpx.Response(response.status_code, headers=response.headers, stream=half)
         if is_watch(request) and response.status_code == 200:
             assert isinstance(response.stream, httpx.AsyncByteStream)
@@ -65,15 +65,22 @@ class FaultyTransport(httpx.AsyncBaseTransport):
     async def _send(self, request: httpx.Request) -> httpx.Response:
         response = await self._inner.handle_async_request(request)
         if request.method == "GET" and not is_watch(request):
-            body = await response.aread()
-            kept = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-encoding"]
-            self._responses[request.method, request.url.raw_path] = (response.status_code, kept, body)
-            return httpx.Response(response.status_code, headers=kept, stream=httpx.ByteStream(body))
+            status, headers, body = response.status_code, response.headers, await _read(response)
+            self._responses[request.method, request.url.raw_path] = (status, headers, body)
+            return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
         return response
 
     async def aclose(self) -> None:
         """Close the inner transport."""
         await self._inner.aclose()
+
+
+async def _read(response: httpx.Response) -> bytes:
+    """Return the body as it was sent, and close the response."""
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    body = b"".join([part async for part in response.stream])
+    await response.aclose()
+    return body
 
 
 async def _sleep(seconds: float) -> None:

@@ -36,7 +36,7 @@ class MemoryTransport(httpx.AsyncBaseTransport):
         await trio.lowlevel.checkpoint()
         if (trace := request.extensions.get("trace")) is not None:  # as httpx's own transports do it
             await trace("memory.send_request_headers.started", {"request": request})
-        headers = request.headers
+        headers = dict(request.headers.items())  # as each lookup in httpx's goes through all of them
         raw_path = request.url.raw_path.decode("ascii")
         path, _, query = raw_path.partition("?")
         response = await self._handler.handle(
@@ -50,7 +50,7 @@ class MemoryTransport(httpx.AsyncBaseTransport):
                 user_agent=headers.get("user-agent", ""),
                 authorization=headers.get("authorization", ""),
                 user=self._user,
-                impersonation=_impersonation(headers),
+                impersonation=_impersonation(request.headers),
                 body=body,
             )
         )
@@ -77,7 +77,7 @@ class _WatchStream(httpx.AsyncByteStream):
 
     def __init__(self, watch: Stream, timeout: float | None) -> None:
         self._watch = watch
-        self._timeout = float("inf") if timeout is None else timeout
+        self._timeout = timeout
         self._is_closed = False
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -86,14 +86,15 @@ class _WatchStream(httpx.AsyncByteStream):
     async def __anext__(self) -> bytes:
         if self._is_closed:
             raise StopAsyncIteration
-        chunk: bytes | None = None
-        with trio.move_on_after(self._timeout) as scope:
-            chunk = await self._watch.receive()
-        if scope.cancelled_caught:
-            raise httpx.ReadTimeout("No data from the watch within the read timeout.")
+        chunk = await self._watch.receive() if self._timeout is None else await self._receive_within(self._timeout)
         if chunk is None:
             raise StopAsyncIteration
         return chunk
+
+    async def _receive_within(self, seconds: float) -> bytes | None:
+        with trio.move_on_after(seconds):
+            return await self._watch.receive()
+        raise httpx.ReadTimeout("No data from the watch within the read timeout.")
 
     async def aclose(self) -> None:
         """End the watch."""
