@@ -16,6 +16,7 @@ import nox
 
 HERE = pathlib.Path(__file__).parent
 RELEASE_TOOLS = ["cyclonedx-bom>=7", "pip-audit>=2.10"]
+PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 
 nox.needs_version = ">=2025.5.1"
@@ -107,8 +108,7 @@ def tests(session: nox.Session) -> None:
     session.install("-e", ".[test]")
     # Sockets, threads and processes take part: what fails is asked once more, and the summary tells ("1 rerun").
     default = ["tests", "--ignore=tests/examples", "-m", "not e2e", "--reruns=1", "-raR"]
-    parallel = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
-    session.run("python", "-m", "pytest", *(session.posargs or [*default, *parallel]))
+    session.run("python", "-m", "pytest", *(session.posargs or [*default, *PARALLEL]))
 
 
 @nox.session(python=PYTHONS[0], venv_backend="uv")
@@ -142,7 +142,7 @@ def clients(session: nox.Session) -> None:
 def examples(session: nox.Session) -> None:
     """Do the examples show what their pages say?"""
     session.install("-e", ".[test]")
-    session.run("python", "-m", "pytest", "tests/examples", "--reruns=1", "-raR", *session.posargs)
+    session.run("python", "-m", "pytest", "tests/examples", "--reruns=1", "-raR", *PARALLEL, *session.posargs)
 
 
 @nox.session
