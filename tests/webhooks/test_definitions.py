@@ -220,6 +220,21 @@ async def test_a_replica_whose_ca_was_dropped_by_another_one_adds_it_again(
     assert "Another replica has dropped the CA of this one" in caplog.text
 
 
+async def test_where_crds_are_not_watched_the_cas_of_other_replicas_stay(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    await cluster.apply(definition("v1", "v2"))
+    settings = trioperator.OperatorSettings()
+    settings.admission.managed_conversions, settings.scanning.disabled = True, True
+    options: Any = {"managed": None, "settings": settings}
+    async with (
+        operating(cluster, registry, server=server_with("one"), **options),
+        operating(cluster, registry, server=server_with("two"), **options),
+    ):
+        await trio.sleep(3600)
+        assert await find_trusted(cluster) == ["one", "two"]
+
+
 async def test_replicas_that_start_at_the_same_time_lose_no_ca(
     cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
 ) -> None:

@@ -102,9 +102,12 @@ class ConversionDefinitions(ManagedObjects):
                 self._changed.set()
 
     async def _drop_others(self) -> None:
-        """Remove the CAs of other replicas when their time is over, until cancelled."""
+        """Remove the CAs of other replicas when their time is over, until cancelled.
+
+        They stay where CRDs are not watched: those who need them would not notice.
+        """
         while True:
-            trusts = {name: trust for name, trust in self._trust.items() if name not in self._again}
+            trusts = {name: trust for name, trust in self._trust.items() if name in self._seen.keys() - self._again}
             expiries = {name: trust.find_expiry() or math.inf for name, trust in trusts.items()}
             due = min(expiries.values(), default=math.inf)
             with trio.move_on_at(due) as waiting:
