@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -14,7 +15,9 @@ from trioperator._handling.handlers.handler import Activity
 # Names of corresponding loggers, below "kopf" and below "trioperator".
 _SHARED: Final = ("", ".objects", ".activities", *(f".activities.{activity}" for activity in Activity))
 
-_PACKAGE: Final = pathlib.Path(trioperator.__file__).parent
+# Where our files are, and where they seem to be: beside those of Kopf.
+_PACKAGE: Final = f"{pathlib.Path(trioperator.__file__).parent}{os.sep}"
+_AS_KOPF: Final = f"{pathlib.Path(_PACKAGE).with_name('kopf')}{os.sep}"
 
 
 def follow_loggers() -> Callable[[], None]:
@@ -51,11 +54,11 @@ def _follow(logger: logging.Logger, leader: logging.Logger) -> Callable[[], None
 @contextlib.contextmanager
 def _as_of_kopf(record: logging.LogRecord) -> Iterator[None]:
     """Show messages of the framework as coming from Kopf's files: filters look for ``/kopf/`` in their paths."""
-    path = pathlib.Path(record.pathname)
-    if not path.is_relative_to(_PACKAGE):
+    before = record.pathname
+    if not before.startswith(_PACKAGE):
         yield
         return
-    before, record.pathname = record.pathname, str(_PACKAGE.parent / "kopf" / path.relative_to(_PACKAGE))
+    record.pathname = f"{_AS_KOPF}{before.removeprefix(_PACKAGE)}"
     try:
         yield
     finally:
