@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import outcome
 import pytest
 import sniffio
 import trio
@@ -21,7 +22,7 @@ from trio.testing import MockClock
 
 from tests.processes.conftest import ROOT
 from trioperator.kopf.bridge import current_loop
-from trioperator.kopf.host import open_loop
+from trioperator.kopf.host import _THREADS, open_loop
 from trioperator.testing import eventually
 
 
@@ -124,6 +125,76 @@ async def test_the_default_executor_may_be_replaced() -> None:
 
     async with open_loop():
         assert (await run(use)).startswith("mine")
+
+
+class _Spawned(trio.abc.Instrument):
+    """Counts tasks."""
+
+    count = 0
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
+
+
+async def test_threads_of_asyncio_take_no_tasks_of_trio() -> None:
+    async def use() -> None:
+        for number in range(10):
+            assert await asyncio.to_thread(str, number) == str(number)
+
+    async with open_loop():
+        trio.lowlevel.add_instrument(spawned := _Spawned())
+        await run(use)
+        trio.lowlevel.remove_instrument(spawned)
+    assert spawned.count == 0
+
+
+async def test_functions_wait_for_a_free_thread() -> None:
+    async def use() -> int:
+        loop, busy, release = asyncio.get_running_loop(), asyncio.Semaphore(0), threading.Event()
+
+        def work() -> bool:
+            loop.call_soon_threadsafe(busy.release)
+            return release.wait(30)
+
+        calls = [asyncio.create_task(asyncio.to_thread(work)) for _ in range(_THREADS + 2)]
+        for _ in range(_THREADS):
+            await busy.acquire()
+        assert busy.locked()
+        release.set()
+        return sum(await asyncio.gather(*calls))
+
+    async with open_loop():
+        assert await run(use) == _THREADS + 2
+
+
+async def raise_in_threads() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        await asyncio.to_thread(int, "x")
+    with pytest.raises(SystemExit):
+        await asyncio.to_thread(sys.exit, 3)
+
+
+async def test_threads_raise_what_their_functions_raise() -> None:
+    async with open_loop():
+        await run(raise_in_threads)
+
+
+async def test_threads_raise_what_their_functions_raise_in_virtual_time(autojump_clock: MockClock) -> None:
+    async with open_loop():
+        await run(raise_in_threads)
+
+
+async def test_a_thread_may_end_after_its_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[Callable[[outcome.Outcome[int]], object]] = []
+
+    async def leave() -> None:
+        asyncio.get_running_loop().run_in_executor(None, int)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trio.lowlevel, "start_thread_soon", lambda _, end: ends.append(end))
+        async with open_loop():
+            await run(leave)
+    ends[0](outcome.Value(0))
 
 
 async def test_virtual_time_stands_still_while_a_thread_of_asyncio_works(autojump_clock: MockClock) -> None:

@@ -64,6 +64,11 @@ def observe_threads(make_observer: Callable[[], ThreadObserver | None] | None) -
     _make_observer = make_observer
 
 
+def are_threads_observed() -> bool:
+    """Return whether threads that the current task starts are observed."""
+    return _observe() is not None
+
+
 async def run_in_thread(fn: Callable[[], T], *, limiter: Limiter) -> T:
     """Call the function in a thread, and return its result. Cancellation abandons the thread.
 

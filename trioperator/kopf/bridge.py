@@ -80,7 +80,7 @@ class Loop:
         with scope:
             try:
                 result = outcome.Value(await call())
-            except Exception as error:  # noqa: BLE001 -- it is raised where the future is awaited
+            except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is raised where the future is awaited
                 result = outcome.Error(error)
         self._scopes.discard(scope)
         if future.done():

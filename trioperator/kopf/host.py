@@ -18,10 +18,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, TypeVar, TypeVarTuple
 
+import outcome
 import sniffio
 import trio
 
-from trioperator._concurrency.threads import run_in_thread
+from trioperator._concurrency.threads import are_threads_observed, run_in_thread
 from trioperator._logs import get_logger
 from trioperator.kopf.bridge import Loop, current_loop
 
@@ -200,7 +201,34 @@ class HostedLoop(asyncio.SelectorEventLoop):
         if executor is not None or self._limiter is None:
             return super().run_in_executor(executor, func, *args)
         call = functools.partial(func, *args)
+        if not are_threads_observed():
+            with contextlib.suppress(trio.WouldBlock):
+                return self._start_thread(call, self._limiter)
         return self.bridge.start(functools.partial(run_in_thread, call, limiter=self._limiter))
+
+    def _start_thread(self, call: Callable[[], T], limiter: trio.CapacityLimiter) -> asyncio.Future[T]:
+        """Call a function in a free thread, without a Trio task that waits for it: HTTP clients do so often.
+
+        Raises ``trio.WouldBlock`` if no thread is free.
+        """
+        future: asyncio.Future[T] = self.create_future()
+        limiter.acquire_on_behalf_of_nowait(future)
+
+        def end(result: outcome.Outcome[T]) -> None:
+            limiter.release_on_behalf_of(future)
+            if future.done():
+                return
+            if isinstance(result, outcome.Error):
+                future.set_exception(result.error)
+            else:
+                future.set_result(result.unwrap())
+
+        def deliver(result: outcome.Outcome[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.call_soon_threadsafe(end, result)
+
+        trio.lowlevel.start_thread_soon(functools.partial(contextvars.copy_context().run, call), deliver)
+        return future
 
 
 def _report(_: object, context: Mapping[str, Any]) -> None:
