@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any
 
 import jsonpatch
+import jsonpointer
 import pytest
 from hypothesis import assume, given
 
@@ -16,6 +18,7 @@ from trioperator._model.patch import (
     apply_merge,
     is_result,
     json_patch,
+    merge_as_additions,
     merge_as_json_patch,
     merge_patches,
     split_status,
@@ -278,6 +281,33 @@ class TestJsonPatches:
 
     def test_true_is_not_equal_to_one(self) -> None:
         assert merge_as_json_patch({"a": 1}, {"a": True}) == [{"op": "replace", "path": "/a", "value": True}]
+
+    @given(objects, objects, objects)
+    @untimed
+    def test_additions_have_the_effect_of_a_merge_patch_on_later_states_too(
+        self, body: dict[str, Any], patch: dict[str, Any], change: dict[str, Any]
+    ) -> None:
+        with Untouched(body, patch):
+            ops = merge_as_additions(body, patch)
+        later = apply_merge(body, change)
+        for state in (body, later):
+            if ops is not None:
+                with contextlib.suppress(jsonpatch.JsonPatchException, jsonpointer.JsonPointerException):
+                    found = jsonpatch.apply_patch(copy.deepcopy(state), ops)
+                    assert found == apply_merge(state, patch)
+
+    def test_additions_do_not_depend_on_what_is_there(self) -> None:
+        body = {"status": {"a": 1, "b": {"c": [1]}}}
+        patch = {"status": {"a": 1, "b": {"c": [1, 2]}, "d/e": "f"}}
+        assert merge_as_additions(body, patch) == [
+            {"op": "add", "path": "/status/a", "value": 1},
+            {"op": "add", "path": "/status/b/c", "value": [1, 2]},
+            {"op": "add", "path": "/status/d~1e", "value": "f"},
+        ]
+
+    @pytest.mark.parametrize("patch", [{"a": None}, {"b": {"c": None}}, {"c": {"d": 1}}, {"a": {}}, {"a": {"b": 1}}])
+    def test_what_depends_on_what_is_there_is_more_than_additions(self, patch: dict[str, Any]) -> None:
+        assert merge_as_additions({"a": 1, "b": {"c": 2}}, patch) is None
 
     @given(objects, objects)
     @untimed

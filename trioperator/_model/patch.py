@@ -299,6 +299,30 @@ def _as_ops(target: Mapping[str, Any], patch: Mapping[str, Any], pointer: str) -
                 yield {"op": "replace" if key in target else "add", "path": path, "value": wanted}
 
 
+def merge_as_additions(body: Mapping[str, Any], patch: Mapping[str, Any]) -> list[JsonObject] | None:
+    """Return the JSON patch with the effect of a merge patch on a later state of the object, too; None if none has it.
+
+    It fails where what contains the fields is not there any more.
+    """
+    ops: list[JsonObject] = []
+    return ops if _add_ops(body, patch, "", ops) else None
+
+
+def _add_ops(target: Any, patch: Mapping[str, Any], pointer: str, ops: list[JsonObject]) -> bool:
+    """Add the operations for a section that is in the object; return whether they suffice."""
+    import jsonpointer
+
+    for key, value in patch.items():
+        path = f"{pointer}/{jsonpointer.escape(key)}"
+        if not isinstance(value, Mapping):
+            if value is None:  # removing a field fails if it is not there
+                return False
+            ops.append({"op": "add", "path": path, "value": value})
+        elif not isinstance(present := target.get(key), Mapping) or not _add_ops(present, value, path, ops):
+            return False
+    return True
+
+
 def with_version_test(ops: Sequence[Mapping[str, Any]], body: Mapping[str, Any]) -> list[JsonObject]:
     """Return a JSON patch that fails unless the object still has the given resource version."""
     version = (body.get("metadata") or {}).get("resourceVersion")

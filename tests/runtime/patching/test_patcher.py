@@ -171,6 +171,49 @@ async def test_the_status_goes_first(harness: Harness) -> None:
     assert (await harness.get())["status"] == {"a": 1}
 
 
+def bring(state: ObjectState, body: Mapping[str, Any]) -> None:
+    """Let a watch bring a state of an object."""
+    state.push(WatchEvent("MODIFIED", int(body["metadata"]["resourceVersion"]), body=body), replace=False)
+
+
+async def test_what_a_watch_has_brought_meanwhile_makes_no_conflict(harness: Harness) -> None:
+    state = await harness.make()
+    bring(state, await harness.cluster.patch("widgets", "w", {"status": {"a": 1}}, subresource="status"))
+    await harness.cluster.patch("widgets", "w", {"status": {"b": 1}}, subresource="status")  # is still on its way
+    await harness.store(state, {"status": {"c": 1}})
+    assert harness.requests == ["PATCH status"]
+    assert state.body == await harness.get()
+    assert (await harness.get())["status"] == {"a": 1, "b": 1, "c": 1}
+
+
+async def test_records_that_a_newer_state_has_are_not_stored(harness: Harness) -> None:
+    state = await harness.make()
+    before = state.body
+    bring(state, await harness.cluster.patch("widgets", "w", NOTE))
+    await harness.store(state, NOTE)
+    assert harness.requests == []
+    assert state.body is before
+    assert state.has_newer()
+
+
+async def test_finalizers_are_decided_by_the_state_that_was_known(harness: Harness) -> None:
+    state = await harness.make()
+    bring(state, await harness.cluster.patch("widgets", "w", {"spec": {"size": 2}}))
+    with pytest.raises(StaleError):
+        await harness.store(state, finalize=functools.partial(add_finalizer, name=FINALIZER))
+
+
+async def test_a_newer_state_stays_pending_after_an_error(harness: Harness) -> None:
+    state = await harness.make()
+    before = state.body
+    bring(state, await harness.cluster.patch("widgets", "w", {"spec": {"size": 2}}))
+    harness.plan.add(Fault.status(500), method="PATCH")
+    with pytest.raises(ServerError):
+        await harness.store(state, NOTE)
+    assert state.body is before
+    assert state.has_newer()
+
+
 async def test_what_fails_after_the_status_is_pending_again_and_the_status_is_not_sent_again(harness: Harness) -> None:
     state = await harness.make()
     harness.contribute(state, {"status": {"a": 1}, "spec": {"more": 1}})

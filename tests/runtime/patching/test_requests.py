@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -125,6 +126,59 @@ async def test_only_what_may_be_replaced_unnoticed_is_patched_in_a_known_version
     before = len(parts.cluster.requests)
     await requests.patch(kind, body, {"status": {"replicas": 1}}, "status")
     assert [request.method for request in list(parts.cluster.requests)[before:]] == methods
+
+
+async def make_with_status(parts: Harness, **status: Any) -> Mapping[str, Any]:
+    await parts.cluster.create(widget(size=1))
+    return await parts.cluster.patch("widgets", "w", {"status": status}, subresource="status")
+
+
+async def test_a_status_is_patched_in_one_request_though_others_have_changed_it(
+    parts: Harness, requests: PatchRequests
+) -> None:
+    body = await make_with_status(parts, a=1, deep={"b": 1})
+    await parts.cluster.patch("widgets", "w", {"status": {"a": 2, "deep": {"c": 2}}}, subresource="status")
+    before = len(parts.cluster.requests)
+    written = await requests.patch(KIND, body, {"status": {"a": 1, "deep": {"b": [3]}}}, "status")
+    assert [request.method for request in list(parts.cluster.requests)[before:]] == ["PATCH"]
+    assert written["status"] == {"a": 1, "deep": {"b": [3], "c": 2}}
+
+
+async def test_a_section_of_the_status_that_others_have_removed_is_made_again(
+    parts: Harness, requests: PatchRequests
+) -> None:
+    body = await make_with_status(parts, deep={"b": 1})
+    await parts.cluster.patch("widgets", "w", {"status": {"a": 1, "deep": None}}, subresource="status")
+    written = await requests.patch(KIND, body, {"status": {"deep": {"b": 2}}}, "status")
+    assert written["status"] == {"a": 1, "deep": {"b": 2}}
+
+
+async def test_a_section_of_the_status_that_others_have_made_is_not_overwritten(
+    parts: Harness, requests: PatchRequests
+) -> None:
+    body = await make_with_status(parts, a=1)
+    await parts.cluster.patch("widgets", "w", {"status": {"a": {"d": 1}, "deep": {"c": 2}}}, subresource="status")
+    written = await requests.patch(KIND, body, {"status": {"a": {"b": 1}, "deep": {"b": 1}}}, "status")
+    assert written["status"] == {"a": {"b": 1, "d": 1}, "deep": {"b": 1, "c": 2}}
+
+
+async def test_the_status_of_a_successor_is_not_patched_though_it_has_the_same_fields(
+    parts: Harness, requests: PatchRequests
+) -> None:
+    body = await make_with_status(parts, a=1)
+    await parts.cluster.delete("widgets", "w")
+    await make_with_status(parts, a=2)
+    with pytest.raises(NotFoundError, match="w is gone"):
+        await requests.patch(KIND, body, {"status": {"a": 3}}, "status")
+    assert (await parts.get())["status"] == {"a": 2}
+
+
+async def test_a_status_that_is_not_valid_is_rejected_at_once(parts: Harness, requests: PatchRequests) -> None:
+    body = await make_with_status(parts, a=1)
+    rejection = {"kind": "Status", "code": 422, "message": "not so", "details": {"causes": [{"field": "status.a"}]}}
+    parts.plan.add(Fault.answer(422, msgspec.json.encode(rejection)), method="PATCH", times=1)
+    with pytest.raises(InvalidError, match="not so"):
+        await requests.patch(KIND, body, {"status": {"a": 2}}, "status")
 
 
 async def test_an_object_that_is_gone_is_not_found(parts: Harness, requests: PatchRequests) -> None:

@@ -81,12 +81,13 @@ class Patcher:
         """Send what is to be stored now. Returns as :meth:`store` does."""
         (pending, waiting), revision, touched = taken, state.revision, self._touched.get(state)
         version = state.version
-        body = (state.decode_newer() if pending.fns else None) or known  # functions may find nothing to do
+        # What was decided by the known state, as finalizers are, is stored in that. All else is for the newest one.
+        body = (state.decode_newer() if finalize is None else None) or known
         sender = PatchSender(self._requests, state.cache.kind, body, pending=pending, logger=logger)
         try:
             await sender.run(records, finalize)
         except BaseException:
-            if sender.body is not known and not _is_overtaken(state, revision, sender.body):
+            if sender.body is not body and not _is_overtaken(state, revision, sender.body):
                 state.update(sender.body)
             self._pending.put_back(state, sender.left, waiting)
             raise
@@ -94,7 +95,7 @@ class Patcher:
             each.set()
         if pending.contributions or state in self._guard.watched:
             self._guard.note_stored(state, pending, before=known, after=sender.body)
-        if sender.body is known:
+        if sender.body is (body if not pending.fns else known):  # functions may find nothing to do
             return None
         if _is_restored(state, version, sender.body):
             state.cache.versions.on_restored()

@@ -11,7 +11,7 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator._kube.objects import find_soon
 from trioperator._model.lazy_object import LARGE, LazyObject
-from trioperator._model.patch import merge_as_json_patch, with_version_test
+from trioperator._model.patch import merge_as_additions, merge_as_json_patch, with_version_test
 from trioperator._model.resource import Resource
 from trioperator._runtime.kind import Kind
 from trioperator.errors import ApiError, ConflictError, ConnectionLostError, ForbiddenError, InvalidError
@@ -69,18 +69,24 @@ class PatchRequests:
         """Send a merge patch of a status for which any uid is accepted: only a known version is surely not another's.
 
         Others may have changed the object meanwhile, which is no reason not to patch it: it is read, and patched again.
-        If they change it all the time, the last patch is one that tests the uid, but depends on what the object has.
+        So it is sent as a JSON patch that tests the uid where that has the same effect on a newer state. If others
+        change the object all the time, the last patch is one, too, though it depends on what the object has.
         """
-        known = body
+        known, test = body, {"op": "test", "path": "/metadata/uid", "value": body["metadata"]["uid"]}
+        if ops := merge_as_additions(body, wanted):
+            try:
+                return await self._patch_json(kind, body, [test, *ops], "status")
+            except (ConflictError, InvalidError) as error:
+                if error.details.get("causes"):  # unlike a failed test, or a section that is not there any more
+                    raise
+                known = await self.get(kind, body)
         for _ in range(_VERSIONS):
             try:
                 version = known["metadata"]["resourceVersion"]
                 return await self._merge(kind, body, wanted, "status", resourceVersion=version)
             except ConflictError:
                 known = await self.get(kind, body)
-        test = {"op": "test", "path": "/metadata/uid", "value": body["metadata"]["uid"]}
-        ops = merge_as_json_patch(known, {"status": wanted["status"]})
-        return await self._send(kind, known, [test, *ops], "status")
+        return await self._send(kind, known, [test, *merge_as_json_patch(known, wanted)], "status")
 
     async def get(self, kind: Kind, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Read the object; by a patch that changes nothing where the operator has no right to read single objects."""
@@ -102,13 +108,18 @@ class PatchRequests:
     ) -> Mapping[str, Any]:
         """Send a JSON patch that has a test. Raises StaleError if it fails and there is another version by now."""
         try:
-            response = await self._client.patch(_path(kind, body, subresource), ops, content_type=_JSON_PATCH)
+            return await self._patch_json(kind, body, ops, subresource)
         except (ConflictError, InvalidError) as error:
             # The response has no special reason for a failed version test: check whether there is a newer version.
             newest = _decode(await self._client.request("GET", _path(kind, body)), body)
             if newest["metadata"].get("resourceVersion") != body["metadata"].get("resourceVersion"):
                 raise StaleError(newest, may_be_ours=error.repeated) from None
             raise
+
+    async def _patch_json(
+        self, kind: Kind, body: Mapping[str, Any], ops: list[dict[str, Any]], subresource: str | None
+    ) -> Mapping[str, Any]:
+        response = await self._client.patch(_path(kind, body, subresource), ops, content_type=_JSON_PATCH)
         return _decode(response, body)
 
 
