@@ -457,3 +457,34 @@ async def test_what_is_not_stored_yet_is_stored_before_the_next_version_is_handl
         stored = await bench.cluster.get("widgets", "w")
     assert calls == ["create"]
     assert stored["status"]["seen"] == 2
+
+
+async def test_records_of_handlers_are_removed_though_the_last_one_ends_after_another_version_has_come(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    @on.update("widgets", registry=bench.registry)
+    async def first(spec: trioperator.Spec, **_: Any) -> None:
+        calls.append(f"first {spec['size']}")
+
+    @on.update("widgets", registry=bench.registry)
+    async def second(spec: trioperator.Spec, retry: int, **_: Any) -> None:
+        if spec["size"] == 2 and retry == 0:
+            raise trioperator.TemporaryError("not yet", delay=5)
+        await trio.sleep(10)
+        calls.append(f"second {spec['size']}")
+
+    async with bench.running():
+        await bench.cluster.create(widget("w", size=1))
+        await settle(5)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(10)
+        await serve(bench, "v1", "v2")
+        await settle(20)
+        stored = await bench.cluster.get("widgets", "w")
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 3}})
+        await settle(20)
+    names = {name.removeprefix("trioperator.dev/") for name in stored["metadata"]["annotations"]}
+    assert names == {"kopf-managed", "last-handled-configuration"}
+    assert calls == ["first 2", "second 2", "first 3", "second 3"]

@@ -13,7 +13,6 @@ import msgspec
 import trio
 
 from trioperator._handling.arguments.indexing import Indices
-from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.objects import RawObject
 from trioperator._runtime.backlog import Backlog, Queue
 from trioperator._runtime.kind import Kind, Memory
@@ -225,7 +224,7 @@ class ObjectCache:
     def retire(self) -> None:
         """Stop handling the objects, though they still exist. Each is reconciled once more, to be cleaned up."""
         self.retired = True
-        self.kind = msgspec.structs.replace(self.kind, handlers=KindHandlers())
+        self.kind = self.kind.retire()
         for state in self.objects.values():
             self.requeue(state)
 

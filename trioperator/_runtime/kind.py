@@ -15,13 +15,24 @@ from trioperator._model.resource import Resource
 class Kind(msgspec.Struct, frozen=True, eq=False):
     """A watched resource kind, with the handlers of its objects. Only digests of its ``digested_fields`` are stored.
 
-    Where it is ``selected``, by selectors in the settings, objects are also gone when these no longer match.
+    Where it is ``selected``, by selectors in the settings, objects are also gone when these no longer match. Records of
+    the handlers with ``retired_ids`` may be stored on objects, though they are not called any more.
     """
 
     resource: Resource
     handlers: KindHandlers
     digested_fields: tuple[FieldPath, ...] = ()
     selected: bool = False
+    retired_ids: tuple[str, ...] = ()
+
+    @property
+    def recorded_ids(self) -> list[str]:
+        """The ids of the handlers of which records may be stored on objects."""
+        return [*(handler.id for handler in self.handlers.changes), *self.retired_ids]
+
+    def retire(self) -> Kind:
+        """Return the kind without handlers."""
+        return msgspec.structs.replace(self, handlers=KindHandlers(), retired_ids=tuple(self.recorded_ids))
 
     @property
     def has_status(self) -> bool:
