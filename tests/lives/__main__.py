@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from tests.lives import planted
-from tests.lives.drawing import draw
+from tests.lives.drawing import draw, draw_given
 from tests.lives.life import live
 from tests.lives.plans import Plan
 
@@ -26,6 +26,9 @@ def main() -> int:
     parser.add_argument("--lives", type=int, default=1, help="how many seeds")
     parser.add_argument("--seconds", type=float, help="live until so much time has passed")
     parser.add_argument("--having", metavar="NAME", action="append", default=[], help="pass over plans without this")
+    parser.add_argument("--parts", metavar="NAMES", help="only lives with these parts, and with --troubles")
+    parser.add_argument("--troubles", metavar="NAMES", default="", help="the troubles of lives with --parts")
+    parser.add_argument("--together", default="alone", help="how operators live with --parts (default: %(default)s)")
     parser.add_argument("--show", action="store_true", help="print plans")
     parser.add_argument("--first", action="store_true", help="end after the first life with a finding")
     parser.add_argument("--shrink", action="store_true", help="leave out what a finding does not need")
@@ -34,7 +37,7 @@ def main() -> int:
     number = 0
     for seed in _seeds(arguments):
         number += 1
-        plan = draw(seed)
+        plan = _draw(seed, arguments)
         if not all(map(plan.has, arguments.having)):
             continue
         findings = _report(plan, arguments)
@@ -43,6 +46,13 @@ def main() -> int:
             break
     print(f"{number} lives; findings: {dict(found) or 'none'}")
     return 1 if found else 0
+
+
+def _draw(seed: int, arguments: argparse.Namespace) -> Plan:
+    if arguments.parts is None:
+        return draw(seed)
+    names, troubles = arguments.parts.split(","), frozenset(filter(None, arguments.troubles.split(",")))
+    return draw_given(seed, arguments.together, names, troubles)
 
 
 def _seeds(arguments: argparse.Namespace) -> Iterator[int]:

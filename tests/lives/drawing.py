@@ -84,7 +84,16 @@ def draw(seed: int) -> Plan:
     way = rng.choices(_WAYS, [way.weight for way in _WAYS])[0]
     chosen = rng.sample(way.troubles, min(len(way.troubles), rng.choice([0, 1, 1, 2, 2, 3])))
     names = list(dict.fromkeys(rng.choice(way.parts) for _ in range(rng.choice([1, 1, 2]))))
-    names, troubles = _fit(rng, names, frozenset(chosen))
+    return _draw(seed, rng, way, *_fit(rng, names, frozenset(chosen)))
+
+
+def draw_given(seed: int, together: str, names: list[str], troubles: frozenset[str]) -> Plan:
+    """Return the plan of a life of operators that live *together* like this, with these parts and troubles."""
+    way = next(way for way in _WAYS if way.together == together)
+    return _draw(seed, random.Random(f"life {seed} of {together}, {names}, {sorted(troubles)}"), way, names, troubles)
+
+
+def _draw(seed: int, rng: random.Random, way: _Way, names: list[str], troubles: frozenset[str]) -> Plan:
     parts = tuple(PartPlan(name=name, options=PARTS[name].draw(rng, troubles)) for name in names)
     operators = _draw_operators(rng, way, troubles)
     trouble = Troubles(rng, operators, names)
