@@ -104,7 +104,7 @@ class Operator:
             await self._ended.wait()
             self.is_stopping = False
             taken = trio.current_time() - life.frozen - begun
-            if taken >= 25 + 2 and not isinstance(self._stop, threading.Event):  # that flag is seen in real time
+            if taken > 25 + 2 and not isinstance(self._stop, threading.Event):  # that flag is seen in real time
                 life.journal.find("hang", f"stopping {self.name} has taken {taken:.1f} s")
 
     async def crash(self) -> None:
