@@ -127,6 +127,7 @@ def test_the_preferred_version_of_a_resource_is_the_most_stable(catalog: Catalog
 
 def test_a_changed_kind_replaces_the_earlier_one(catalog: Catalog) -> None:
     catalog.add(sheep("v1"))
+    assert catalog.find("sh") is not None
     changed = dataclasses.replace(sheep("v1"), short_names=("s",))
     catalog.add(changed)
     assert catalog.kinds("farm.dev", "v1") == [changed]
@@ -138,10 +139,12 @@ def test_a_discarded_resource_is_no_longer_served(catalog: Catalog) -> None:
     before = list(catalog)
     for kind in (sheep("v1"), sheep("v2"), sheep("v1", plural="rams")):
         catalog.add(kind)
+    assert catalog.find("rams") is not None
     catalog.discard(("farm.dev", "sheep"))
     assert catalog.versions("farm.dev") == ["v1"]
     assert [kind.plural for kind in catalog.kinds("farm.dev", "v1")] == ["rams"]
     catalog.discard(("farm.dev", "rams"))
+    assert catalog.find("rams") is None
     assert "farm.dev" not in catalog.groups()
     assert list(catalog) == before
     catalog.discard(("farm.dev", "rams"))

@@ -104,6 +104,7 @@ class Catalog:
     def __init__(self) -> None:
         self._kinds: dict[tuple[str, str, str], Kind] = {}
         self._groups: dict[str, dict[str, list[Kind]]] = {}
+        self._found: dict[str, Kind] = {}  # by the names that they were found by
         for kind in _parse_builtins(BUILTIN_KINDS):
             self.add(kind)
 
@@ -112,6 +113,7 @@ class Catalog:
 
     def add(self, kind: Kind) -> None:
         """Serve the kind, and no longer an earlier one of the same group, version and plural name."""
+        self._found.clear()
         self._kinds[kind.group, kind.version, kind.plural] = kind
         kinds = self._groups.setdefault(kind.group, {}).setdefault(kind.version, [])
         kinds[:] = [other for other in kinds if other.plural != kind.plural]
@@ -120,6 +122,7 @@ class Catalog:
     def discard(self, resource: tuple[str, str]) -> None:
         """Stop serving the resource in all versions."""
         group, plural = resource
+        self._found.clear()
         versions = self._groups.get(group, {})
         for version in list(versions):
             versions[version][:] = [kind for kind in versions[version] if kind.plural != plural]
@@ -164,6 +167,12 @@ class Catalog:
 
     def find(self, name: str) -> Kind | None:
         """Return the kind by any name that kubectl accepts: ``pods``, ``po``, ``deployments.v1.apps``…"""
+        kind = self._found.get(name) or self._look_up(name)
+        if kind is not None:
+            self._found[name] = kind
+        return kind
+
+    def _look_up(self, name: str) -> Kind | None:
         word, _, rest = name.partition(".")
         for group in self.groups():
             for version in self.versions(group):
