@@ -141,7 +141,7 @@ async def live_a_week(week: Week, registry: trioperator.OperatorRegistry, *, sha
     """Return what there is after each day. If objects are shared, another replica has a part of them for a while."""
     settings = trioperator.OperatorSettings()
     leadership = settings.leadership  # renewals all week would take longer than all else
-    leadership.lease_duration, leadership.renew_deadline, leadership.retry_period = 900, 600, 120
+    leadership.lease_duration, leadership.renew_deadline, leadership.retry_period = 1800, 1200, 400
     bench, counts = Bench(week.cluster, registry, settings), []
     transport = FaultyTransport(week.cluster.transport(), week.plan)
     async with bench.running(transport=transport, metrics_endpoint=METRICS, shards=shards):
