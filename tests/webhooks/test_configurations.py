@@ -23,12 +23,19 @@ from tests.webhooks.admission import (
     server_with,
     sleeping_server,
 )
+from tests.webhooks.hooks import ADDRESS
+from trioperator._handling.reviews.admission import WebhookType
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
+from trioperator._kube.api_client import open_client
+from trioperator._kube.objects import parse_object
+from trioperator._model.resource import Resource
+from trioperator._webhooks.configurations import WebhookConfigurations
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 KINDS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 GROUP = "admissionregistration.k8s.io"
+WIDGETS = Resource("example.com", "v1", "widgets", kind="Widget")
 EXEMPTING = {"matchExpressions": [{"key": "control-plane", "operator": "DoesNotExist"}]}
 
 
@@ -595,3 +602,33 @@ async def test_what_others_change_before_the_response_to_a_write_is_repaired(
             await cluster.patch(KINDS[0], MANAGED, {"webhooks": []})
         await trio.sleep(10)
         assert await trusted(cluster) == ["own"]
+
+
+@pytest.mark.parametrize("pause", [0, 0.5])
+async def test_configurations_that_another_replica_has_repaired_are_up_to_date(
+    pause: float, cluster: Cluster, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The replica waits before it repairs anything, as it has done so a moment ago."""
+    handlers = {handler: [WIDGETS] for handler in make_registry("validate:one").admission_handlers()}
+    info, settings = trioperator.ConnectionInfo(server="http://embedded"), trioperator.OperatorSettings()
+    async with (
+        open_client(lambda: info, settings=settings, transport=cluster.transport()) as client,
+        trio.open_nursery() as nursery,
+    ):
+        managed = WebhookConfigurations(client, MANAGED, stopping=trio.Event())
+        nursery.start_soon(managed.serve)
+        managed.update(handlers=handlers, address=ADDRESS)
+        await trio.sleep(1)
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": []})
+        await trio.sleep(5)
+        assert managed.problem is None
+        caplog.clear()
+        good = await cluster.get(KINDS[0], MANAGED)
+        for state in ({**good, "webhooks": []}, good):
+            managed._known[WebhookType.VALIDATING].stored.observe("MODIFIED", parse_object(json.dumps(state).encode()))
+            assert managed.problem is not None
+            await trio.sleep(pause)
+        await trio.sleep(60)
+        assert managed.problem is None
+        assert "changed by others" not in caplog.text
+        nursery.cancel_scope.cancel()

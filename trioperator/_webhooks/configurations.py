@@ -150,18 +150,19 @@ class WebhookConfigurations(ManagedObjects):
                 known.differs.set()
 
     async def _repair(self, type: WebhookType, known: Configuration) -> None:
-        """Write what others have changed again, until cancelled."""
+        """Write what others have changed again, until cancelled. If others have repaired it, only make sure of that."""
         while True:
             await known.differs.wait()
             while not self._stopping.is_set() and (change := known.find_change(self._address)) is not None:
-                wanted, stored = change
-                with trio.move_on_at(known.repairs.schedule(wanted, stored.webhooks)) as waiting:
+                with trio.move_on_at(known.repairs.schedule(change[0], change[1].webhooks)) as waiting:
                     await known.differs.wait()
-                if waiting.cancelled_caught and known.find_change(self._address) is not None:  # not only a late watch
-                    self._report(type, known, wanted, stored)
-                    known.written = None
-                    self._changed.set()
+                if waiting.cancelled_caught:
+                    if (change := known.find_change(self._address)) is not None:
+                        self._report(type, known, *change)
                     break
+            if not self._stopping.is_set():
+                known.written = None
+                self._changed.set()
 
     def _report(
         self, type: WebhookType, known: Configuration, wanted: list[JsonObject], stored: StoredConfiguration
