@@ -111,9 +111,12 @@ class Journal:
         """Return the calls of a handler for an object, in order."""
         return [call for call in self.calls if call.handler == handler and call.name == name]
 
-    def last_seen(self, handler: str, name: str) -> object:
-        """Return what the last successful call of a handler for an object has seen."""
-        seen = [call.seen for call in self.of(handler, name) if call.succeeded]
+    def last_seen(self, handler: str, name: str, uid: str = "") -> object:
+        """Return what the last successful call of a handler for an object has seen.
+
+        Without its *uid*, calls for earlier objects of that name count, too. They may come later, after a silent watch.
+        """
+        seen = [call.seen for call in self.of(handler, name) if call.succeeded and uid in ("", call.uid)]
         return seen[-1] if seen else "nothing"
 
 

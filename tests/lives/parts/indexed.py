@@ -91,8 +91,8 @@ class Indexed(Part):
         await trio.sleep(_ANSWER)
         wanted: dict[str, list[Any]] = {}
         for each in await self.objects():
-            name, spec = each["metadata"]["name"], each["spec"]
-            if (seen := self.life.journal.last_seen("see", name)) != spec["serial"]:
+            name, uid, spec = each["metadata"]["name"], each["metadata"]["uid"], each["spec"]
+            if (seen := self.life.journal.last_seen("see", name, uid)) != spec["serial"]:
                 self.find(
                     "not handled", f"{name} has the serial {spec['serial']}, and the event handler has seen {seen}"
                 )
