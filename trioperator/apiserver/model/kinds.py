@@ -105,7 +105,7 @@ class Catalog:
         self._kinds: dict[tuple[str, str, str], Kind] = {}
         self._groups: dict[str, dict[str, list[Kind]]] = {}
         self._found: dict[str, Kind] = {}  # by the names that they were found by
-        for kind in _parse_builtins(BUILTIN_KINDS):
+        for kind in _list_builtins():
             self.add(kind)
 
     def __iter__(self) -> Iterator[Kind]:
@@ -211,6 +211,12 @@ def _verbs_of(plural: str, traits: str) -> tuple[str, ...]:
     if "l" in traits:
         return ("get", "list")
     return VERBS if plural != "namespaces" else NAMESPACE_VERBS
+
+
+@functools.cache
+def _list_builtins() -> tuple[Kind, ...]:
+    """Return the built-in kinds, which all catalogs share."""
+    return tuple(_parse_builtins(BUILTIN_KINDS))
 
 
 def _parse_builtins(text: str) -> Iterable[Kind]:
