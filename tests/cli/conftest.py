@@ -41,7 +41,14 @@ def environment(tmp_path: pathlib.Path) -> dict[str, str]:
     """Return environment variables without those that configure a cluster or the command."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TRIOPERATOR_", "KUBE"))}
     paths = [str(ROOT), *filter(None, [kept.get("PYTHONPATH")])]
-    return {**kept, "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "120"}
+    sources = str(ROOT / ".hypothesis")  # where Hypothesis keeps what it has read in all modules, which takes a second
+    return {
+        **kept,
+        "HOME": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "COLUMNS": "120",
+        "HYPOTHESIS_STORAGE_DIRECTORY": sources,
+    }
 
 
 @pytest.fixture
