@@ -19,7 +19,6 @@ events a second, and in a storm the others have none.
 from __future__ import annotations
 
 import contextvars
-import functools
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias
@@ -223,6 +222,7 @@ class Ledger:
         self.contended: dict[str, tuple[Subject, tuple[Verdict, ...]]] = {}
         self.managers: set[str] = set()  # under whose names the operator's own clients have written
         self._clock: Clock | None = None  # of the event loop: asking that for it each time takes four times as long
+        self._query = ""  # of the last write
         self._place = "?"  # what the path of the last request began with: its API and namespace
         self.noted: dict[str, Causes] = {}  # why objects are going to be reconciled, where no watch event tells
         self._changed_at = self._taken_until = 0.0  # of the changes whose fields were found
@@ -289,7 +289,7 @@ class Ledger:
         run = current_run.get(None)
         if run is None:
             return
-        run.until = now = trio.current_time() if self._clock is None else self._clock.current_time()
+        run.until = now = (self._clock or trio.lowlevel.current_clock()).current_time()
         spent = int((now - began) * 1000)
         if len(handler) > _MAX_TEXT or "<" in handler:
             handler = handler.rpartition(".<locals>.")[2][:_MAX_TEXT]
@@ -310,12 +310,12 @@ class Ledger:
         if run is None:
             return
         is_write = method != "GET" and 200 <= status < 300
-        if "?" in target:
-            target, _, query = target.partition("?")
-            if is_write and len(self.managers) < _MAX_MANAGERS:
-                self.managers.update(_find_managers(query))
+        target, _, query = target.partition("?")
+        if is_write and query != self._query:  # nearly all have the same
+            self._note_managers(query)
         path = target[len(self._place) :] if target.startswith(self._place) else self._shorten(target)
-        path = path[-_MAX_TEXT:]
+        if len(path) > _MAX_TEXT:
+            path = path[-_MAX_TEXT:]
         if run.ended:
             now, page = trio.current_time(), self._page(run)
             page.writes += is_write
@@ -366,6 +366,12 @@ class Ledger:
                 return
             run.changes.append((field, None if manager is None else manager[:_MAX_TEXT]))
 
+    def _note_managers(self, query: str) -> None:
+        """Note the field managers in the query of a write."""
+        self._query = query
+        if len(self.managers) < _MAX_MANAGERS:
+            self.managers.update(urllib.parse.parse_qs(query).get("fieldManager", ()))
+
     def _shorten(self, path: str) -> str:
         """Return the path of a request without the API and the namespace: ``databases/orders/status``."""
         before, found, inside = path.partition("/namespaces/")
@@ -390,9 +396,3 @@ class Ledger:
 def stand_alone(owner: Owner, what: str) -> None:
     """Let the rest of this task be on record on its own, for an object: it is a daemon or a timer."""
     current_run.set(Run(owner, 0.0, [(what, None)], ended=True))
-
-
-@functools.lru_cache(maxsize=_MAX_MANAGERS)
-def _find_managers(query: str) -> tuple[str, ...]:
-    """Return the field managers in the query of a request; nearly all requests have the same."""
-    return tuple(urllib.parse.parse_qs(query).get("fieldManager", ()))
