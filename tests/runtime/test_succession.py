@@ -488,3 +488,36 @@ async def test_records_of_handlers_are_removed_though_the_last_one_ends_after_an
     names = {name.removeprefix("trioperator.dev/") for name in stored["metadata"]["annotations"]}
     assert names == {"kopf-managed", "last-handled-configuration"}
     assert calls == ["first 2", "second 2", "first 3", "second 3"]
+
+
+@pytest.mark.parametrize("labels", [None, {"on": "yes"}])
+async def test_deletions_before_another_version_is_listed_are_handled(
+    labels: Any, bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[tuple[str, str]] = []
+
+    @on.delete("widgets", optional=True, labels=labels, registry=bench.registry)
+    async def delete(name: str, memo: trioperator.Memo, **_: Any) -> None:
+        calls.append((f"delete {memo.size}", name))
+
+    @on.event("widgets", labels=labels, registry=bench.registry)
+    async def event(type: str | None, name: str, memo: trioperator.Memo, spec: trioperator.Spec, **_: Any) -> None:
+        memo.size = spec["size"]
+        if type == "DELETED":
+            calls.append((type, name))
+
+    plan = FaultPlan()
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        for name in ("deleted", "kept", "left"):
+            made = widget(name, size=1)
+            made["metadata"]["labels"] = {"on": "yes"}
+            await bench.cluster.create(made)
+        await settle(5)
+        plan.add(Fault.delay(before=3), verb="list", resource="widgets", until=trio.current_time() + 2)
+        await serve(bench, "v1", "v2")
+        await settle(1)
+        await bench.cluster.delete("widgets", "deleted")
+        if labels:
+            await bench.cluster.patch("widgets", "left", {"metadata": {"labels": {"on": "no"}}})
+        await settle(60)
+    assert calls == [("DELETED", "deleted"), ("delete 1", "deleted")]

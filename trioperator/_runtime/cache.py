@@ -17,7 +17,7 @@ from trioperator._kube.objects import RawObject
 from trioperator._runtime.backlog import Backlog, Queue
 from trioperator._runtime.kind import Kind, Memory
 from trioperator._runtime.leaving import ENTERED, LEFT, Leaving
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.object_state import Named, ObjectState
 from trioperator._runtime.succession import Predecessors
 from trioperator._runtime.versions import Versions
 from trioperator._runtime.watch_event import WatchEvent
@@ -127,7 +127,7 @@ class ObjectCache:
             self.predecessors.lend(state)  # index functions see the memo
         return state
 
-    def _add(self, uid: str, obj: RawObject, *, initial: bool) -> ObjectState:
+    def _add(self, uid: str, obj: Named, *, initial: bool) -> ObjectState:
         memory = self.leaving.take(uid)
         state = ObjectState(self, uid, obj, initial=initial, memory=memory, shard=self.backlog.queue.find_shard(uid))
         self.objects[uid] = state
@@ -195,14 +195,27 @@ class ObjectCache:
 
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list: what is cached and not listed was deleted unseen."""
-        for state in [state for uid, state in self.objects.items() if uid not in listed]:
+        self.recall(listed)
+        missing = {uid: state for uid, state in self.objects.items() if uid not in listed}
+        for state in missing.values():
             if not self.backlog.queue.owns(state.uid):
                 self._drop(state.uid)
                 continue
             del self.objects[state.uid]
             self._push(state, WatchEvent("DELETED", state.version, body=self._last_state(state)), Lane.FRESH)
-        self.predecessors.keep(listed)
+        if self.predecessors:
+            self.predecessors.keep({*listed, *missing})
         self.listed.set()
+
+    def recall(self, listed: Collection[str]) -> None:
+        """Add what is not listed, and was handled in an earlier version until its watch ended: it is gone, or has left.
+
+        Only handlers of deletions without finalizers would miss it.
+        """
+        if self.kind.handlers.events or self.kind.handlers.optional_deletes:
+            for before in self.predecessors.find_missing(listed):
+                if before.cache.retired and before.uid not in self.objects and self.handles(before.uid):
+                    self._add(before.uid, before, initial=True).last_object = before.last_object
 
     def rewind(self) -> None:
         """Take the next list as it is, though it is older than what was seen."""

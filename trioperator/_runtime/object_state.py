@@ -58,6 +58,15 @@ _OLD, _NEW = (Memory(memo=None, initial=initial) for initial in (True, False))
 _DELETION_HANDLED = Memory(memo=None, initial=True, deletion_handled=True)
 
 
+class Named(Protocol):
+    """What has the names of an object."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+
 class Cache(Protocol):
     """The cache of one watch, as the states of its objects use it."""
 
@@ -104,7 +113,7 @@ class ObjectState:
     )
 
     def __init__(
-        self, cache: Cache, uid: str, obj: RawObject, *, initial: bool, memory: Memory | None = None, shard: int = 0
+        self, cache: Cache, uid: str, obj: Named, *, initial: bool, memory: Memory | None = None, shard: int = 0
     ) -> None:
         self.cache = cache
         self.uid = uid

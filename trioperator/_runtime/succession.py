@@ -88,6 +88,10 @@ class Predecessors(Generic[S]):
         for predecessors in {id(state.cache): state.cache.predecessors for state in self._states.values()}.values():
             predecessors.forget_versions()
 
+    def find_missing(self, listed: Collection[str]) -> list[S]:
+        """Return the states of objects that are not listed."""
+        return [state for key, state in self._states.items() if key not in listed]
+
     def keep(self, listed: Collection[str]) -> None:
         """Forget the objects that are not listed: they are gone."""
         for key in [key for key in self._states if key not in listed]:

@@ -133,6 +133,7 @@ class DeletionChecker:
 
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list. What is cached and not listed is gone, or has left."""
+        self._cache.recall(listed)
         missing = {key for key in self._cache.objects if key not in listed and self._is_doubtful(key)}
         self._view.replace({*listed, *missing})
         for key in missing - self._suspects.keys():
