@@ -215,7 +215,7 @@ class ObjectCache:
         if self.kind.handlers.events or self.kind.handlers.optional_deletes:
             for before in self.predecessors.find_missing(listed):
                 if before.cache.retired and before.uid not in self.objects and self.handles(before.uid):
-                    self._add(before.uid, before, initial=True).last_object = before.last_object
+                    self._add(before.uid, before, initial=True).keep(before.last_object, -1)
 
     def rewind(self) -> None:
         """Take the next list as it is, though it is older than what was seen."""

@@ -144,7 +144,7 @@ class Reconciler:
             return DONE
         run = self._incoming.begin(state)
         try:
-            pause = await self._take(state)
+            pause = await (self._take if state.cache.predecessors else self.events.take)(state)
             if state.gone or self._executor.stopping.is_set() or state.cache.retired:
                 result = await (self._gone.handle(state) if state.gone else self._save_last(state))
             elif pause is not None:
@@ -235,13 +235,7 @@ class Reconciler:
         return AGAIN
 
     async def _take(self, state: ObjectState) -> Pause | None:
-        """Take what has come for an object, once nothing is left to store in earlier versions of its kind."""
-        if state.cache.predecessors:
-            await self._save_earlier(state)
-        return await self.events.take(state)
-
-    async def _save_earlier(self, state: ObjectState) -> None:
-        """Store what is not stored yet of an object in earlier versions of its kind, before it is handled in this one.
+        """Take what has come for an object, once nothing is left to store in earlier versions of its kind.
 
         Else handlers would be called again that have succeeded, and what they want stored would replace what is newer.
         """
@@ -252,6 +246,7 @@ class Reconciler:
                 except NotFoundError:  # its version is not served any more: this one is
                     before.cache.update_kind(replace(before.cache.kind, resource=state.cache.kind.resource))
                     raise
+        return await self.events.take(state)
 
     async def _save_last(self, state: ObjectState) -> Result:
         """Store what is not stored yet, and leave everything else to the next operator, or to another version."""
