@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import pathlib
@@ -59,6 +60,15 @@ def test_servers_of_kopf_can_be_called_in_both_worlds() -> None:
     assert kopf.WebhookFn is trioperator.WebhookFn
     with pytest.raises(AttributeError):
         _ = kopf.WebhookNothing
+
+
+def test_servers_of_kopf_say_that_they_need_an_operator() -> None:
+    async def serve() -> None:
+        async for _ in servers.WebhookServer()(serve):
+            raise AssertionError
+
+    with pytest.raises(RuntimeError, match="only while an operator runs"):
+        asyncio.run(serve())
 
 
 def test_settings_adapt_their_server() -> None:

@@ -95,7 +95,9 @@ def _for_both(name: str) -> Any:
 
 async def _iterate(serve: Any, fn: Any) -> AsyncIterator[Mapping[str, Any]]:
     """Call a server of this package on asyncio, for an asyncio function."""
-    loop = current_loop.get()
+    loop = current_loop.get(None)
+    if loop is None:
+        raise RuntimeError("Kopf's webhook servers can be called only while an operator runs: they need its loop.")
 
     async def review(request: Any, **hints: Any) -> Any:
         return await loop.run(functools.partial(fn, request, **hints))
