@@ -25,6 +25,7 @@ from tests.world import (  # noqa: F401 -- add to the table
     application_operators,
     held_out_operators,
     more_operators,
+    newer_operators,
     platform_operators,
 )
 from tests.world.operators import OPERATORS, Operator
@@ -87,7 +88,8 @@ async def judge(operator: Operator, modes: Sequence[str], scratch: pathlib.Path)
             checkout.mkdir()
             verdict.commit = find_version(operator.name)
         else:
-            checkout = await trio.to_thread.run_sync(find_checkout, operator.repository, scratch)
+            own = scratch / f"{operator.name}.repository"  # several may be from one
+            checkout = await trio.to_thread.run_sync(find_checkout, operator.repository, own)
             verdict.commit = read_commit(checkout)
     except Missing as error:
         verdict.commit = f"missing: {error}"
