@@ -102,6 +102,38 @@ async def test_a_schema_that_cannot_be_read_has_none(fault: Fault, cluster: Clus
         assert not await schemas.has_conditions(WIDGETS)
 
 
+async def test_a_kind_that_is_not_described_yet_is_asked_for_again(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.apply(crd_with_conditions())
+    plan = FaultPlan()
+    plan.add(Fault.status(404), path="/openapi/", times=2)
+    async with open_schemas(cluster, plan) as schemas:
+        for delay in (1, 2):
+            assert not await schemas.has_conditions(WIDGETS)
+            assert not await schemas.has_conditions(WIDGETS)
+            assert schemas.find_retry(WIDGETS) == trio.current_time() + delay
+            await trio.sleep(delay)
+        assert await schemas.has_conditions(WIDGETS)
+        assert schemas.find_retry(WIDGETS) is None
+    assert count(cluster) == 1  # and two that have failed
+
+
+async def test_a_kind_that_is_never_described_counts_as_one_without_conditions(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    plan = FaultPlan()
+    missing = plan.add(Fault.status(404), path="/openapi/")
+    async with open_schemas(cluster, plan) as schemas:
+        for delay in (1, 2, 4, 8, 16, 30):
+            assert not await schemas.has_conditions(WIDGETS)
+            await trio.sleep(delay)
+        assert not await schemas.has_conditions(WIDGETS)
+        assert schemas.find_retry(WIDGETS) is None
+        assert missing.hits == 7
+        await trio.sleep(599)
+        assert not await schemas.has_conditions(WIDGETS)
+    assert missing.hits == 7
+
+
 @pytest.mark.parametrize("document", [b"[]", b"{}", b'{"components": {"schemas": {"a": 5, "b": {}}}}'])
 async def test_a_strange_document_has_none(document: bytes, cluster: Cluster, autojump_clock: MockClock) -> None:
     plan = FaultPlan()
@@ -130,11 +162,11 @@ async def test_a_kind_whose_conditions_are_forbidden_has_none_for_a_while(
         assert schemas.deny(WIDGETS)
         assert not await schemas.has_conditions(WIDGETS)
         assert not schemas.is_known(WIDGETS)
-        assert schemas.find_denial(WIDGETS) == trio.current_time() + 60
+        assert schemas.find_retry(WIDGETS) == trio.current_time() + 60
         await trio.sleep(60)
         assert await schemas.has_conditions(WIDGETS)  # one object tries it
         assert not await schemas.has_conditions(WIDGETS)
         assert not schemas.deny(WIDGETS)
         schemas.permit(WIDGETS)
         assert await schemas.has_conditions(WIDGETS)
-        assert schemas.find_denial(WIDGETS) is None
+        assert schemas.find_retry(WIDGETS) is None

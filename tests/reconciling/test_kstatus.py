@@ -419,6 +419,19 @@ async def test_a_kind_that_gets_conditions_later_has_them_after_a_while(
         assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Reconciled"}
 
 
+async def test_a_kind_whose_schema_is_published_after_its_objects_are_made_has_conditions_at_once(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    await bench.cluster.apply(crd())
+    add_handler(bench)
+    plan = FaultPlan()
+    plan.add(Fault.status(404), path="/openapi/", until=trio.current_time() + 2)  # API servers take a second
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Reconciled"}
+
+
 async def test_conditions_that_were_rejected_once_are_set_with_the_next_call(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

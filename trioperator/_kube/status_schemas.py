@@ -11,7 +11,7 @@ import trio
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
-from trioperator.errors import ApiError
+from trioperator.errors import ApiError, NotFoundError
 
 #: The fields of conditions that operators write.
 _WRITTEN: Final = frozenset({"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"})
@@ -20,6 +20,8 @@ _PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
 _PERIOD: Final = 600.0
 # Seconds after which conditions are written again where that was forbidden: rights that are granted are no event.
 _DENIAL: Final = 60.0
+# Seconds after which the schema of a kind is asked for again that is served, but not described: it is a second later.
+_UNDESCRIBED: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 
 _logger = get_logger("trioperator.discovery")
 
@@ -34,6 +36,7 @@ class StatusSchemas:
         self._client = client
         self._without: dict[Resource, float] = {}
         self._with: dict[Resource, bool] = {}  # whether there is status.observedGeneration, too
+        self._undescribed: dict[Resource, tuple[int, float]] = {}  # how often, and when they are asked for again
         self._denied: dict[Resource, float] = {}  # kinds whose conditions may not be written, and until when none are
 
     async def has_conditions(self, resource: Resource) -> bool:
@@ -53,8 +56,17 @@ class StatusSchemas:
             return True
         if not is_custom(resource) or now - self._without.get(resource, -_PERIOD) < _PERIOD:
             return False
+        attempts, until = self._undescribed.get(resource, (0, now))
+        if now < until:
+            return False
+        if 0 < attempts < len(_UNDESCRIBED):
+            self._undescribed[resource] = attempts, now + _UNDESCRIBED[attempts]  # one object asks, the others wait
         fields = await self._ask(resource)
-        if _has_conditions(fields):
+        if fields is None and attempts < len(_UNDESCRIBED):
+            self._undescribed[resource] = attempts + 1, now + _UNDESCRIBED[attempts]
+            return False
+        self._undescribed.pop(resource, None)
+        if fields is not None and _has_conditions(fields):
             self._with[resource] = "observedGeneration" in fields
             return True
         self._without[resource] = now
@@ -81,18 +93,21 @@ class StatusSchemas:
         """Note that the operator may write the conditions of a kind."""
         self._denied.pop(resource, None)
 
-    def find_denial(self, resource: Resource) -> float | None:
-        """Return until when the conditions of a kind are not written, on Trio's clock; None if they may be."""
-        return self._denied.get(resource)
+    def find_retry(self, resource: Resource) -> float | None:
+        """Return when it is tried again to write the conditions of a kind, on Trio's clock; None if there are none."""
+        _, asked_at = self._undescribed.get(resource, (0, None))
+        return self._denied.get(resource, asked_at)
 
-    async def _ask(self, resource: Resource) -> Mapping[str, Any]:
-        """Return the schemas of the fields in the status of a kind."""
+    async def _ask(self, resource: Resource) -> Mapping[str, Any] | None:
+        """Return the schemas of the fields in the status of a kind; None if the server does not describe it."""
         path = f"/openapi/v3/apis/{resource.group}/{resource.version}"
         try:
             document = msgspec.json.decode(await self._client.request("GET", path))
         except ApiError as error:
             if error.status >= 500:
                 raise
+            if isinstance(error, NotFoundError):
+                return None
             _logger.debug("%s counts as a kind without conditions, as its schema cannot be read: %s", resource, error)
             return {}
         except msgspec.MsgspecError as error:
@@ -107,13 +122,13 @@ def is_custom(resource: Resource) -> bool:
     return "status" in resource.subresources and "." in group and not group.endswith(".k8s.io")
 
 
-def _find_status(document: Any, resource: Resource) -> Mapping[str, Any]:
+def _find_status(document: Any, resource: Resource) -> Mapping[str, Any] | None:
     wanted = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     for schema in _get(document, "components", "schemas").values():
         kinds = _get(schema).get("x-kubernetes-group-version-kind")
         if isinstance(kinds, list) and wanted in kinds:
             return _get(schema, "properties", "status", "properties")
-    return {}
+    return None
 
 
 def _has_conditions(fields: Mapping[str, Any]) -> bool:

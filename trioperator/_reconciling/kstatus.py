@@ -85,7 +85,7 @@ class StatusReporter:
             if self._schemas.has_observed_generation(resource) and generation is not None:
                 _observe(patch, body, generation)
             self._pending.contribute(state, patch, patch.fns, by=BY, logger=cause.logger)
-        elif (until := self._schemas.find_denial(resource)) is not None:
+        elif (until := self._schemas.find_retry(resource)) is not None:
             schedule.postpone_report(until)
             return
         schedule.reported = Reported(generation, report, state.version)
@@ -100,7 +100,7 @@ class StatusReporter:
             if error.status != _FORBIDDEN or not self._pending.withdraw(state, BY):
                 raise
             log = logger.warning if self._schemas.deny(resource) else logger.debug
-            until = self._schemas.find_denial(resource)
+            until = self._schemas.find_retry(resource)
             assert until is not None
             seconds = until - trio.current_time()
             log("The conditions of reconciling cannot be set; the next try is in %g s. %s", seconds, error)

@@ -139,7 +139,7 @@ class ObjectPauses:
                 raise
             log = logger.warning if self._schemas.deny(resource) else logger.debug
             log("The condition %s cannot be set, and is tried again: %s", self._settings.condition, error)
-            held.retry_at = self._schemas.find_denial(resource) or math.inf
+            held.retry_at = self._schemas.find_retry(resource) or math.inf
         else:
             if has_condition:
                 self._schemas.permit(resource)
@@ -165,7 +165,7 @@ class ObjectPauses:
         if not is_told:
             _post(body, level, sort=sort, reason="Paused", message=message or "It is paused.")
         if not has_condition:
-            held.retry_at = self._schemas.find_denial(state.cache.kind.resource) or math.inf
+            held.retry_at = self._schemas.find_retry(state.cache.kind.resource) or math.inf
         elif present.get("reason") in (None, *_OURS):
             patch = Patch()
             Conditions(body, patch).set(str(self._settings.condition), True, reason=reason, message=message)
