@@ -521,3 +521,26 @@ async def test_deletions_before_another_version_is_listed_are_handled(
             await bench.cluster.patch("widgets", "left", {"metadata": {"labels": {"on": "no"}}})
         await settle(60)
     assert calls == [("DELETED", "deleted"), ("delete 1", "deleted")]
+
+
+async def test_a_deletion_that_waits_for_a_handler_is_handled_though_another_version_comes(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    @on.delete("widgets", optional=True, registry=bench.registry)
+    async def delete(**_: Any) -> None:
+        calls.append("delete")
+
+    @on.event("widgets", registry=bench.registry)
+    async def event(type: str | None, **_: Any) -> None:
+        calls.append(str(type))
+        await trio.sleep(10)
+
+    async with bench.running():
+        await bench.cluster.create(widget("w"))
+        await settle(5)
+        await bench.cluster.delete("widgets", "w")
+        await serve(bench, "v1", "v2")
+        await settle(60)
+    assert calls == ["ADDED", "DELETED", "delete"]

@@ -214,7 +214,8 @@ class ObjectCache:
         """
         if self.kind.handlers.events or self.kind.handlers.optional_deletes:
             for before in self.predecessors.find_missing(listed):
-                if before.cache.retired and before.uid not in self.objects and self.handles(before.uid):
+                is_handled = before.cache.retired and not before.has_vanished() and self.handles(before.uid)
+                if is_handled and before.uid not in self.objects:
                     self._add(before.uid, before, initial=True).keep(before.last_object, -1)
 
     def rewind(self) -> None:

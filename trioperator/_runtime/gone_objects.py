@@ -35,7 +35,7 @@ class GoneObjects:
     async def handle(self, state: ObjectState) -> Result:
         """Stop what runs for an object, and call its optional delete handlers that are due."""
         self._daemons.stop(state, DaemonStoppingReason.RESOURCE_DELETED)
-        handlers = state.cache.kind.handlers
+        handlers = state.cache.kind.last_handlers
         self._report_unfinished(state)
         if handlers.optional_deletes and state.body is not None and not self._is_handled(state):
             cause = self._executor.causes.make_deletion_cause(state)
@@ -61,7 +61,7 @@ class GoneObjects:
         ended = {name for name, each in progress.states.items() if each.finished}
         waiting = [
             handler
-            for handler in state.cache.kind.handlers.changes
+            for handler in state.cache.kind.last_handlers.changes
             if handler.needs_finalizer and handler.id in progress.states and handler.id not in ended
         ]
         if waiting:

@@ -15,24 +15,24 @@ from trioperator._model.resource import Resource
 class Kind(msgspec.Struct, frozen=True, eq=False):
     """A watched resource kind, with the handlers of its objects. Only digests of its ``digested_fields`` are stored.
 
-    Where it is ``selected``, by selectors in the settings, objects are also gone when these no longer match. Records of
-    the handlers with ``retired_ids`` may be stored on objects, though they are not called any more.
+    Where it is ``selected``, by selectors in the settings, objects are also gone when these no longer match. What was
+    ``retired`` are the handlers that it had until its watch ended.
     """
 
     resource: Resource
     handlers: KindHandlers
     digested_fields: tuple[FieldPath, ...] = ()
     selected: bool = False
-    retired_ids: tuple[str, ...] = ()
+    retired: KindHandlers | None = None
 
     @property
-    def recorded_ids(self) -> list[str]:
-        """The ids of the handlers of which records may be stored on objects."""
-        return [*(handler.id for handler in self.handlers.changes), *self.retired_ids]
+    def last_handlers(self) -> KindHandlers:
+        """The handlers of which there may be records on objects, and which are called for those that were deleted."""
+        return self.handlers if self.retired is None else self.retired
 
     def retire(self) -> Kind:
         """Return the kind without handlers."""
-        return msgspec.structs.replace(self, handlers=KindHandlers(), retired_ids=tuple(self.recorded_ids))
+        return msgspec.structs.replace(self, handlers=KindHandlers(), retired=self.last_handlers)
 
     @property
     def has_status(self) -> bool:

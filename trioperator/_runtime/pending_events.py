@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from trioperator._handling.declaring.registry import select_matching
+from trioperator._handling.handlers.handler import EventHandler
 from trioperator._model.pause import Pause
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.error_backoff import ErrorBackoff
@@ -85,7 +86,7 @@ class PendingEvents:
             self._guard.settle(state)
         if state in self._missed:
             event = WatchEvent("MODIFIED", state.version, body=state.body)
-            await self._call_handlers(state, event.decode(), event.type)
+            await self._call_handlers(state, state.cache.kind.handlers.events, event.decode(), event.type)
         self._poked.discard(state)
         if (is_marked or state in self._pokes.taken) and self._pokes.take(state):
             self._poked.add(state)
@@ -121,10 +122,10 @@ class PendingEvents:
         for event in state.take_events():
             is_listed = is_listed or event.type is None
             try:
-                body, before = None, state.body
-                if state.cache.kind.handlers.events:
+                body, before, kind = None, state.body, state.cache.kind
+                if handlers := (kind.last_handlers if event.type == "DELETED" else kind.handlers).events:
                     body = event.decode()
-                    await self._call_handlers(state, body, event.type)
+                    await self._call_handlers(state, handlers, body, event.type)
                     if state.cache.kind.handlers.needs_state or self._executor.pending.get(state):
                         body = None  # they may have changed it: decode another
                 state.advance(event, body)
@@ -137,7 +138,9 @@ class PendingEvents:
                 state.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
         return is_listed
 
-    async def _call_handlers(self, state: ObjectState, body: Mapping[str, Any], event_type: str | None) -> None:
+    async def _call_handlers(
+        self, state: ObjectState, handlers: Sequence[EventHandler], body: Mapping[str, Any], event_type: str | None
+    ) -> None:
         """Call the handlers of raw events, unless the object is paused."""
         if event_type != "DELETED" and self._is_marked(body) and self._pauses.find(body) is not None:
             if self._missed.get(state, "MODIFIED") not in _APPEARANCES:
@@ -146,7 +149,7 @@ class PendingEvents:
         missed = self._missed.pop(state, event_type)
         shown = missed if missed in _APPEARANCES and event_type != "DELETED" else event_type
         cause = self._executor.causes.make_event_cause(state, body, type=shown)
-        for handler in select_matching(state.cache.kind.handlers.events, cause):
+        for handler in select_matching(handlers, cause):
             await self._executor.call_event_handler(state, cause, handler)
 
     def expedite(self, state: ObjectState) -> bool:

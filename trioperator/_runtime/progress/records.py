@@ -140,7 +140,7 @@ class RecordStore:
         """Remove the states of the handlers of a kind, and of those with known *states*, by a patch."""
         if not patch and not self.may_exist(body):
             return
-        ids = state.cache.kind.recorded_ids  # of all: a handler's cause may have been superseded
+        ids = [handler.id for handler in state.cache.kind.last_handlers.changes]
         stored = [found for key in ids for found in self._fetch_with_subhandlers(state, key, body).values()]
         subrefs = (ref for known in (*stored, *states.values()) for ref in known.subrefs)
         for key in dict.fromkeys((*ids, *subrefs)):
