@@ -208,7 +208,7 @@ class Reflector:
         page = await self._client.list_page(self.path, limit=1, backoffs=())
         self._position.trust(trio.current_time())
         version = page.resource_version
-        if self._position.is_restored(version) or (version.isdecimal() and int(version) < written):
+        if self._position.is_restored(version) or (version.isdecimal() and 0 < int(version) < written):
             self._go_back(version)
             self._position.lose()
 
