@@ -10,9 +10,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from packaging.requirements import Requirement
@@ -40,7 +41,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("wheel")
     build(ROOT, folder, target="sdist")
     [source] = folder.glob("*.tar.gz")
-    shutil.unpack_archive(source, folder / "source", filter="data")
+    safely: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # not before 3.11.4
+    shutil.unpack_archive(source, folder / "source", **safely)
     [root] = (folder / "source").iterdir()
     build(root, folder, target="wheel")
     [wheel] = folder.glob("*.whl")
