@@ -198,7 +198,8 @@ class Reflector:
         if a watch ended before it has come to own writes: if they are lost, what others write next seems to be older.
         """
         written, since = self._callbacks.newest_written(), self._position.doubted_at
-        if not self._position.is_before(written):
+        is_ahead = self._position.is_before(written)
+        if not is_ahead:
             if since is None:
                 return
             if not self._client.outage.claim_check(self.path, since=since):
@@ -208,7 +209,8 @@ class Reflector:
         page = await self._client.list_page(self.path, limit=1, backoffs=())
         self._position.trust(trio.current_time())
         version = page.resource_version
-        if self._position.is_restored(version) or (version.isdecimal() and 0 < int(version) < written):
+        is_lost = is_ahead and version.isdecimal() and 0 < int(version) < written
+        if is_lost or self._position.is_restored(version):
             self._go_back(version)
             self._position.lose()
 
