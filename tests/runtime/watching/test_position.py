@@ -70,3 +70,13 @@ def test_what_is_heard_ends_the_silence() -> None:
     position.listen(300.0, is_quiet=False)
     position.listen(599.0, is_quiet=True)
     assert position.doubted_at is None
+
+
+@pytest.mark.parametrize(
+    ("newest", "version", "restored"),
+    [("5", "8", True), ("5", "9", False), ("5", "0", False), ("5", "x", False), ("x", "8", False), ("10", "9", True)],
+)
+def test_a_version_that_is_older_than_an_own_write_shows_a_restore(newest: str, version: str, restored: bool) -> None:
+    position = Position(seen=newest)
+    assert position.is_before(9) is (newest == "5")
+    assert position.is_restored(version, written=9) is restored

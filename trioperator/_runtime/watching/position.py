@@ -61,9 +61,11 @@ class Position:
         """Go on with a list."""
         self.version = None
 
-    def is_restored(self, version: str) -> bool:
-        """Check whether a version is older than what was seen before."""
-        return version.isdecimal() and self.newest.isdecimal() and 0 < int(version) < int(self.newest)
+    def is_restored(self, version: str, *, written: int = -1) -> bool:
+        """Check whether a version is older than what was seen before, or than one that was *written* before."""
+        if not (version.isdecimal() and self.newest.isdecimal()):
+            return False
+        return 0 < int(version) < max(int(self.newest), written)
 
     def is_before(self, version: int) -> bool:
         """Check whether a version is still to come."""

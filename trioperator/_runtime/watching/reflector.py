@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Collection
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Collection
+from typing import Final, Protocol
 
 import trio
 
@@ -24,6 +24,7 @@ from trioperator._kube.watch import RawWatchEvent, Watch, ends_initial_events, l
 from trioperator._logs import get_logger
 from trioperator._model.freed_memory import return_memory
 from trioperator._model.shard_ranges import ShardRanges
+from trioperator._runtime.watching.callbacks import Callbacks
 from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.failures import BrokenObjects, Failures, WatchStatus
 from trioperator._runtime.watching.paging import Pager
@@ -47,29 +48,6 @@ class Observer(Protocol):
 
     def observe(self, type: str | None, obj: RawObject) -> str: ...
     def replace(self, listed: Collection[str]) -> None: ...
-
-
-def _ignore() -> None: ...
-
-
-def write_nothing() -> int:
-    return -1
-
-
-class Callbacks(NamedTuple):
-    """What is called by a reflector besides its observer.
-
-    ``restored`` is called when a list is older than what was seen, to let those :meth:`~Reflector.distrust` that may be
-    too late to notice; ``rewind`` before a list that is to be taken as it is; ``announce`` when its trouble may have
-    changed; ``unserved`` when the server has said for a while that it does not have the collection. ``newest_written``
-    returns the newest version of the operator's own writes to the objects; -1 if there are none.
-    """
-
-    rewind: Callable[[], None] = _ignore
-    restored: Callable[[], None] = _ignore
-    announce: Callable[[], None] = _ignore
-    unserved: Callable[[], None] = _ignore
-    newest_written: Callable[[], int] = write_nothing
 
 
 class Reflector:
@@ -198,8 +176,7 @@ class Reflector:
         if a watch ended before it has come to own writes: if they are lost, what others write next seems to be older.
         """
         written, since = self._callbacks.newest_written(), self._position.doubted_at
-        is_ahead = self._position.is_before(written)
-        if not is_ahead:
+        if not self._position.is_before(written):
             if since is None:
                 return
             if not self._client.outage.claim_check(self.path, since=since):
@@ -208,10 +185,8 @@ class Reflector:
         self._position.doubt(math.nextafter(trio.current_time(), math.inf))  # again, if this fails
         page = await self._client.list_page(self.path, limit=1, backoffs=())
         self._position.trust(trio.current_time())
-        version = page.resource_version
-        is_lost = is_ahead and version.isdecimal() and 0 < int(version) < written
-        if is_lost or self._position.is_restored(version):
-            self._go_back(version)
+        if self._position.is_restored(page.resource_version, written=written):
+            self._go_back(page.resource_version)
             self._position.lose()
 
     async def _catch_up(self) -> None:

@@ -22,10 +22,11 @@ from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.kind import Kind, Memory
 from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.watching.callbacks import Callbacks, write_nothing
 from trioperator._runtime.watching.deletion_checker import METADATA, DeletionChecker
 from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.index_gate import IndexGate
-from trioperator._runtime.watching.reflector import Callbacks, Reflector, write_nothing
+from trioperator._runtime.watching.reflector import Reflector
 from trioperator._runtime.watching.scope import ObservedItems
 from trioperator._runtime.watching.streams import Streams
 from trioperator._runtime.watching.targets import Key, Target, name_of
