@@ -531,3 +531,20 @@ def test_a_cache_of_what_the_server_divides_has_only_what_is_handled_here() -> N
     assert [state.last_object is not None for state in cache] == [True], "it is followed"
     cache.give_up(0)
     assert len(cache) == 1
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_deletion_before_the_list_of_another_version_is_handled_once(is_seen: bool) -> None:
+    before, queue = make("event")
+    before.observe("ADDED", raw(5))
+    (state,) = queue.added
+    take(state)
+    after, later = make("event")
+    after.predecessors.add(before)
+    if is_seen:
+        before.observe("DELETED", raw(6))
+    before.retire()
+    after.replace(())
+    assert [other.uid for other in later.added] == ([] if is_seen else ["u"])
+    assert take(state) == ([("DELETED", 6)] if is_seen else [])
+    assert not after.objects
