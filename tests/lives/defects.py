@@ -233,8 +233,8 @@ DEFECTS = (
         (
             Edit(
                 "_runtime/watching/position.py",
-                "        return version.isdecimal() and self.newest.isdecimal()",
-                "        return False and self.newest.isdecimal()",
+                "        return 0 < int(version) < max(int(self.newest), written)",
+                "        return False",
             ),
             Edit(
                 "_runtime/cache.py",
