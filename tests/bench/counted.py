@@ -18,8 +18,8 @@ from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.contention_guard import ContentionGuard
 
 _LEFT_OUT: Final = (
-    *((Incoming, name) for name in ("end", "note_event", "note_update", "note_request")),
-    *((Ledger, name) for name in ("called", "requested", "note_cause")),
+    *((Incoming, name) for name in ("note_event", "note_update", "note_request")),
+    *((Ledger, name) for name in ("end", "called", "requested", "note_cause")),
     (ContentionGuard, "note_stored"),
 )
 

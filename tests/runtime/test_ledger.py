@@ -120,6 +120,29 @@ async def test_a_page_takes_less_than_a_kibibyte() -> None:
     assert find(ledger).records[-1].omitted > 0
 
 
+async def test_a_record_is_limited_whatever_it_consists_of() -> None:
+    ledger = Ledger()
+    run = ledger.begin(OWN, [("child", f"secrets {'n' * 2000}"), ("child", "secrets orders")])
+    ledger.called("é" * 2000, 0.0, "succeeded")
+    ledger.end(run)
+    [record] = find(ledger).records
+    assert [cause.detail for cause in record.causes] == [f"secrets {'n' * 112}", "secrets orders"]
+    assert [call.handler for call in record.calls] == ["é" * 60]
+    assert measure(find(ledger)) <= 1024
+
+
+async def test_a_handler_that_makes_many_requests_has_the_first_of_them_on_record() -> None:
+    ledger = Ledger()
+    run = ledger.begin(OWN, [("ADDED", 1)])
+    for number in range(100_000):
+        ledger.requested("GET", f"/api/v1/namespaces/default/pods/p{number}", 200)
+    assert len(run.notes) + run.omitted == 100_000
+    ledger.end(run)
+    [record] = find(ledger).records
+    assert record.requests[0].path == "pods/p0"
+    assert len(record.requests) + record.omitted == 100_000
+
+
 async def test_a_page_has_several_ordinary_runs() -> None:
     ledger = Ledger()
     for version in range(100):

@@ -48,10 +48,6 @@ class Incoming:
         self._newer.discard(state)
         return ledger.begin(state, causes)
 
-    def end(self, run: Run) -> None:
-        """End the run of a reconcile."""
-        self._ledger.end(run)
-
     def note_newer(self, state: ObjectState) -> None:
         """Note that a reconcile has led to a newer state, usually by an own write: that is why the next one is made."""
         self._newer.add(state)

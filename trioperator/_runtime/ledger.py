@@ -19,13 +19,13 @@ events a second, and in a storm the others have none.
 from __future__ import annotations
 
 import contextvars
+import itertools
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 import trio
-from trio.abc import Clock
 
 from trioperator._model.contention import Verdict
 from trioperator._model.field_managers import Attribution, find_changed_fields, find_last_manager, format_field
@@ -34,13 +34,16 @@ from trioperator._model.resource import Resource
 
 # Limits: objects with a page, and bytes of the records on a page.
 _MAX_PAGES: Final = 5000
-_MAX_BYTES: Final = 800
+_MAX_BYTES: Final = 740
 # Bytes in which the length of a record is stored, before the record.
 _LENGTH: Final = 2
-# Limits of a record: bytes in total, bytes that each item takes besides its text, and characters of a text.
+# Limits of what a run collects: calls and requests, and changed fields.
+_MAX_NOTES: Final = 24
+_MAX_FIELDS: Final = 24
+# Limits of a record: bytes in total, and of a text in one that would be larger; bytes of an item besides its texts.
 _MAX_RECORD: Final = 480
-_ITEM: Final = 16
 _MAX_TEXT: Final = 120
+_ITEM: Final = 16
 # Limit of watch events for which the changed fields are determined: in a burst, and in a second.
 _MAX_CHANGES: Final = 50
 # The field manager of requests without one, which the API server takes from the header User-Agent.
@@ -53,12 +56,13 @@ _MAX_CAUSES: Final = 4
 #: The run in the context, in which calls and requests are noted. Daemons and timers have runs that have ended.
 current_run: Final[contextvars.ContextVar[Run]] = contextvars.ContextVar("trioperator-run")
 
-_encode: Final = msgspec.msgpack.Encoder().encode
+_pack: Final = msgspec.msgpack.Encoder().encode
 
 
 #: The kind of an object, its namespace and its name.
 Subject: TypeAlias = tuple[Resource, str, str]
 Causes: TypeAlias = list[tuple[str, str | int | None]]
+Changes: TypeAlias = list[tuple[str, str | None]]
 #: A call of a handler or a request, as a tuple of the fields of :class:`Call` or :class:`Request`.
 Note: TypeAlias = tuple[str, int | str, int | str]
 
@@ -119,11 +123,38 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 def _read(note: Note) -> Call | Request:
     """Return the call or the request of a note: only a call has a number in the middle."""
     if isinstance(note[1], int):
-        return msgspec.convert(note, Call)
+        return msgspec.convert((note[0].rpartition(".<locals>.")[2], *note[1:]), Call)
     return msgspec.convert(note, Request)
 
 
 _decode: Final = msgspec.msgpack.Decoder(Record).decode
+
+
+def _encode(record: tuple[Any, ...]) -> bytes:
+    """Encode a record that may be too large."""
+    encoded = _pack(record)
+    return encoded if len(encoded) <= _MAX_RECORD else _encode_part(*record)
+
+
+def _encode_part(
+    began: float, spent: int, causes: Causes, changes: Changes, notes: Sequence[Note], omitted: int = 0
+) -> bytes:
+    """Encode a record that is too large: texts are cut, and what has no room is counted."""
+    room, kept = _MAX_RECORD, list[list[Any]]()
+    for items in (causes, changes, notes):
+        kept.append([])
+        for item in items:
+            texts = [_cut(each) if isinstance(each, str) else each for each in item]
+            room -= _ITEM + sum(len(each.encode()) for each in texts if isinstance(each, str))
+            if room > 0:
+                kept[-1].append(texts)
+            else:
+                omitted += 1
+    return _pack((began, spent, *kept, omitted))
+
+
+def _cut(text: str) -> str:
+    return text.encode()[:_MAX_TEXT].decode(errors="ignore")
 
 
 class Owner(Protocol):
@@ -138,20 +169,17 @@ class Owner(Protocol):
 class Run(msgspec.Struct, eq=False):
     """A reconcile of an object: what it collects until it has ended.
 
-    It is *busy* if anything was called or requested: that is in its *notes*. *room* is how many bytes more its record
-    may take. *until* is when its last call has ended; 0 if it has made none.
+    Its *notes* are what was called and requested. *until* is when its last call has ended; 0 if it has made none.
     """
 
     owner: Owner
     began: float
     causes: Causes
     notes: list[Note] = []
-    changes: list[tuple[str, str | None]] = []
-    room: int = _MAX_RECORD
+    changes: Changes = []
     omitted: int = 0
     until: float = 0.0
     writes: int = 0
-    busy: bool = False
     ended: bool = False
 
 
@@ -167,21 +195,15 @@ class Page:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.writes = self.runs = self.idle = 0
-        self._records = b""
+        self._records = b""  # the newest first
         self._repeated: tuple[object, float, float, bytes, int] | None = None  # what, when, when last, it, how often
 
     def add(self, record: bytes) -> None:
         """Add a record; drop the oldest ones that have no room."""
         if self._repeated is not None:
             self._flush()
-        records, size = self._records, len(record)
-        excess = len(records) + _LENGTH + size - _MAX_BYTES
-        if excess > 0:
-            dropped = 0
-            while dropped < excess:
-                dropped += _LENGTH + (records[dropped] << 8) + records[dropped + 1]
-            records = records[dropped:]
-        self._records = records + (size.to_bytes(_LENGTH) + record)
+        # To cut off what is too much takes less than to find where the oldest record begins that has room.
+        self._records = (len(record).to_bytes(_LENGTH) + record + self._records)[:_MAX_BYTES]
 
     def repeat(self, what: object, now: float, record: tuple[Any, ...]) -> None:
         """Add a record, or count it if it is the same as the one before."""
@@ -200,17 +222,18 @@ class Page:
     def _encode_repeated(self) -> bytes:
         assert self._repeated is not None
         _, _, last, first, times = self._repeated
-        return first if times == 1 else _encode(msgspec.structs.replace(_decode(first), times=times, last=last))
+        return first if times == 1 else _pack(msgspec.structs.replace(_decode(first), times=times, last=last))
 
     @property
     def records(self) -> list[Record]:
         """The newest records, in order."""
         found, left = [], self._records
-        while left:
-            end = _LENGTH + int.from_bytes(left[:_LENGTH])
+        if self._repeated is not None:
+            found.append(_decode(self._encode_repeated()))
+        while len(left) >= (end := _LENGTH + int.from_bytes(left[:_LENGTH])):
             found.append(_decode(left[_LENGTH:end]))
             left = left[end:]
-        return found if self._repeated is None else [*found, _decode(self._encode_repeated())]
+        return found[::-1]
 
 
 class Ledger:
@@ -221,7 +244,7 @@ class Ledger:
         self._limit = limit
         self.contended: dict[str, tuple[Subject, tuple[Verdict, ...]]] = {}
         self.managers: set[str] = set()  # under whose names the operator's own clients have written
-        self._clock: Clock | None = None  # of the event loop: asking that for it each time takes four times as long
+        self.now: Callable[[], float] = self._find_now
         self._query = ""  # of the last write
         self._place = "?"  # what the path of the last request began with: its API and namespace
         self.noted: dict[str, Causes] = {}  # why objects are going to be reconciled, where no watch event tells
@@ -256,9 +279,7 @@ class Ledger:
 
     def begin(self, owner: Owner, causes: Causes) -> Run:
         """Begin a run in this task."""
-        if self._clock is None:
-            self._clock = trio.lowlevel.current_clock()
-        run = Run(owner, self._clock.current_time(), causes)
+        run = Run(owner, self.now(), causes)
         if len(causes) > _MAX_CAUSES:
             run.causes, run.omitted = causes[-_MAX_CAUSES:], len(causes) - _MAX_CAUSES
         current_run.set(run)
@@ -270,36 +291,34 @@ class Ledger:
         uid = run.owner.uid
         page = self._pages.pop(uid, None)
         if page is None:
-            if not run.busy:
+            if not run.notes:
                 return
             page = self._make_page(run.owner)
         self._pages[uid] = page
-        if run.busy:
-            spent = int(((run.until or trio.current_time()) - run.began) * 1000)
+        if run.notes:
             page.runs += 1
             page.writes += run.writes
-            page.add(_encode((run.began, spent, run.causes, run.changes, run.notes, run.omitted)))
+            spent = int(((run.until or self.now()) - run.began) * 1000)
+            record = run.began, spent, run.causes, run.changes, run.notes, run.omitted
+            encoded = _pack(record)  # no call of a function more: most records are no larger
+            page.add(encoded if len(encoded) <= _MAX_RECORD else _encode_part(*record))
         else:
             page.idle += 1
-            record = run.began, 0, run.causes, run.changes, (), run.omitted
-            page.repeat([cause[0] for cause in run.causes], run.began, record)
+            idle = run.began, 0, run.causes, run.changes, (), run.omitted
+            page.repeat([cause[0] for cause in run.causes], run.began, idle)
 
     def called(self, handler: str, began: float, result: str) -> None:
         """Note the end of a call of a handler in the context of an object."""
         run = current_run.get(None)
         if run is None:
             return
-        run.until = now = (self._clock or trio.lowlevel.current_clock()).current_time()
+        run.until = now = self.now()
         spent = int((now - began) * 1000)
-        if len(handler) > _MAX_TEXT or "<" in handler:
-            handler = handler.rpartition(".<locals>.")[2][:_MAX_TEXT]
         if run.ended:
             record = began, spent, run.causes[:1], (), ((handler, spent, result),)
             self._page(run).repeat((handler, result), began, record)
             return
-        run.busy = True
-        run.room -= len(handler) + _ITEM
-        if run.room > 0:
+        if len(run.notes) < _MAX_NOTES:
             run.notes.append((handler, spent, result))
         else:
             run.omitted += 1
@@ -309,22 +328,19 @@ class Ledger:
         run = current_run.get(None)
         if run is None:
             return
-        is_write = method != "GET" and 200 <= status < 300
         target, _, query = target.partition("?")
-        if is_write and query != self._query:  # nearly all have the same
-            self._note_managers(query)
-        path = target[len(self._place) :] if target.startswith(self._place) else self._shorten(target)
-        if len(path) > _MAX_TEXT:
-            path = path[-_MAX_TEXT:]
+        if is_write := method != "GET" and 200 <= status < 300:
+            run.writes += 1
+            if query != self._query:  # nearly all have the same
+                self._note_managers(query)
+        path = target.removeprefix(self._place)
+        if path is target:  # as it is: it has another place
+            path = self._shorten(target)
         if run.ended:
-            now, page = trio.current_time(), self._page(run)
+            now, page = self.now(), self._page(run)
             page.writes += is_write
             page.repeat((method, path, status), now, (now, 0, run.causes[:1], (), ((method, path, status),)))
-            return
-        run.busy = True
-        run.writes += is_write
-        run.room -= len(path) + _ITEM
-        if run.room > 0:
+        elif len(run.notes) < _MAX_NOTES:
             run.notes.append((method, path, status))
         else:
             run.omitted += 1
@@ -352,19 +368,19 @@ class Ledger:
         self._taken_until = max(self._taken_until, self._changed_at) + 1 / _MAX_CHANGES
         if before is None:
             manager = find_last_manager(after)
-            run.changes += [] if manager is None else [("", manager[:_MAX_TEXT])]
+            run.changes += [] if manager is None else [("", manager)]
             return
         before, after = decode_once(before), decode_once(after)
         attribution = Attribution(before, after if managed is None else {**after, "metadata": managed})
         changed = find_changed_fields(before, after)
-        for path in changed:
-            manager = attribution.find(path)
-            field = format_field(path)[:_MAX_TEXT]
-            run.room -= len(field) + _ITEM
-            if run.room <= 0:  # an object may have 100,000 fields
-                run.omitted += 1 + sum(1 for _ in changed)
-                return
-            run.changes.append((field, None if manager is None else manager[:_MAX_TEXT]))
+        for path in itertools.islice(changed, max(0, _MAX_FIELDS - len(run.changes))):  # an object may have 100,000
+            run.changes.append((format_field(path), attribution.find(path)))
+        run.omitted += sum(1 for _ in changed)
+
+    def _find_now(self) -> float:
+        """Return the time on Trio's clock, which is remembered: to ask Trio for it takes four times as long."""
+        self.now = trio.lowlevel.current_clock().current_time
+        return self.now()
 
     def _note_managers(self, query: str) -> None:
         """Note the field managers in the query of a write."""

@@ -167,7 +167,7 @@ class Reconciler:
         except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
             return self._fail(state, error)
         finally:
-            self._incoming.end(run)
+            self._guard.ledger.end(run)
             self._at_work.end(state)
         return self._conclude(state, result)
 

@@ -65,7 +65,7 @@ class Tracing:
         if run.changes:
             span.set_attribute("trioperator.reconcile.fields", [field for field, _ in run.changes])
             span.set_attribute("trioperator.reconcile.managers", sorted({by for _, by in run.changes if by}))
-        span.set_attribute("trioperator.reconcile.idle", not run.busy)
+        span.set_attribute("trioperator.reconcile.idle", not run.notes)
 
     @contextlib.contextmanager
     def calling(self, handler: Handler, ref: ObjectRef | None) -> Iterator[Span]:

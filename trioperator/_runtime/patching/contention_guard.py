@@ -215,7 +215,7 @@ class ContentionGuard:
         """Count a write, and check whether there were several lately."""
         if not self._settings.contention.enabled:
             return False
-        now = trio.current_time()
+        now = self.ledger.now()
         since, count = self._counts.get(state, (now, 0))
         if now - since > WINDOW:
             since, count = now, 0
