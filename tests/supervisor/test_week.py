@@ -25,7 +25,7 @@ METRICS: Final = "http://127.0.0.1:0/metrics"
 # What is not the operator's: the API server, and what tests do with it.
 FOREIGN: Final = ("trioperator.apiserver.", "trioperator.testing.")
 # The pages of the ledger: those of 5,000 objects are kept, be these gone or not.
-PAGES: Final = {"trioperator._runtime.ledger.Page", "entries of trioperator._runtime.ledger.Ledger"}
+PAGES: Final = {"trioperator._runtime.records.Page", "entries of trioperator._runtime.ledger.Ledger"}
 # What is remembered of 10,000 objects that others have now, as they may come back.
 MEMORIES: Final = {
     "entries of trioperator._runtime.leaving.Leaving",

@@ -11,7 +11,8 @@ import trio
 from trio.testing import MockClock
 
 from trioperator._model.resource import Resource
-from trioperator._runtime.ledger import Ledger, Subject
+from trioperator._runtime.ledger import Ledger
+from trioperator._runtime.records import Subject
 from trioperator._telemetry.why import find_history, matches_kind
 
 DATABASES = Resource(

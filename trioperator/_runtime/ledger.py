@@ -21,8 +21,8 @@ from __future__ import annotations
 import contextvars
 import itertools
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
 
 import msgspec
 import trio
@@ -30,20 +30,13 @@ import trio
 from trioperator._model.contention import Verdict
 from trioperator._model.field_managers import Attribution, find_changed_fields, find_last_manager, format_field
 from trioperator._model.lazy_object import decode_once
-from trioperator._model.resource import Resource
+from trioperator._runtime.records import Causes, Changes, Note, Page, Subject
 
-# Limits: objects with a page, and bytes of the records on a page.
+# Limit of the objects with a page.
 _MAX_PAGES: Final = 5000
-_MAX_BYTES: Final = 740
-# Bytes in which the length of a record is stored, before the record.
-_LENGTH: Final = 2
 # Limits of what a run collects: calls and requests, and changed fields.
 _MAX_NOTES: Final = 24
 _MAX_FIELDS: Final = 24
-# Limits of a record: bytes in total, and of a text in one that would be larger; bytes of an item besides its texts.
-_MAX_RECORD: Final = 480
-_MAX_TEXT: Final = 120
-_ITEM: Final = 16
 # Limit of watch events for which the changed fields are determined: in a burst, and in a second.
 _MAX_CHANGES: Final = 50
 # The field manager of requests without one, which the API server takes from the header User-Agent.
@@ -55,106 +48,6 @@ _MAX_CAUSES: Final = 4
 
 #: The run in the context, in which calls and requests are noted. Daemons and timers have runs that have ended.
 current_run: Final[contextvars.ContextVar[Run]] = contextvars.ContextVar("trioperator-run")
-
-_pack: Final = msgspec.msgpack.Encoder().encode
-
-
-#: The kind of an object, its namespace and its name.
-Subject: TypeAlias = tuple[Resource, str, str]
-Causes: TypeAlias = list[tuple[str, str | int | None]]
-Changes: TypeAlias = list[tuple[str, str | None]]
-#: A call of a handler or a request, as a tuple of the fields of :class:`Call` or :class:`Request`.
-Note: TypeAlias = tuple[str, int | str, int | str]
-
-
-class Cause(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Why an object is reconciled: a watch event with its resource version, or anything else by its name."""
-
-    what: str
-    detail: str | int | None = None
-
-
-class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A field that has changed, and the manager that has changed it, if that is known. Without a field: any."""
-
-    field: str
-    manager: str | None = None
-
-
-class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A call of a handler: its milliseconds, and what has become of it."""
-
-    handler: str
-    milliseconds: int
-    result: str
-
-
-class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A request with its status; 0 if there was no response."""
-
-    method: str
-    path: str
-    status: int
-
-
-class Record(msgspec.Struct, frozen=True, array_like=True):
-    """What has happened to an object once, or *times* in a row until *last*. Times are on Trio's clock."""
-
-    began: float
-    milliseconds: int
-    causes: tuple[Cause, ...]
-    changes: tuple[Change, ...]
-    notes: tuple[Note, ...]
-    omitted: int = 0
-    times: int = 1
-    last: float = 0.0
-
-    @property
-    def calls(self) -> tuple[Call, ...]:
-        """The calls of handlers."""
-        return tuple(note for note in map(_read, self.notes) if isinstance(note, Call))
-
-    @property
-    def requests(self) -> tuple[Request, ...]:
-        """The requests."""
-        return tuple(note for note in map(_read, self.notes) if isinstance(note, Request))
-
-
-def _read(note: Note) -> Call | Request:
-    """Return the call or the request of a note: only a call has a number in the middle."""
-    if isinstance(note[1], int):
-        return msgspec.convert((note[0].rpartition(".<locals>.")[2], *note[1:]), Call)
-    return msgspec.convert(note, Request)
-
-
-_decode: Final = msgspec.msgpack.Decoder(Record).decode
-
-
-def _encode(record: tuple[Any, ...]) -> bytes:
-    """Encode a record that may be too large."""
-    encoded = _pack(record)
-    return encoded if len(encoded) <= _MAX_RECORD else _encode_part(*record)
-
-
-def _encode_part(
-    began: float, spent: int, causes: Causes, changes: Changes, notes: Sequence[Note], omitted: int = 0
-) -> bytes:
-    """Encode a record that is too large: texts are cut, and what has no room is counted."""
-    room, kept = _MAX_RECORD, list[list[Any]]()
-    for items in (causes, changes, notes):
-        kept.append([])
-        for item in items:
-            texts = [_cut(each) if isinstance(each, str) else each for each in item]
-            room -= _ITEM + sum(len(each.encode()) for each in texts if isinstance(each, str))
-            if room > 0:
-                kept[-1].append(texts)
-            else:
-                omitted += 1
-    return _pack((began, spent, *kept, omitted))
-
-
-def _cut(text: str) -> str:
-    return text.encode()[:_MAX_TEXT].decode(errors="ignore")
 
 
 class Owner(Protocol):
@@ -181,59 +74,6 @@ class Run(msgspec.Struct, eq=False):
     until: float = 0.0
     writes: int = 0
     ended: bool = False
-
-
-class Page:
-    """What is on record of one object: the newest records, and how much there was as long as there is the page.
-
-    ``writes`` are requests other than GET that have succeeded, ``runs`` are reconciles that called a handler or sent a
-    request, and ``idle`` those that found nothing to do.
-    """
-
-    __slots__ = ("_records", "_repeated", "idle", "runs", "subject", "writes")
-
-    def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-        self.writes = self.runs = self.idle = 0
-        self._records = b""  # the newest first
-        self._repeated: tuple[object, float, float, bytes, int] | None = None  # what, when, when last, it, how often
-
-    def add(self, record: bytes) -> None:
-        """Add a record; drop the oldest ones that have no room."""
-        if self._repeated is not None:
-            self._flush()
-        # To cut off what is too much takes less than to find where the oldest record begins that has room.
-        self._records = (len(record).to_bytes(_LENGTH) + record + self._records)[:_MAX_BYTES]
-
-    def repeat(self, what: object, now: float, record: tuple[Any, ...]) -> None:
-        """Add a record, or count it if it is the same as the one before."""
-        if self._repeated is not None and self._repeated[0] == what:
-            _, began, _, first, times = self._repeated
-            self._repeated = what, began, now, first, times + 1
-            return
-        if self._repeated is not None:
-            self._flush()
-        self._repeated = what, now, now, _encode(record), 1
-
-    def _flush(self) -> None:
-        record, self._repeated = self._encode_repeated(), None
-        self.add(record)
-
-    def _encode_repeated(self) -> bytes:
-        assert self._repeated is not None
-        _, _, last, first, times = self._repeated
-        return first if times == 1 else _pack(msgspec.structs.replace(_decode(first), times=times, last=last))
-
-    @property
-    def records(self) -> list[Record]:
-        """The newest records, in order."""
-        found, left = [], self._records
-        if self._repeated is not None:
-            found.append(_decode(self._encode_repeated()))
-        while len(left) >= (end := _LENGTH + int.from_bytes(left[:_LENGTH])):
-            found.append(_decode(left[_LENGTH:end]))
-            left = left[end:]
-        return found[::-1]
 
 
 class Ledger:
@@ -296,16 +136,11 @@ class Ledger:
             page = self._make_page(run.owner)
         self._pages[uid] = page
         if run.notes:
-            page.runs += 1
-            page.writes += run.writes
             spent = int(((run.until or self.now()) - run.began) * 1000)
-            record = run.began, spent, run.causes, run.changes, run.notes, run.omitted
-            encoded = _pack(record)  # no call of a function more: most records are no larger
-            page.add(encoded if len(encoded) <= _MAX_RECORD else _encode_part(*record))
+            page.add((run.began, spent, run.causes, run.changes, run.notes, run.omitted), writes=run.writes)
         else:
-            page.idle += 1
-            idle = run.began, 0, run.causes, run.changes, (), run.omitted
-            page.repeat([cause[0] for cause in run.causes], run.began, idle)
+            record = run.began, 0, run.causes, run.changes, (), run.omitted
+            page.add_idle([cause[0] for cause in run.causes], run.began, record)
 
     def called(self, handler: str, began: float, result: str) -> None:
         """Note the end of a call of a handler in the context of an object."""
@@ -337,9 +172,8 @@ class Ledger:
         if path is target:  # as it is: it has another place
             path = self._shorten(target)
         if run.ended:
-            now, page = self.now(), self._page(run)
-            page.writes += is_write
-            page.repeat((method, path, status), now, (now, 0, run.causes[:1], (), ((method, path, status),)))
+            note, now = (method, path, status), self.now()
+            self._page(run).repeat(note, now, (now, 0, run.causes[:1], (), (note,)), writes=int(is_write))
         elif len(run.notes) < _MAX_NOTES:
             run.notes.append((method, path, status))
         else:

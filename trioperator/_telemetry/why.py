@@ -15,7 +15,8 @@ import trio
 from trioperator._concurrency.clock import wall_now
 from trioperator._model.contention import Verdict
 from trioperator._model.resource import Resource
-from trioperator._runtime.ledger import Call, Cause, Change, Ledger, Page, Record, Request
+from trioperator._runtime.ledger import Ledger
+from trioperator._runtime.records import Call, Cause, Change, Page, Record, Request
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
