@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from tests.apiserver.conftest import Target
+from tests.apiserver.conftest import Target, definition
+from trioperator.apiserver import Cluster
 from trioperator.apiserver.store.storage import Store, Stored
 from trioperator.apiserver.writing.garbage_collection import remove_finalizer
 
@@ -122,6 +123,31 @@ async def test_dependents_of_an_owner_of_an_unknown_kind_stay(target: Target) ->
     if target.is_real:
         await trio.sleep(1)
     assert (await target.get(target.path("configmaps", "child"))).code == 200
+
+
+async def test_dependents_are_deleted_with_the_definition_of_their_owners_kind() -> None:
+    cluster = Cluster(seed=0)
+    await cluster.create(definition("things", "Thing", group="things.test"))
+    made = await cluster.create({"apiVersion": "things.test/v1", "kind": "Thing", "metadata": {"name": "owner"}})
+    await cluster.create(_owned_by(made["metadata"]["uid"]), "default")
+    cluster.is_prompt = False  # the collector comes when the kind is gone
+    await cluster.delete("customresourcedefinitions", "things.things.test")
+    cluster.tidy()
+    assert await cluster.find("configmaps", "child") is None
+
+
+async def test_dependents_of_an_owner_that_is_gone_are_deleted_when_its_kind_is_defined_again() -> None:
+    cluster = Cluster(seed=0)
+    await cluster.create(_owned_by("never"), "default")
+    await cluster.create(definition("others", "Other", group="things.test"))
+    assert await cluster.find("configmaps", "child") is not None
+    await cluster.create(definition("things", "Thing", group="things.test"))
+    assert await cluster.find("configmaps", "child") is None
+
+
+def _owned_by(uid: str) -> dict[str, Any]:
+    reference = {"apiVersion": "things.test/v1", "kind": "Thing", "name": "owner", "uid": uid}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "child", "ownerReferences": [reference]}}
 
 
 @pytest.fixture

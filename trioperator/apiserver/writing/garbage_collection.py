@@ -16,6 +16,7 @@ from .followups import FollowUps
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
 _USER: Final = system_account("generic-garbage-collector")
+_DEFINITIONS: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
 
 
 class GarbageCollection:
@@ -42,7 +43,9 @@ class GarbageCollection:
             uid = old_meta["uid"]
             self._places.pop(uid, None)
             for dependent in tuple(self._dependents.get(uid, ())):
-                self._followups.defer(partial(self._collect, dependent))
+                self._followups.defer(partial(self._collect, dependent, uid))
+        if table.resource == _DEFINITIONS:
+            self._followups.defer(self._collect_left)
         self._note_owners(old_meta, new_meta)
 
     def _note_owners(self, old_meta: Mapping[str, Any], new_meta: Mapping[str, Any]) -> None:
@@ -84,14 +87,23 @@ class GarbageCollection:
         kind = self._state.catalog.by_resource(table.resource)
         return None if kind is None else (kind, table, table.objects[key])
 
-    def _collect(self, uid: str) -> None:
-        """Delete the object if all its owners are gone; otherwise remove the references to owners that are gone."""
+    def _collect_left(self) -> None:
+        """Collect dependents of owners that are gone, as their kinds may be known only now."""
+        for owner in [owner for owner in self._dependents if owner not in self._places]:
+            for dependent in tuple(self._dependents.get(owner, ())):
+                self._collect(dependent)
+
+    def _collect(self, uid: str, gone: str = "") -> None:
+        """Delete the object if all its owners are gone; otherwise remove the references to owners that are gone.
+
+        An owner that is known to be *gone* may be of a kind that is gone, too.
+        """
         found = self._find(uid)
         if found is None:
             return
         kind, table, stored = found
         owners = stored.obj["metadata"].get("ownerReferences") or []
-        present = [owner for owner in owners if self._is_there(owner, stored)]
+        present = [owner for owner in owners if owner["uid"] != gone and self._is_there(owner, stored)]
         if len(present) == len(owners):
             return
         if not present:
