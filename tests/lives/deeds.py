@@ -15,7 +15,7 @@ from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._tooling import releasing
 from trioperator._tooling.releasing import Place, Traces
 from trioperator.apiserver import Cluster
-from trioperator.errors import ApiError
+from trioperator.errors import ApiError, ConfigError
 
 if TYPE_CHECKING:
     from tests.lives.life import Life
@@ -147,7 +147,7 @@ async def _annotate(life: Life, plural: str, name: str, annotation: str, value: 
     """Set an annotation, and return the object; None if there is none, or it is another one by now."""
     try:
         return await life.cluster.patch(plural, name, {"metadata": {"annotations": {annotation: value}}})
-    except ApiError:
+    except (ApiError, ConfigError):
         return None
 
 
@@ -164,6 +164,22 @@ async def set_clock(life: Life, seconds: float) -> None:
 async def add_version(life: Life, kind: str, versions: int) -> None:
     """Let a kind have more versions."""
     await life.cluster.apply(definition(kind, versions=versions))
+
+
+async def drop_kind(life: Life, plural: str, seconds: float) -> None:
+    """Delete a kind with all of its objects, and define it again a while after it is gone, with the same objects."""
+    part = next(each for each in life.parts if each.plural == plural)
+    names = {each["metadata"]["name"] for each in await life.cluster.list(plural)}
+    life.journal.gone |= names
+    kind = ("customresourcedefinitions", definition(part.kind)["metadata"]["name"])
+    found = await life.cluster.get(*kind)
+    await life.cluster.delete(*kind)
+    with trio.move_on_after(60):  # its objects may have finalizers, and there may be nobody to remove them
+        await life.cluster.wait_deleted(*kind, timeout=None)
+    await trio.sleep(seconds)
+    await life.cluster.apply({**found, "metadata": {"name": kind[1]}, "status": {}})
+    for each in sorted(names & part.options["objects"].keys()):
+        await part.create(each)
 
 
 async def forbid(life: Life, namespace: str, seconds: float) -> None:

@@ -76,6 +76,8 @@ _FAVOURITES = {
     "upgrades": ["changes"],
 }
 _FAVOURED = 0.6
+# How many lives have the troubles that were added later. These are drawn apart, so that plans without them stay.
+_ADDED = {"kinds": 0.06}
 
 
 def draw(seed: int) -> Plan:
@@ -84,7 +86,14 @@ def draw(seed: int) -> Plan:
     way = rng.choices(_WAYS, [way.weight for way in _WAYS])[0]
     chosen = rng.sample(way.troubles, min(len(way.troubles), rng.choice([0, 1, 1, 2, 2, 3])))
     names = list(dict.fromkeys(rng.choice(way.parts) for _ in range(rng.choice([1, 1, 2]))))
-    return _draw(seed, rng, way, *_fit(rng, names, frozenset(chosen)))
+    names, troubles = _fit(rng, names, frozenset(chosen))
+    return _draw(seed, rng, way, names, troubles | _draw_added(seed, names))
+
+
+def _draw_added(seed: int, names: list[str]) -> frozenset[str]:
+    rng = random.Random(f"added {seed}")
+    added = frozenset(trouble for trouble, share in _ADDED.items() if rng.random() < share)
+    return added - {"kinds"} if "scripts" in names else added  # who have objects that nobody creates again
 
 
 def draw_given(seed: int, together: str, names: list[str], troubles: frozenset[str]) -> Plan:

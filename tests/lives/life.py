@@ -28,7 +28,7 @@ from tests.lives.verdict import judge
 from tests.lives.world import definition, make_fault, peering_definition
 from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
-from trioperator.errors import ApiError
+from trioperator.errors import ApiError, ConfigError
 from trioperator.kopf.names import make_modules
 from trioperator.testing import FaultPlan, deterministic
 from trioperator.testing.plans import RequestInfo
@@ -133,7 +133,7 @@ class Life:
     async def do(self, name: str, args: tuple[Any, ...], *, about: RequestInfo | None = None) -> None:
         """Do a deed: one of all lives, or one of a part (``apps.edit``)."""
         part, _, deed = name.rpartition(".")
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(ApiError, ConfigError):  # the object, or its kind, may not be there
             if part:
                 await getattr(next(each for each in self.parts if each.plural == part), deed)(*args)
             elif name == "delete_this":
@@ -145,8 +145,7 @@ class Life:
 
     async def live(self) -> None:
         """Live."""
-        for kind in dict.fromkeys(kind for part in self.parts for kind in part.kinds):
-            await self.cluster.apply(definition(kind))
+        await self._define_missing_kinds()
         if self.plan.together == "peering":
             await self.cluster.apply(peering_definition())
             await self.cluster.create(
@@ -190,6 +189,16 @@ class Life:
         for operator in self.operators.values():
             await operator.finish()
 
+    async def _define_missing_kinds(self) -> None:
+        """Define the kinds of all parts that are not there: not yet, or no longer since they were deleted."""
+        for kind in dict.fromkeys(kind for part in self.parts for kind in part.kinds):
+            wanted = definition(kind)
+            found = await self.cluster.find("customresourcedefinitions", name := wanted["metadata"]["name"])
+            if found is not None and "deletionTimestamp" in found["metadata"]:
+                await self.cluster.wait_deleted("customresourcedefinitions", name, timeout=100)
+            if found is None or "deletionTimestamp" in found["metadata"]:
+                await self.cluster.apply(wanted)
+
     async def _do_at(self, at: float, deed: str, args: tuple[Any, ...]) -> None:
         await trio.sleep_until(at)
         await self.do(deed, args)
@@ -207,6 +216,7 @@ class Life:
             await operator.wait_crashed()
             if not operator.is_running and not operator.is_retired:
                 await operator.start()
+        await self._define_missing_kinds()
 
 
 class _Watchdog(trio.abc.Instrument):

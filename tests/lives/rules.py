@@ -88,7 +88,8 @@ class Peers:
             return False
         seen = datetime.datetime.fromisoformat(record["lastseen"])
         seen = seen if seen.tzinfo else seen.replace(tzinfo=datetime.UTC)
-        return (seen + datetime.timedelta(seconds=record["lifetime"] - 1)) > wall_now()
+        now = wall_now() if trio.lowlevel.in_trio_run() else trio.from_thread.run_sync(wall_now)
+        return (seen + datetime.timedelta(seconds=record["lifetime"] - 1)) > now
 
     def _check_turns(self, call: Call) -> None:
         """Find operators that act by turns, each with a new call, though none of them has come or gone."""

@@ -191,7 +191,7 @@ def test_lives_have_all_parts_and_troubles() -> None:
     plans = [draw(seed) for seed in range(500)]
     assert {part.name for plan in plans for part in plan.parts} == set(PARTS)
     assert {plan.together for plan in plans} == {"alone", "leader", "shards", "peering", "apart"}
-    assert {"fights", "releases", "denials"} <= frozenset().union(*(plan.troubles for plan in plans))
+    assert {"fights", "releases", "denials", "kinds"} <= frozenset().union(*(plan.troubles for plan in plans))
     assert any(ambush.stopping for plan in plans for ambush in plan.ambushes)
     assert all(0 <= step.at < TROUBLE + 20 for step in itertools.chain(*(plan.steps for plan in plans)))
 

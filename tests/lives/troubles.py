@@ -194,6 +194,11 @@ class Troubles:
     def _versions(self) -> None:
         self._add("add_version", PARTS[self._rng.choice(self._parts)].kind, self._rng.choice([1, 2, 3]))
 
+    def _kinds(self) -> None:
+        """Let a kind be gone for a while, as when its definition is uninstalled, and installed again."""
+        part = PARTS[self._rng.choice(self._parts)]
+        self._add("drop_kind", part.plural, self._rng.choice([0, 0.1, 2, 15]))
+
     def _restore(self) -> None:
         at = self._rng.uniform(5, 20)
         self._add("back_up", at=at)
