@@ -138,8 +138,8 @@ class _Spawned(trio.abc.Instrument):
 
 async def test_threads_of_asyncio_take_no_tasks_of_trio() -> None:
     async def use() -> None:
-        for number in range(10):
-            assert await asyncio.to_thread(str, number) == str(number)
+        numbers = range(3 * _THREADS)  # most wait for a thread
+        assert await asyncio.gather(*(asyncio.to_thread(str, each) for each in numbers)) == [*map(str, numbers)]
 
     async with open_loop():
         trio.lowlevel.add_instrument(spawned := _Spawned())

@@ -18,13 +18,13 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-import outcome
 import sniffio
 import trio
 
 from trioperator._concurrency.threads import are_threads_observed, run_in_thread
 from trioperator._logs import get_logger
 from trioperator.kopf.bridge import Loop, current_loop
+from trioperator.kopf.threads import Threads
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -106,7 +106,8 @@ class HostedLoop(asyncio.SelectorEventLoop):
         self.set_exception_handler(_report)
         self._clock, self._thread = trio.lowlevel.current_clock(), threading.get_ident()
         self._driving = trio.CancelScope(shield=True)
-        self._limiter: trio.CapacityLimiter | None = trio.CapacityLimiter(_THREADS)
+        self._has_executor = False
+        self._threads, self._limiter = Threads(self, _THREADS), trio.CapacityLimiter(_THREADS)
 
     async def drive(self, scope: trio.CancelScope) -> None:
         """Run the loop until :meth:`end`, whatever is cancelled. An exit in it cancels *scope*, and is raised then."""
@@ -133,6 +134,7 @@ class HostedLoop(asyncio.SelectorEventLoop):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._threads.forget()
         await self.shutdown_asyncgens()
         await self.shutdown_default_executor()
 
@@ -194,41 +196,16 @@ class HostedLoop(asyncio.SelectorEventLoop):
     def set_default_executor(self, executor: Any) -> None:
         """See asyncio."""
         super().set_default_executor(executor)
-        self._limiter = None
+        self._has_executor = True
 
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """See asyncio. By default, this is a thread of Trio's, which the process does not wait for when it ends."""
-        if executor is not None or self._limiter is None:
+        if executor is not None or self._has_executor:
             return super().run_in_executor(executor, func, *args)
         call = functools.partial(func, *args)
-        if not are_threads_observed():
-            with contextlib.suppress(trio.WouldBlock):
-                return self._start_thread(call, self._limiter)
-        return self.bridge.start(functools.partial(run_in_thread, call, limiter=self._limiter))
-
-    def _start_thread(self, call: Callable[[], T], limiter: trio.CapacityLimiter) -> asyncio.Future[T]:
-        """Call a function in a free thread, without a Trio task that waits for it: HTTP clients do so often.
-
-        Raises ``trio.WouldBlock`` if no thread is free.
-        """
-        future: asyncio.Future[T] = self.create_future()
-        limiter.acquire_on_behalf_of_nowait(future)
-
-        def end(result: outcome.Outcome[T]) -> None:
-            limiter.release_on_behalf_of(future)
-            if future.done():
-                return
-            if isinstance(result, outcome.Error):
-                future.set_exception(result.error)
-            else:
-                future.set_result(result.unwrap())
-
-        def deliver(result: outcome.Outcome[T]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self.call_soon_threadsafe(end, result)
-
-        trio.lowlevel.start_thread_soon(functools.partial(contextvars.copy_context().run, call), deliver)
-        return future
+        if are_threads_observed():
+            return self.bridge.start(functools.partial(run_in_thread, call, limiter=self._limiter))
+        return self._threads.call(call)
 
 
 def _report(_: object, context: Mapping[str, Any]) -> None:
