@@ -13,6 +13,7 @@ import trioperator
 from tests.coordination.peers import Operator, peering, peering_crd
 from tests.runtime.conftest import CRD, settle, widget
 from tests.runtime.daemons.test_wall_clock import set_clock
+from tests.runtime.restoring import Memory, Switch
 from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -527,6 +528,50 @@ async def test_a_peer_is_not_taken_for_dead_when_etcd_was_restored_and_no_watch_
             await settle(1)
             assert not low.running
     assert len(cluster.requests.select(verb="patch", resource="clusterkopfpeerings")) <= 30  # of two in 305 s
+
+
+async def test_a_peer_that_a_restored_etcd_has_not_heard_of_is_not_taken_for_gone(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    await cluster.create(widget())
+    low, high, plan = Operator(cluster), Operator(cluster, priority=10), FaultPlan()
+    plan.add(Fault.silence(), resource="clusterkopfpeerings", watch=True)  # it learns late that its record is gone
+    async with low.bench.running(identity="low"):
+        await settle(5)
+        backup = cluster.snapshot()
+        async with high.bench.running(identity="high", transport=FaultyTransport(cluster.transport(), plan)):
+            await settle(70)
+            await cluster.restore(backup)
+            await settle(1)
+            assert set(await records(cluster)) == {"low"}
+            for _ in range(100):
+                await settle(1)
+                assert not low.running
+            assert set(await records(cluster)) == {"low", "high"}
+        await settle(1)
+        assert low.running == {"w"}
+
+
+async def test_a_peer_that_a_restored_etcd_has_not_heard_of_counts_until_its_record_would_have_ended(
+    autojump_clock: MockClock,
+) -> None:
+    data = Memory()
+    old = Cluster(clock=wall_now, data=data)
+    await old.apply([CRD, peering_crd(), peering(), widget()])
+    operator, switch = Operator(old), Switch(old.transport())
+    operator.bench.settings.watching.client_timeout = 2  # the watches of before end
+    async with operator.bench.running(transport=switch):
+        await settle(5)
+        backup = data.copy()
+        await old.patch("clusterkopfpeerings", "default", {"status": {"dead": record(10, lifetime=40)}})
+        await settle(5)
+        switch.inner = Cluster(clock=wall_now, data=backup).transport()  # its versions have gone back
+        switch.expired = "/apis/kopf.dev/v1/clusterkopfpeerings"
+        await settle(25)
+        assert not operator.running
+        await settle(15)
+        assert operator.running == {"w"}
 
 
 async def test_an_operator_resumes_without_a_watch_when_a_peer_has_died(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator._coordination.peers import Peer, Sightings, judge, parse_peers
+from trioperator._coordination.peers import Peer, Sightings, find_unlisted, judge, parse_peers
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
@@ -41,6 +41,11 @@ def test_operators_with_the_same_priority_all_pause_unless_a_tie_break_is_on() -
 def test_operators_that_divide_the_objects_pause_for_higher_priorities_only() -> None:
     assert reason(peer("other"), is_divided=True) is None
     assert "in favour of" in str(reason(peer("other", 1), is_divided=True))
+
+
+def test_peers_that_are_not_listed_and_may_be_alive_are_found() -> None:
+    before = [peer("listed"), peer("alive", age=59), peer("dead", age=60)]
+    assert find_unlisted(before, [peer("listed"), peer("new")], now=NOW) == [before[1]]
 
 
 def test_dead_operators_are_ignored_and_named() -> None:

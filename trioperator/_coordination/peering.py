@@ -21,7 +21,7 @@ from trioperator._concurrency.clock import steady_now, wall_now
 from trioperator._concurrency.core_tasks import keep
 from trioperator._concurrency.pulse import Pulse
 from trioperator._coordination.pauses import Pauses
-from trioperator._coordination.peers import Peer, Sightings, Verdict, judge, parse_peers
+from trioperator._coordination.peers import Peer, Sightings, Verdict, find_unlisted, judge, parse_peers
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import RawObject, parse_object
 from trioperator._logs import get_logger
@@ -124,6 +124,7 @@ class Peering:
         self._owner = f"peering {namespace or ''}"
         self._peers: list[Peer] = []  # with times on the steady clock
         self._own: Peer | None = None  # as it was read
+        self._unlisted: list[Peer] = []  # those that a restored etcd has not heard of, and that may be alive
         self._sightings = Sightings()
         self._version = ""  # of the object as it was seen last
         self._uid: str | None = None
@@ -159,9 +160,14 @@ class Peering:
         except (msgspec.MsgspecError, ValueError) as error:
             _logger.warning("The %s cannot be read: %s", self, error)
             return
-        peers, self._version = parse_peers(status, now=wall_now()), obj.resource_version
+        peers = parse_peers(status, now=wall_now())
         self._own = next((peer for peer in peers if peer.identity == self._identity), None)
-        self._peers = self._sightings.take(peers, now=wall_now(), steady=steady_now())
+        if self._uid == key and self._has_gone_back(obj):
+            self._unlisted = self._peers
+        self._version = obj.resource_version
+        listed = self._sightings.take(peers, now=wall_now(), steady=steady_now())
+        self._unlisted = find_unlisted(self._unlisted, listed, now=steady_now())
+        self._peers = [*listed, *self._unlisted]
         if self._uid != key or self._is_taken_back(obj):
             self._uid = key
             self._due.set()
@@ -179,6 +185,12 @@ class Peering:
             return False
         self._restored_at = now
         return True
+
+    def _has_gone_back(self, obj: RawObject) -> bool:
+        """Check whether etcd was restored. Its versions may have gone on; but nobody else sets the own record back."""
+        if not obj.resource_version.isdecimal():
+            return False
+        return self._is_older(obj) or (self._own is not None and self._own.lastseen < self._lastseen)
 
     def _is_older(self, obj: RawObject) -> bool:
         """Check whether the object is older than what was read, as a watch may be late."""
@@ -198,6 +210,7 @@ class Peering:
 
     def _forget(self) -> None:
         self._uid, self._peers, self._own, self._written, self._expires_at = None, [], None, False, math.inf
+        self._unlisted = []
         self._note_change()
 
     def _note_change(self) -> None:

@@ -109,6 +109,12 @@ def _parse_peer(identity: str, record: Mapping[str, Any], now: datetime.datetime
     )
 
 
+def find_unlisted(before: Iterable[Peer], listed: Iterable[Peer], *, now: datetime.datetime) -> list[Peer]:
+    """Return the peers that were known *before* and are not listed, as far as they may be alive."""
+    identities = {peer.identity for peer in listed}
+    return [peer for peer in before if peer.identity not in identities and peer.deadline > now]
+
+
 def judge(
     peers: Iterable[Peer],
     *,
