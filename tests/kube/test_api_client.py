@@ -594,6 +594,26 @@ class TestSockets:
         assert (proxy.connections, target.connections) == (1, 1)
 
     @pytest.mark.parametrize("by_proxy", [False, True])
+    async def test_a_subclass_of_the_connection_may_have_an_ssl_context_of_its_own(
+        self, by_proxy: bool, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext, ca_pem: str
+    ) -> None:
+        class Trusting(ConnectionInfo):
+            def as_ssl_context(self) -> ssl.SSLContext:
+                context = super().as_ssl_context()
+                context.load_verify_locations(cadata=ca_pem)
+                return context
+
+        target = await serve(answer_all, tls=server_tls)
+        proxy = await serve(functools.partial(tunnel, target))
+        settings.networking.error_backoffs = ()
+        proxy_url = proxy.url if by_proxy else None
+        async with open_client(lambda: Trusting(server=target.url, proxy_url=proxy_url), settings=settings) as client:
+            assert await client.get("/x") == {}
+        async with client_of(target, settings, proxy_url=proxy_url) as client:
+            with pytest.raises(ConnectionLostError, match="certificate cannot be verified"):
+                await client.get("/x")
+
+    @pytest.mark.parametrize("by_proxy", [False, True])
     async def test_the_server_must_have_a_certificate_for_the_tls_server_name(
         self, by_proxy: bool, serve: Serve, settings: OperatorSettings, ca: trustme.CA, ca_pem: str
     ) -> None:

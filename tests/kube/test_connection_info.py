@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trioperator._kube.connection_info import ConnectionInfo, ServerUrl, decode_pem, parse_server_url
+from trioperator._kube.connection_info import ConnectionInfo, ServerUrl, parse_server_url
+from trioperator._kube.tls_config import decode_pem
 from trioperator.errors import ConfigError
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import datetime
+import os
 import pathlib
+import ssl
 import traceback
 from pathlib import Path
 from typing import Any
@@ -193,7 +195,69 @@ def test_a_proxy_of_the_environment_has_the_login_of_the_netrc_file(
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", proxy)
     opened: list[str] = []
-    monkeypatch.setattr(httpx_adapter, "open_proxy_transport", lambda info, url: opened.append(url))
+    monkeypatch.setattr(httpx_adapter, "open_proxy_transport", lambda info, url, context: opened.append(url))
     info = ConnectionInfo(server="https://10.0.0.1", trust_env=True)
     prepare_credentials(info, None, transport=None, settings=OperatorSettings())
     assert opened == [used]
+
+
+class Gateway(ConnectionInfo):
+    """The connection of docs/login.md."""
+
+    def as_ssl_context(self) -> ssl.SSLContext:
+        context = super().as_ssl_context()
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return context
+
+    def as_http_headers(self) -> dict[str, str]:
+        return {**super().as_http_headers(), "X-Gateway-Key": os.environ["GATEWAY_KEY"]}
+
+
+def headers_of(info: ConnectionInfo) -> dict[bytes, bytes]:
+    found = prepare_credentials(info, None, transport=Memory([ok()]), settings=OperatorSettings())
+    return {name: value for name, value in found.headers if name != b"User-Agent"}
+
+
+def test_a_subclass_may_send_headers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_KEY", "s3cret")
+    info = Gateway(server="https://cluster", token="t")
+    assert headers_of(info) == {b"Authorization": b"Bearer t", b"X-Gateway-Key": b"s3cret"}
+    assert info.as_ssl_context().minimum_version == ssl.TLSVersion.TLSv1_3
+
+
+@pytest.mark.usefixtures("logins")
+def test_a_subclass_has_the_login_of_the_netrc_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_KEY", "s3cret")
+    assert headers_of(Gateway(server="https://cluster", trust_env=True)).keys() == {b"Authorization", b"X-Gateway-Key"}
+
+
+def test_headers_of_a_subclass_are_not_sent_without_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_KEY", "s3cret")
+    with pytest.raises(ConfigError, match=r"would be sent without encryption") as caught:
+        prepare_credentials(Gateway(server="http://10.0.0.1"), None, transport=None, settings=OperatorSettings())
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_method_of_a_subclass_that_fails_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^Gateway\.as_http_headers\(\) has failed: KeyError\('GATEWAY_KEY'\)$"):
+        headers_of(Gateway(server="https://cluster"))
+
+
+@pytest.mark.parametrize("header", [("X-Key", "a\r\nX-Other: b"), ("X Key", "a"), ("", "a"), ("X-Key", "é")])
+def test_invalid_headers_of_a_subclass_are_refused_without_their_values(header: tuple[str, str]) -> None:
+    class Invalid(ConnectionInfo):
+        def as_http_headers(self) -> dict[str, str]:
+            return dict([header])
+
+    with pytest.raises(ConfigError, match=r"^The header '.*' of a connection is invalid"):
+        headers_of(Invalid(server="https://cluster"))
+
+
+def test_another_class_of_connection_has_a_transport_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_KEY", "s3cret")
+    settings = OperatorSettings()
+    plain = prepare_credentials(ConnectionInfo(server="https://cluster"), None, transport=None, settings=settings)
+    first = prepare_credentials(Gateway(server="https://cluster"), plain, transport=None, settings=settings)
+    again = prepare_credentials(Gateway(server="https://cluster"), first, transport=None, settings=settings)
+    assert first.transport is not plain.transport
+    assert again.transport is first.transport

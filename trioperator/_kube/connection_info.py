@@ -6,17 +6,18 @@ Nothing here opens a connection. Secrets appear in no message and no ``repr``.
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import datetime
 import ipaddress
 import os
+import ssl
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from trioperator._kube.tls_config import build_ssl_context, read_tls_config
 from trioperator._model.urls import mask_userinfo
 from trioperator.errors import ConfigError
 
@@ -99,6 +100,21 @@ class ConnectionInfo:
         """The files that the connection is read from, which may change at any time."""
         return tuple(path for name in _PATHS if (path := getattr(self, name)) is not None)
 
+    def as_ssl_context(self) -> ssl.SSLContext:
+        """Build the SSL context of connections to the server. Raises ConfigError if a file is unreadable or invalid.
+
+        A subclass may change the context, or build another: all requests of the operator use it, and handlers' clients.
+        """
+        return build_ssl_context(read_tls_config(self), server_name=self.tls_server_name)
+
+    def as_http_headers(self) -> dict[str, str]:
+        """Return the headers that authenticate requests, secrets. Raises ConfigError if a file is unreadable.
+
+        A subclass may add others, such as those of a gateway.
+        """
+        authorization = self.authorization()
+        return {} if authorization is None else {"Authorization": authorization}
+
     def authorization(self) -> str | None:
         """Return the value of the ``Authorization`` header, a secret. Raises ConfigError if a file is unreadable."""
         token = self.token
@@ -170,17 +186,3 @@ def read_secret(path: str | os.PathLike[str], what: str) -> str:
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "not valid UTF-8"
         raise ConfigError(f"Cannot read the {what} file {os.fspath(path)}: {reason}") from exc
-
-
-def decode_pem(data: str | bytes, what: str) -> str:
-    """Return PEM as a string, from PEM or base64-encoded PEM. Raises ConfigError."""
-    raw = data.encode() if isinstance(data, str) else data
-    try:
-        if b"-----BEGIN" not in raw:
-            raw = base64.b64decode(b"".join(raw.split()), validate=True)
-        text = raw.decode("ascii")
-    except (binascii.Error, UnicodeDecodeError) as exc:
-        raise ConfigError(f"The {what} data is neither PEM nor base64-encoded PEM.") from exc
-    if "-----BEGIN" not in text:
-        raise ConfigError(f"The {what} data is neither PEM nor base64-encoded PEM.")
-    return text

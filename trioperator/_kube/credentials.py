@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import TYPE_CHECKING, Final
+import netrc
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import trio
@@ -16,7 +20,7 @@ from trioperator._concurrency.clock import wall_now
 from trioperator._http.connection_pool import ConnectionPool, Origin
 from trioperator._http.transport import Headers, Transport
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
-from trioperator._kube.tls_config import TlsConfig, build_ssl_context, read_tls_config
+from trioperator._kube.tls_config import TlsConfig, read_tls_config
 from trioperator._version import __version__
 from trioperator.errors import ConfigError
 from trioperator.settings import OperatorSettings
@@ -24,9 +28,7 @@ from trioperator.settings import OperatorSettings
 if TYPE_CHECKING:
     import httpx
 
-
-import netrc
-import os
+T = TypeVar("T")
 
 
 def find_login(host: str) -> tuple[str, str] | None:
@@ -47,6 +49,8 @@ def find_login(host: str) -> tuple[str, str] | None:
     return login or account or "", password or ""
 
 
+# The name of a header.
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Seconds after which files with tokens and certificates are read again (as client-go does).
 _MAX_AGE: Final = 60.0
 # When credentials are renewed before they expire: seconds, and share of the time that is left.
@@ -113,12 +117,9 @@ def prepare_credentials(
     With an httpx *transport* all requests go through it. Raises ConfigError if the connection is invalid.
     """
     trust_env = settings.networking.trust_env
-    headers = [(b"User-Agent", b"trioperator/" + __version__.encode())]
-    authorization = _add_login(info, trust_env=trust_env).authorization()
-    if authorization is not None and transport is None:
+    headers = [(b"User-Agent", b"trioperator/" + __version__.encode()), *_read_headers(info, trust_env=trust_env)]
+    if len(headers) > 1 and transport is None:
         _check_security(info, trust_env=trust_env)
-    if authorization is not None:
-        headers.append((b"Authorization", authorization.encode("ascii")))
     tls: TlsConfig | None = None
     base = parse_server_url(info.server).base
     if transport is not None:
@@ -130,8 +131,27 @@ def prepare_credentials(
         if previous is not None and previous.tls == tls and _has_same_route(previous.info, info):
             opened = previous.transport
         else:
-            opened = _open_transport(info, tls, settings)
+            opened = _open_transport(info, settings)
     return Credentials(info, transport=opened, headers=headers, tls=tls, base=base)
+
+
+def _read_headers(info: ConnectionInfo, *, trust_env: bool) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the headers that authenticate requests."""
+    login = _add_login(info, trust_env=trust_env)
+    for name, value in _ask(login, login.as_http_headers).items():
+        if not (_HEADER.fullmatch(name) and value.isascii() and value.isprintable()):
+            raise ConfigError(f"The header {name!r} of a connection is invalid: it may have printable ASCII only.")
+        yield name.encode(), value.encode()
+
+
+def _ask(info: ConnectionInfo, method: Callable[[], T]) -> T:
+    """Return what a method of a connection returns, which may be a user's own. Raises ConfigError."""
+    try:
+        return method()
+    except ConfigError:
+        raise
+    except Exception as exc:
+        raise ConfigError(f"{type(info).__name__}.{method.__name__}() has failed: {exc!r}") from exc
 
 
 def _add_login(info: ConnectionInfo, *, trust_env: bool) -> ConnectionInfo:
@@ -144,7 +164,8 @@ def _add_login(info: ConnectionInfo, *, trust_env: bool) -> ConnectionInfo:
 
 def _has_same_route(one: ConnectionInfo, other: ConnectionInfo) -> bool:
     """Return whether two connections lead to the same server by the same route, certificates aside."""
-    return (one.server, one.tls_server_name, one.proxy_url, one.trust_env) == (
+    return (type(one), one.server, one.tls_server_name, one.proxy_url, one.trust_env) == (
+        type(other),
         other.server,
         other.tls_server_name,
         other.proxy_url,
@@ -152,15 +173,15 @@ def _has_same_route(one: ConnectionInfo, other: ConnectionInfo) -> bool:
     )
 
 
-def _open_transport(info: ConnectionInfo, tls: TlsConfig, settings: OperatorSettings) -> Transport:
+def _open_transport(info: ConnectionInfo, settings: OperatorSettings) -> Transport:
     """Return httpx's transport if there is a proxy, else a connection pool."""
     server = parse_server_url(info.server)
+    context = _ask(info, info.as_ssl_context) if server.scheme == "https" else None
     proxy_url = _get_proxy(info, trust_env=settings.networking.trust_env)
     if proxy_url:
         from trioperator._kube.httpx_adapter import open_proxy_transport  # httpx is big, and few need a proxy
 
-        return open_proxy_transport(info, proxy_url)
-    context = build_ssl_context(tls) if server.scheme == "https" else None
+        return open_proxy_transport(info, proxy_url, context)
     name = info.tls_server_name or server.host
     origin = Origin(host=server.host, port=server.port, context=context, server_name=name)
     return ConnectionPool(origin, max_connections=lambda: settings.networking.max_connections)

@@ -16,7 +16,6 @@ import trio
 from trioperator._http.tls_connection import describe_error
 from trioperator._http.transport import BodyTooLargeError, Headers, Response, TransportError
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
-from trioperator._kube.tls_config import build_ssl_context, read_tls_config
 from trioperator._model.urls import mask_userinfo
 from trioperator.errors import ConfigError
 
@@ -172,12 +171,13 @@ class _HttpxResponse:
             await self._response.aclose()
 
 
-def open_proxy_transport(info: ConnectionInfo, proxy_url: str) -> HttpxTransport:
-    """Return a transport through a proxy, which is httpx's own. Raises ConfigError."""
+def open_proxy_transport(info: ConnectionInfo, proxy_url: str, context: ssl.SSLContext | None) -> HttpxTransport:
+    """Return a transport through a proxy, which is httpx's own; without a *context*, for plain HTTP.
+
+    The context has the name in the server's certificate, as httpx would ignore it behind a proxy. Raises ConfigError.
+    """
     server = parse_server_url(info.server)
-    verify: ssl.SSLContext | bool = False
-    if server.scheme == "https":  # the name is part of the context, as httpx would ignore it behind a proxy
-        verify = build_ssl_context(read_tls_config(info), server_name=info.tls_server_name)
+    verify = context or False
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=25)
     try:
         transport = httpx.AsyncHTTPTransport(verify=verify, proxy=proxy_url, limits=limits, trust_env=False)

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from trioperator._kube.connection_info import ConnectionInfo, decode_pem
+from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.exec_plugin import describe_cluster, parse_exec_plugin, run_exec_plugin
+from trioperator._kube.tls_config import decode_pem
 from trioperator.errors import ConfigError, LoginError
 
 # With any of these, an exec plugin or auth provider is not used.

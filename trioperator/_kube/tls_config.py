@@ -1,4 +1,4 @@
-"""TLS of a connection: a :class:`ConnectionInfo` becomes an SSL context.
+"""TLS of a connection: its certificates and its key become an SSL context.
 
 Certificates are always verified unless the connection is ``insecure``. Keys are not written to disk, where the system
 has files in memory, and no file is left behind.
@@ -6,6 +6,8 @@ has files in memory, and no file is left behind.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
 import dataclasses
 import os
@@ -13,8 +15,8 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
-from trioperator._kube.connection_info import ConnectionInfo, decode_pem
 from trioperator.errors import ConfigError
 
 
@@ -28,7 +30,26 @@ class TlsConfig:
     insecure: bool = False
 
 
-def read_tls_config(info: ConnectionInfo) -> TlsConfig:
+class HasCertificates(Protocol):
+    """What a connection says of its certificates and its key, each by a path or as data."""
+
+    @property
+    def ca_path(self) -> str | os.PathLike[str] | None: ...
+    @property
+    def ca_data(self) -> str | bytes | None: ...
+    @property
+    def certificate_path(self) -> str | os.PathLike[str] | None: ...
+    @property
+    def certificate_data(self) -> str | bytes | None: ...
+    @property
+    def private_key_path(self) -> str | os.PathLike[str] | None: ...
+    @property
+    def private_key_data(self) -> str | bytes | None: ...
+    @property
+    def insecure(self) -> bool | None: ...
+
+
+def read_tls_config(info: HasCertificates) -> TlsConfig:
     """Read the certificates and the key of a connection. Raises ConfigError."""
     return TlsConfig(
         ca=None if info.insecure else _pem(info.ca_path, info.ca_data, "certificate authority"),
@@ -136,3 +157,17 @@ def _pem(path: str | os.PathLike[str] | None, data: str | bytes | None, what: st
         raise ConfigError(f"Cannot read the {what} {os.fspath(path)}: {exc.strerror}") from exc
     except ConfigError as exc:
         raise ConfigError(f"The {what} {os.fspath(path)} is not valid PEM.") from exc
+
+
+def decode_pem(data: str | bytes, what: str) -> str:
+    """Return PEM as a string, from PEM or base64-encoded PEM. Raises ConfigError."""
+    raw = data.encode() if isinstance(data, str) else data
+    try:
+        if b"-----BEGIN" not in raw:
+            raw = base64.b64decode(b"".join(raw.split()), validate=True)
+        text = raw.decode("ascii")
+    except (binascii.Error, UnicodeDecodeError) as exc:
+        raise ConfigError(f"The {what} data is neither PEM nor base64-encoded PEM.") from exc
+    if "-----BEGIN" not in text:
+        raise ConfigError(f"The {what} data is neither PEM nor base64-encoded PEM.")
+    return text

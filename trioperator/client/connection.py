@@ -8,8 +8,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from trioperator._kube.connection_info import ConnectionInfo, decode_pem
-from trioperator._kube.tls_config import build_ssl_context, read_tls_config
+from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.tls_config import decode_pem
 from trioperator._model.jsontypes import JsonObject
 from trioperator.client.foreign_transport import lend_transport
 from trioperator.errors import ConfigError
@@ -68,7 +68,7 @@ class BaseConnection:
         info = self.info
         options: dict[str, Any] = {"base_url": info.server, "auth": self._make_auth(), "trust_env": info.trust_env}
         if self._transport is None:
-            options["verify"] = build_ssl_context(read_tls_config(info), server_name=info.tls_server_name)
+            options["verify"] = info.as_ssl_context()
             options["proxy"] = info.proxy_url
         return options
 
@@ -79,9 +79,7 @@ class BaseConnection:
 
         class CurrentCredentials(httpx.Auth):
             def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-                authorization = connection.info.authorization()
-                if authorization is not None:
-                    request.headers["Authorization"] = authorization
+                request.headers.update(connection.info.as_http_headers())
                 yield request
 
         return CurrentCredentials()
