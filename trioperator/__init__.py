@@ -163,7 +163,7 @@ if TYPE_CHECKING:
     from trioperator.helpers.logins import login_with_kubeconfig as login_with_kubeconfig
     from trioperator.helpers.logins import login_with_service_account as login_with_service_account
 
-# What only some programs use, by the module that has it: all of these together take a third of the time of the import.
+# Names that only some programs use, by their module: together they would take a third of the time of the import.
 _LAZY = {
     "_endpoints.live_view.app": ("live_view_app",),
     "_webhooks.server": ("WebhookServer",),

@@ -214,7 +214,7 @@ async def _start(fn: Callable[[], T], *, limiter: Limiter, observer: ThreadObser
 
 
 class Calls:
-    """What a thread awaits on Trio, in system tasks: it is cancelled when nobody waits for the thread."""
+    """Calls of a thread on Trio, in system tasks: they are cancelled when nobody waits for the thread."""
 
     def __init__(self) -> None:
         self._scopes: set[trio.CancelScope] = set()

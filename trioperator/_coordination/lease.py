@@ -3,9 +3,9 @@
 The rules are client-go's (``leaderelection``): a record expires when it has not changed for its duration by the clock
 of this process, so that the clocks of several machines are never compared; each write tests the resource version.
 
-If etcd was restored, the record is an earlier one, or missing. What it says is not true then: whoever has renewed it
-since may hold the lease until it would have expired, so others wait that long, even if it names them or nobody. The
-holder takes it again meanwhile.
+If etcd was restored, the record is an earlier one, or missing. It is not true then: whoever has renewed it since may
+hold the lease until it would have expired, so others wait that long, even if it names them or nobody. The holder takes
+it again meanwhile.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Lease:
 
     @property
     def _age(self) -> tuple[int, str]:
-        """What grows with each write of a holder, by the clock of the same holder."""
+        """A number that grows with each write of a holder, by the clock of the same holder."""
         return self.transitions, str(self._spec.get("renewTime") or "")
 
     @property

@@ -74,7 +74,7 @@ class Sightings:
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the peers mean for an operator: why it pauses, if it does; until when that holds; which peers are dead.
+    """Verdict of the peers on an operator: why it pauses, if it does; until when that holds; which peers are dead.
 
     ``is_doubtful`` is whether it pauses for a peer that may be dead, for all that was read of it.
     """
@@ -86,7 +86,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def parse_peers(status: object, *, now: datetime.datetime) -> list[Peer]:
-    """Return the peers of a peering object's status. What is missing or invalid in a record has its default."""
+    """Return the peers of a peering object's status. Missing or invalid fields of a record have their defaults."""
     if not isinstance(status, Mapping):
         return []
     return [_parse_peer(identity, record, now) for identity, record in status.items() if isinstance(record, Mapping)]

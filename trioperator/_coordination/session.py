@@ -181,7 +181,7 @@ class Session:
 
     @property
     def share(self) -> Share:
-        """What the member is to own, by the members that are alive."""
+        """The share that the member is to own, by the members that are alive."""
         return compute_share(self._alive, self._own) if self.is_ranked else NOTHING
 
     @property
@@ -206,7 +206,7 @@ class Session:
     def is_free(self, holder: str) -> bool:
         """Check whether what *holder* owned can be taken: by nobody, by an earlier self, or by a dead member.
 
-        What names this member though it does not own it may have another owner, as after a restore of etcd.
+        A lease that names this member though it does not own it may have another owner, as after a restore of etcd.
         """
         if holder == "" or holder in self._earlier:
             return True

@@ -1,7 +1,7 @@
 """Sharding: several replicas of an operator divide its objects, and each shard has a Lease that names its owner.
 
 Each replica renews its session (one request for all of its shards), learns from it which others are alive, and takes
-or releases shards until it owns its share. What a replica owned can be taken by others when its session is over: some
+or releases shards until it owns its share. Others can take the shards of a replica when its session is over: some
 seconds after the replica itself has given up everything. Releasing is in order: the shard is served to the end first.
 
 If etcd was restored, leases name earlier owners: a shard may be owned twice then, or never again. So each replica reads

@@ -1,1 +1,1 @@
-"""What is served about the operator: health, probes, metrics and the live view."""
+"""Endpoints of the operator: health, probes, metrics and the live view."""

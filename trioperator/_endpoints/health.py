@@ -46,7 +46,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class HealthReport(msgspec.Struct, frozen=True):
-    """What an operator says of itself: the checks of ``/livez`` and of ``/readyz``."""
+    """Health of an operator: the checks of ``/livez`` and of ``/readyz``."""
 
     live: tuple[Check, ...] = ()
     ready: tuple[Check, ...] = ()

@@ -1,7 +1,7 @@
 """Metrics of an operator in the format of Prometheus, under the names of controller-runtime and client-go.
 
-Nothing is computed before somebody asks. What other libraries, and the user's own code, have registered with
-prometheus_client is served, too.
+Nothing is computed before somebody asks. Metrics that other libraries and the user's own code have registered with
+prometheus_client are served, too.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def serve_metrics(
 
 
 class _Registered(Collector):
-    """What is registered with prometheus_client in this process: metrics of the process, and the user's own."""
+    """The metrics that are registered with prometheus_client: those of the process, and the user's own."""
 
     def collect(self) -> Iterable[Metric]:
         return prometheus_client.REGISTRY.collect()

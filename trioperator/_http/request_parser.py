@@ -1,6 +1,6 @@
 """Parsing of HTTP/1 requests, for the operator's server and for the embedded API server. Does no I/O.
 
-httptools parses strictly. What two parsers might understand in two ways is refused besides, as requests could be
+httptools parses strictly. Input that another parser might read differently is refused besides, as requests could be
 smuggled with it: several hosts, encodings other than ``chunked``, versions before 1.0 and after 1.1.
 """
 

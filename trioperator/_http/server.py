@@ -150,7 +150,7 @@ class _Connections:
             self._drained.set()
 
     def _make_room(self) -> bool:
-        """Make room for a connection; return whether there is any. What is being answered is never given up for it."""
+        """Make room for a connection; return whether there is any. Connections with a running request are kept."""
         if len(self._handshakes) >= _MAX_HANDSHAKES:
             slowest = next(iter(self._handshakes))
             del self._handshakes[slowest]

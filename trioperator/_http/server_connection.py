@@ -38,7 +38,7 @@ from trioperator._http.tls_connection import TlsConnection
 # Seconds for receiving a request from its first byte on, and for sending a part of a response.
 _RECEIVING: Final = 10.0
 _SENDING: Final = 10.0
-# Seconds between the last byte to a client and the end of its connection. What it is still sending is read: otherwise
+# Seconds between the last byte to a client and the end of its connection. Its remaining bytes are read: otherwise
 # the kernel would reset the connection, and the client might never see the response.
 _LINGER: Final = 1.0
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -46,7 +46,7 @@ _WITHOUT_BODY: Final = frozenset({204, 304})
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server allows its clients and its application; times are in seconds.
+    """Limits of a server for its clients and its application; times are in seconds.
 
     - *connections*: how many there may be, but no more than a *share* of the files that the process may open
     - *idle*: time between two requests
@@ -62,7 +62,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phase(enum.IntEnum):
-    """What a connection is at. What a server gives up first to make room is first."""
+    """State of a connection, in the order in which a server gives connections up to make room."""
 
     CLOSING = 0
     IDLE = 1

@@ -123,7 +123,7 @@ class ApiClient:
 
     @property
     def fence(self) -> Callable[[], None] | None:
-        """What is called before each attempt of a request that may write, if anything."""
+        """The function that is called before each attempt of a request that may write, if any."""
         return self._fence
 
     async def keep_credentials(self) -> None:

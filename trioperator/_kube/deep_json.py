@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-#: What the decoder raises for invalid JSON, and for JSON that is nested too deeply.
+#: Errors of the decoder for invalid JSON, and for JSON that is nested too deeply.
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _TEXT = rb'"(?:[^"\\]++|\\.)*+"'

@@ -32,7 +32,7 @@ _TIMEOUT: Final = 60.0
 _OUTPUT_LIMIT: Final = 1024 * 1024
 # Characters of stderr in a message.
 _SHOWN: Final = 300
-# What looks like a token or a key.
+# Strings that look like a token or a key.
 _SECRET: Final = re.compile(r"[\w.+=~-]{32,}")
 # Environment variables as short as this are no secrets, and parts of many words.
 _MIN_SECRET: Final = 4

@@ -18,7 +18,7 @@ from trioperator.errors import ConfigError, LoginError
 
 # With any of these, an exec plugin or auth provider is not used.
 _CREDENTIALS: Final = frozenset({"token", "token_file", "username", "certificate_data", "certificate_path"})
-# What replaces the auth providers that client-go had.
+# Replacements of the auth providers that client-go had.
 _AUTH_PROVIDERS: Final = {
     "gcp": "install gke-gcloud-auth-plugin, and run `gcloud container clusters get-credentials`",
     "azure": "install kubelogin, and run `kubelogin convert-kubeconfig`",

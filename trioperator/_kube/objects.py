@@ -45,7 +45,7 @@ _decode_list: Final = msgspec.json.Decoder(_List).decode
 _decode_any: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 
-# What is known of an object that cannot be read: all of these are strings.
+# Fields that are known of an object that cannot be read: all of these are strings.
 _IDENTITY: Final = ("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")
 
 

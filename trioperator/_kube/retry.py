@@ -23,7 +23,7 @@ _ALWAYS_500: Final = (
 
 
 class _Operation(msgspec.Struct):
-    """What matters of an operation of a JSON patch."""
+    """The relevant fields of an operation of a JSON patch."""
 
     op: str = ""
     path: str = ""
@@ -34,7 +34,7 @@ class _Preconditions(msgspec.Struct):
 
 
 class _DeleteOptions(msgspec.Struct):
-    """What matters of ``DeleteOptions``."""
+    """The relevant fields of ``DeleteOptions``."""
 
     preconditions: _Preconditions | None = None
 

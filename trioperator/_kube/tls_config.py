@@ -31,7 +31,7 @@ class TlsConfig:
 
 
 class HasCertificates(Protocol):
-    """What a connection says of its certificates and its key, each by a path or as data."""
+    """Certificates and key of a connection, each by a path or as data."""
 
     @property
     def ca_path(self) -> str | os.PathLike[str] | None: ...

@@ -89,7 +89,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Field:
-    """What is known of one field that the operator writes."""
+    """History of one field that the operator writes."""
 
     __slots__ = ("contended", "due", "flipped_at", "flips", "held", "lost", "managers", "touched_at", "writes")
 
@@ -198,7 +198,7 @@ class Contention:
     def omit(self, path: FieldPath, now: float) -> bool:
         """Check whether a write of a field is left out that has the value already, and note that it is wanted.
 
-        What is written for nothing stays contended as long as it is wanted, and is written once in a while after all.
+        A field that is written for nothing stays contended as long as it is wanted, and is written now and then.
         """
         field = self._fields.get(path)
         if field is None or field.contended is None:

@@ -22,7 +22,7 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 # Values up to this size, in bytes, are replaced only together with the mapping that contains them.
 _SMALL = 256
-# What is deeper, and mappings with more values, are replaced as a whole: users who may create objects control how
+# Deeper values, and mappings with more values, are replaced as a whole: users who may create objects control how
 # deep and wide they are, and each level is measured again.
 _MAX_DEPTH = 16
 _MAX_VALUES = 10_000

@@ -1,4 +1,4 @@
-"""Who has changed which fields of an object, by its ``metadata.managedFields``. Pure.
+"""Managers of the fields of an object, by its ``metadata.managedFields``. Pure.
 
 The server records for each manager which fields it has set, with the time of its last change, in whole seconds. A field
 that is changed belongs to whoever has changed it; one that is removed belongs to nobody. So the manager of a removal is
@@ -15,7 +15,7 @@ from trioperator._model.fields import FieldPath, resolve
 
 Entries: TypeAlias = list[Mapping[str, Any]]
 
-# What the server changes with each write.
+# Fields that the server changes with each write.
 _SERVER_FIELDS: Final = frozenset({"managedFields", "resourceVersion", "generation", "selfLink"})
 
 

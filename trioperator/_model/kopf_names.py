@@ -93,7 +93,7 @@ _SETTINGS: Final = (
 )
 _LIFECYCLES: Final = "all_at_once asap one_by_one randomized shuffled"
 _FUNCTIONS: Final = "ActivityFn ChangingFn DaemonFn DelayFn IndexingFn MetaFilterFn TimerFn WatchingFn WhenFilterFn"
-# What else private modules have, and where it is here: types for annotations, and classes that have been merged.
+# Other names of private modules, and where they are here: types for annotations, and merged classes.
 _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
     "_cogs.configs.configuration": {name: f"trioperator.settings:{name}" for name in _SETTINGS.split()},
     "_cogs.structs.bodies": dict.fromkeys(("MetaEssence", "RawError", "RawInput", "RawMeta"), "builtins:dict"),
@@ -142,7 +142,7 @@ FORMER: Final[Mapping[str, str]] = {
     "toolkits.runner": "_kits.runner",
     "toolkits.webhooks": "_kits.webhooks",
 }
-# What to use in the place of names and modules that do not exist here, by their beginnings.
+# Replacements of names and modules that do not exist here, by their beginnings.
 _INSTEAD: Final[Mapping[str, str]] = {
     "_cogs.aiokits": "asyncio's own functions",
     "_cogs.clients": "a client library for Kubernetes, or trioperator.open_client(),",

@@ -43,7 +43,7 @@ _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def _no_collection() -> Iterator[None]:
     """Let no garbage be collected within the block: there is none in JSON, and to look for it takes ten times as long.
 
-    What is made in the block counts as old then: else the next collection would look through all of it. If it is used
+    New objects count as old at its end: else the next collection would look through all of them. If it is used
     by two threads at once, garbage is collected again after the first of them.
     """
     was_enabled = gc.isenabled()
@@ -76,7 +76,7 @@ def decode_json(raw: bytes) -> Any:
 class LazyObject(Mapping[str, Any]):
     """An object whose JSON is known to be valid, and which is decoded again by *decode* whenever it is needed.
 
-    What was decoded last stays so, within a budget for all objects. An object that is beyond it on its own is huge: it
+    The objects decoded last stay so, within a budget for all of them. One that is beyond it on its own is huge: it
     stays decoded until whoever uses it waits, or until another such object is decoded. Its small members, as its
     metadata, always stay. Without *soon*, it does not stay. All methods may be called from any thread.
     """

@@ -52,7 +52,7 @@ def format_pause(pause: Pause) -> str:
 def parse_pause(value: str) -> Pause | None:
     """Return the pause that the value of an annotation means; None for ``false``.
 
-    What cannot be read is a pause without an end: whoever has written it wanted one.
+    A value that cannot be read is a pause without an end: whoever has written it wanted one.
     """
     text = value.strip()
     if text.lower() in ("true", "false"):

@@ -66,8 +66,8 @@ class Applier:
     ) -> None:
         """Apply the desired children of an object, each after those that it depends on.
 
-        What fails does not hold up children that do not depend on it. Raises ChildrenError at the end; ConfigError,
-        TypeError or ValueError before anything is applied, for a child that can never be.
+        A child that fails does not hold up others that are independent of it. Raises ChildrenError at the end;
+        ConfigError, TypeError or ValueError before anything is applied, for a child that can never be.
 
         *handled* are the uids of objects that are handled here: a missing child that one of them has is on its way.
         *check* is called before each child: it raises PausedError as soon as no more children are to be written.

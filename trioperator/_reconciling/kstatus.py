@@ -1,4 +1,4 @@
-"""What tools read of the status of objects: whether it has been observed, and is as desired, as kstatus defines it.
+"""Status of objects for tools: whether it has been observed, and is as desired, as kstatus defines it.
 
 https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
 

@@ -66,7 +66,7 @@ class Target(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """Who has written a related object: a handler, for an object by its uid and name."""
+    """Writer of a related object: a handler, for an object by its uid and name."""
 
     handler: Any
     uid: str
@@ -85,14 +85,14 @@ class OwnWrite:
 
 
 class _Unseen(NamedTuple):
-    """What the watch has not shown yet: own writes by one *writer*, or by several if that is None, since *former*."""
+    """Own writes that the watch has not shown yet: by one *writer*, or by several if that is None, since *former*."""
 
     writer: Writer | None
     former: RelatedRecord | None
 
 
 class RelatedRecord:
-    """What is kept of one related object.
+    """The kept parts of one related object.
 
     ``fields`` is a digest of which fields the operator has applied and when, None if it has applied none. ``claim`` is
     what the object says of who applies it. ``whole`` is the object itself, for kinds that are kept as a whole.
@@ -133,7 +133,7 @@ class RelatedRecord:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What binds a request to this very object: its uid, or nothing where an aggregated API has no uids."""
+        """The precondition for this very object: its uid, or nothing where an aggregated API has no uids."""
         return {} if "/" in self.uid else {"uid": self.uid}
 
     def decode(self) -> Mapping[str, Any]:
@@ -158,7 +158,7 @@ def read_record(obj: RawObject, *, manager: str, whole: bool) -> RelatedRecord:
 
 
 class RelatedObserver(Protocol):
-    """What is notified of changes of related objects. It must neither wait nor raise.
+    """Observer of changes of related objects. It must neither wait nor raise.
 
     A change by a *writer* is no news to that one, but to all others. An object that is gone has its last state, unless
     a list was the first to show that.

@@ -48,7 +48,7 @@ class ChildKey(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """What names the child, whatever version of its kind it is written in."""
+        """The key of the child, whatever version of its kind it is written in."""
         return self.resource.group, self.resource.plural, self.namespace, self.name
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class Applied(NamedTuple):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What has become of the last call of a handler: whether its children are applied, and why not.
+    """Outcome of the last call of a handler: whether its children are applied, and why not.
 
     ``outlook`` is whether that is all; whether it goes on, by itself or after an error; or only after a change.
     """
@@ -81,7 +81,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Reported(NamedTuple):
-    """What was reported last: for which generation of the object, and in which version of it that is stored."""
+    """The last report: for which generation of the object, and in which version of it that is stored."""
 
     generation: int | None
     report: Report

@@ -31,7 +31,7 @@ _logger = get_logger("trioperator.runtime.reconcile")
 
 
 class Triggers(Protocol):
-    """What calls reconcile handlers, as it is notified of related objects. It must neither wait nor raise."""
+    """Caller of reconcile handlers, which is notified of related objects. It must neither wait nor raise."""
 
     def trigger_owner(
         self, uid: str, handlers: Collection[ReconcileHandler], *, namespace: str, source: str
@@ -132,7 +132,7 @@ class RelatedKind:
         self._trigger(record, owners, targets | record.targets, writer=known)
 
     def removed(self, record: RelatedRecord, obj: RawObject | None = None) -> None:
-        """See RelatedObserver. What mappers look up may be other than when they were last called.
+        """See RelatedObserver. Mappers may look up other values than when they were last called.
 
         If nobody knows what the object was, those that look something up by its body cannot be called: then all that
         they may name is reconciled.
@@ -248,7 +248,7 @@ class RelatedWatches:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is not watched as there is no such kind, in one sentence each."""
+        """The kinds that are not watched as they do not exist, in one sentence each."""
         return tuple(self._missing.values())
 
     def reindexed(self, state: ObjectState) -> None:

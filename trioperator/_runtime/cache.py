@@ -175,7 +175,7 @@ class ObjectCache:
         self.is_partial = False
 
     def give_up(self, shard: int) -> None:
-        """Handle the objects of a shard no more: from now on others do. What is not received is forgotten."""
+        """Stop handling the objects of a shard: from now on others do. Events that are not received are forgotten."""
         for state in [state for state in self.objects.values() if state.shard == shard]:
             state.restart()
             if self.is_partial:

@@ -44,7 +44,7 @@ _NOT_LISTENING: Final = contextlib.nullcontext()
 
 
 class Executor(msgspec.Struct, frozen=True, eq=False):
-    """What executions share. ``stopping`` is set when no further handlers are to be called."""
+    """Shared parts of executions. ``stopping`` is set when no further handlers are to be called."""
 
     invoker: Invoker
     progress: Progress
@@ -236,7 +236,7 @@ class Execution:
         return own
 
     def _finish(self, handler: ChangeHandler, cause: ChangeCause, own: HandlerPatch, outcome: Outcome) -> None:
-        """Take the outcome of an attempt into the progress. What an interrupted one wanted stored is dropped."""
+        """Take the outcome of an attempt into the progress. The patch of an interrupted one is dropped."""
         self._progress.count_interruption(handler.id, interrupted=outcome.interrupted)
         if outcome.interrupted:
             self._interrupted = True

@@ -34,7 +34,7 @@ class Finalizers:
     async def adjust(self, state: ObjectState, logger: Logger, *, blocked: bool, finalized: bool) -> Result | None:
         """Add the finalizer if deletion is to be *blocked*, remove it if not. Returns None if it is as it is to be.
 
-        What is pending for the object is stored in the same request.
+        Pending changes of the object are stored in the same request.
         """
         assert state.body is not None
         if finalized and not blocked:

@@ -1,4 +1,4 @@
-"""What a handler wants stored, and contributes to the pending patch of its object."""
+"""The patch of one call of a handler, which contributes it to the pending patch of the object."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _NOTHING = Patch()
 class HandlerPatch:
     """The patch of one attempt of a handler: what it contributes to the pending patch of its object.
 
-    With *store*, the handler can have that stored before it ends. What it *repeats* may be left out: it says the same
-    each time that it is called, whatever has happened.
+    With *store*, the handler can have that stored before it ends. Values that it *repeats* may be left out: it sets the
+    same ones each time that it is called, whatever has happened.
     """
 
     def __init__(

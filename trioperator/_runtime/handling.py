@@ -19,7 +19,7 @@ from trioperator._runtime.result import Result
 
 
 class ReconcilesLevel(Protocol):
-    """What calls the reconcile handlers of objects. No method but ``run`` waits."""
+    """Caller of the reconcile handlers of objects. No method but ``run`` waits."""
 
     def find_body(self, state: ObjectState, /) -> Mapping[str, Any] | None: ...
     def has_work(self, state: ObjectState, /) -> bool: ...

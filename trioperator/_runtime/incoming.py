@@ -1,4 +1,4 @@
-"""What has come for an object since its last reconcile, for the ledger: watch events, or why else it is due."""
+"""Causes of reconciles, for the ledger: watch events since the last reconcile, or why else an object is due."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 
 
 class Memory(msgspec.Struct, frozen=True, eq=False):
-    """What an operator remembers of an object while it is paused: its memo, and whether it was handled before.
+    """Memory of an object while it is paused: its memo, and whether it was handled before.
 
     ``ended`` are the keys of its daemons and timers that have ended by themselves: they are not run again.
     ``deletion_handled`` is whether all delete handlers have ended: they are not called again when it is gone.

@@ -3,8 +3,8 @@
 Theory of operation
 ===================
 
-A reconcile is a *run*: it begins with its causes, and collects calls of handlers and requests. What is at work finds
-its run in the context, so that nothing has to be passed on; threads and tasks that outlive a run, such as daemons, find
+A reconcile is a *run*: it begins with its causes, and collects calls of handlers and requests. These find their run
+in the context, so that nothing has to be passed on; threads and tasks that outlive a run, such as daemons, find
 it there, too, and are on record on their own then.
 
 At its end, a run is encoded into some dozens of bytes, and put on the *page* of its object, of which the oldest records
@@ -77,7 +77,7 @@ class Run(msgspec.Struct, eq=False):
 
 
 class Ledger:
-    """What happens to the objects of one operator, by their uids."""
+    """The pages of the objects of one operator, by their uids."""
 
     def __init__(self, *, limit: int = _MAX_PAGES) -> None:
         self._pages: dict[str, Page] = {}  # the least recently active one first

@@ -59,7 +59,7 @@ _DELETION_HANDLED = Memory(memo=None, initial=True, deletion_handled=True)
 
 
 class Named(Protocol):
-    """What has the names of an object."""
+    """An object with its names."""
 
     @property
     def namespace(self) -> str: ...
@@ -168,7 +168,7 @@ class ObjectState:
     def is_outdated(self, finalizer: str) -> bool:
         """Check whether the newest state is older than what is known to have been done in another version of the kind.
 
-        What is newer is on its way, as a rule. But it never comes if etcd was restored: so it is not waited for.
+        A newer state is on its way, as a rule. But it never comes if etcd was restored: so it is not waited for.
         """
         is_behind, is_handled = self.version < self.known_elsewhere, self._memory.deletion_handled
         if not (is_behind or is_handled) or self.body is None or not self.cache.kind.handlers.needs_state:

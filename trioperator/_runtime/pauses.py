@@ -4,9 +4,9 @@ Theory of operation
 ===================
 
 Whether an object is paused is decided by its newest state alone, so that it holds over restarts, for another leader,
-and for the next owner of a shard. What is at work when the pause comes is not lost: a handler that runs ends, daemons
+and for the next owner of a shard. Work in progress when the pause comes is not lost: a handler that runs ends, daemons
 and timers are stopped, and what they want is stored. Then the pause is *in effect*: it is told, by an Event and a
-condition, and nothing else is written. What happens meanwhile is only remembered: the last-handled configuration on the
+condition, and nothing else is written. Changes meanwhile are only remembered: the last-handled configuration on the
 object is the one before the pause, and what triggers reconcile handlers stays triggered. So there is no list of what
 was missed.
 

@@ -82,7 +82,7 @@ from trioperator.errors import NotFoundError
 
 
 class _KeepsObjects(Protocol):
-    """What keeps something of objects until they are forgotten. Daemons do so until they have ended."""
+    """Keeper of state of objects until they are forgotten. Daemons keep it until they have ended."""
 
     def forget(self, state: ObjectState, /) -> None: ...
 

@@ -1,6 +1,6 @@
-"""What is on record of one object: records of some dozens of bytes, and the page that they are on.
+"""Records of the ledger, some dozens of bytes each, and the page of an object that they are on.
 
-A record is encoded once, at the end of what it tells, and is rarely read.
+A record is encoded once, at the end of a run, and is rarely read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trioperator._model.resource import Resource
 _MAX_BYTES: Final = 740
 # Bytes in which the length of a record is stored, before the record.
 _LENGTH: Final = 2
-# Limits of a record: bytes in total, and of a text in one that would be larger; bytes of an item besides its texts.
+# Limits of a record: bytes in total, and bytes of a string where it would be larger. Bytes of an item besides strings.
 _MAX_RECORD: Final = 480
 _MAX_TEXT: Final = 120
 _ITEM: Final = 16
@@ -62,7 +62,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """What has happened to an object once, or *times* in a row until *last*. Times are on Trio's clock."""
+    """A run of an object, or several equal ones: *times* in a row until *last*. Times are on Trio's clock."""
 
     began: float
     milliseconds: int
@@ -103,7 +103,7 @@ def _encode(record: tuple[Any, ...]) -> bytes:
 
 
 def _encode_part(record: tuple[Any, ...]) -> bytes:
-    """Encode a record that is too large: texts are cut, and what has no room is counted."""
+    """Encode a record that is too large: strings are truncated, and items beyond the limit are counted."""
     began, spent, causes, changes, notes, *others = record
     omitted = others[0] if others else 0
     room, kept = _MAX_RECORD, list[list[Any]]()
@@ -124,7 +124,7 @@ def _cut(text: str) -> str:
 
 
 class Page:
-    """What is on record of one object: the newest records, and how much there was as long as there is the page.
+    """The newest records of one object, and counts since the page was begun.
 
     ``writes`` are requests other than GET that have succeeded, ``runs`` are reconciles that called a handler or sent a
     request, and ``idle`` those that found nothing to do.

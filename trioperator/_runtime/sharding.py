@@ -25,7 +25,7 @@ from trioperator._runtime.workqueue import Lane, QueuedItem, WorkQueue
 
 
 class Shard(msgspec.Struct, frozen=True, eq=False):
-    """What handles the objects of one shard while this replica owns it."""
+    """The handling of the objects of one shard while this replica owns it."""
 
     queue: WorkQueue[ObjectState]
     daemons: DaemonManager

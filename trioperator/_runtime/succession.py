@@ -1,6 +1,6 @@
 """Objects that are in several caches, as their kind has other versions now: what is done in one waits for the other.
 
-Each version has a cache of its own, with its own states of the objects. What is being done for an object in an earlier
+Each version has a cache of its own, with its own states of the objects. Work in progress for an object in an earlier
 version goes on there to its end, as that is what its handlers were given, and is told of changes; the state in the
 newer version takes over what is remembered of it. Before that is handled, everything is stored that the earlier version
 has left. An object that is missing in the first list of the newer version was deleted since the earlier watch ended.

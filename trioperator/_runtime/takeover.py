@@ -1,7 +1,7 @@
 """Taking objects over from another operator: of which of them a cache may lag behind what that one has done.
 
 The watches of a standby may be seconds late, or minutes. So a change that comes after the takeover may have been
-handled before it. What is newer than the takeover shows all that was written before it; a state that is not is read
+handled before it. A state that is newer than the takeover shows all that was written before it; any other is read
 again from the server before a change is handled. Daemons do not wait for that; but what is stored on such an object is
 bound to its version, as it may be gone, and another one may have its name.
 """
@@ -23,7 +23,7 @@ _logger = get_logger("trioperator.coordination")
 
 
 class Refreshes(Protocol):
-    """What makes the state of an object on the server the newest one."""
+    """Reader that makes the state of an object on the server the newest one."""
 
     async def refresh(self, state: ObjectState, /) -> None: ...
 

@@ -38,7 +38,7 @@ _RECONCILE: Final = Reconciler.reconcile.__code__
 
 
 class _Work(msgspec.Struct, frozen=True, eq=False):
-    """What a task does: the user's function, None if it is at none, and the logger of the object.
+    """Activity of a task: the user's function, None if it is in none, and the logger of the object.
 
     ``fail`` lets the handler fail for blocking, if it is one.
     """

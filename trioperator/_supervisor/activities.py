@@ -1,4 +1,4 @@
-"""What the activity handlers of an operator do: startup, login, probes and cleanup."""
+"""Activities of an operator: startup, login, probes and cleanup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator consists of, wired together: the parts that live as long as it does, and what reconciles objects."""
+"""Composition of an operator: the parts that live as long as it does, and those that reconcile objects."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _announce_nothing() -> None:
 
 
 class Reconciling(msgspec.Struct, frozen=True, eq=False):
-    """What reconciles objects: the reconciler, and its parts that others talk to."""
+    """The reconciler, and its parts that others talk to."""
 
     reconciler: Reconciler
     daemons: DaemonManager
@@ -156,7 +156,7 @@ class Reconciling(msgspec.Struct, frozen=True, eq=False):
 
 
 class ReadCaches(msgspec.Struct, frozen=True, eq=False):
-    """What watches fill besides the caches of handled objects: indices, and caches of related objects."""
+    """The readers of watches besides the caches of handled objects: indices, and caches of related objects."""
 
     indexing: Indexing
     related: RelatedWatches

@@ -1,4 +1,4 @@
-"""What an operator serves about itself: health, metrics, the live view. An endpoint is off unless it has a URL."""
+"""The endpoints of an operator: health, metrics, the live view. An endpoint is off unless it has a URL."""
 
 from __future__ import annotations
 

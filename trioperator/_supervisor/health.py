@@ -1,4 +1,4 @@
-"""What the probes of an operator say: whether a restart would help (liveness), and whether it has begun (readiness).
+"""Results of the probes: whether a restart would help (liveness), and whether the operator has begun (readiness).
 
 The texts are public: they contain no messages of errors.
 """
@@ -42,7 +42,7 @@ class Health:
 
     @property
     def problems(self) -> Sequence[str]:
-        """What a ready operator does not handle, in one sentence each."""
+        """The things that a ready operator does not handle, in one sentence each."""
         problems = () if self._parts.manager is None else self._parts.manager.problems
         problems += () if self._admission is None else self._admission.problems
         more = len(problems) - _MAX_PROBLEMS

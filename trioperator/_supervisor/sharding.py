@@ -108,7 +108,7 @@ async def _limit_when_lost(operator: Operator, workers: Workers, unindexed: Work
 
 
 class Workers:
-    """What handles objects, for the shards that are owned, from when the operator is active until it stops or pauses.
+    """Handling of objects, for the shards that are owned, from when the operator is active until it stops or pauses.
 
     Set ``listed`` when all kinds are listed, or cannot be for now.
     """
@@ -145,7 +145,7 @@ class Workers:
         return Shards(client, settings=settings, identity=plan.identity, serve=self._serve_shard)
 
     async def begin(self) -> None:
-        """Begin to handle objects, for the period that has begun. What is not divided is handled when this returns."""
+        """Begin to handle objects, for the period that has begun. Undivided kinds are handled when this returns."""
         await self._nursery.start(self._own_shards, name="own shards")
 
     async def _own_shards(self, *, task_status: trio.TaskStatus[None]) -> None:

@@ -147,14 +147,14 @@ class Busy(Protocol):
 
 
 class Awaited(msgspec.Struct, frozen=True, order=True):
-    """What a stopping operator waits for, such as a handler with its object, and until when on Trio's clock."""
+    """Work that a stopping operator waits for, such as a handler with its object, and until when on Trio's clock."""
 
     name: str
     until: float
 
 
 class InFlight:
-    """What an operator is at: calls of handlers, and objects that are reconciled; and until when, if it stops.
+    """Work in progress: calls of handlers, and objects that are reconciled; and until when, if the operator stops.
 
     *hint* says how to end it at once.
     """

@@ -24,7 +24,7 @@ from trioperator._supervisor.shutdown import Shutdown
 
 #: The exit code of a process that was interrupted before it had shut down.
 INTERRUPTED: Final = 130
-#: What to do if stopping takes too long.
+#: Advice for when stopping takes too long.
 HINT: Final = " To end it at once, send a second signal (Ctrl-C)."
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 # Seconds that cancellation may take after the second signal. Reconciles take up to one to store what has ended.

@@ -3,7 +3,7 @@
 An API server stores an object in the storage version whenever it is written; an update that changes nothing is written
 if the object is stored in another version, and only then. So all objects are replaced by themselves, in the order of
 the list, which is by their keys. How far that has come is kept on the CRD: a migration that was interrupted goes
-on there. What is created or moved behind it meanwhile is in the storage version already.
+on there. Objects that are created or moved behind it meanwhile are in the storage version already.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ async def migrate_stored(client: Client, name: str, *, rate: float, report: Repo
 
 
 async def migrate_declared(client: Client, names: Collection[str], *, rate: float) -> None:
-    """Migrate the objects of CRDs, one CRD after the other, and log what is done. What has failed is tried again."""
+    """Migrate the objects of CRDs, one CRD after the other, and log what is done. Failed ones are tried again."""
     for name in names:
         await _migrate_at_last(client, name, rate)
 

@@ -1,1 +1,1 @@
-"""What an operator counts and traces, if it is to. Not imported otherwise."""
+"""Counts and traces of an operator, if these are on. Not imported otherwise."""

@@ -53,7 +53,7 @@ _IN_RECONCILES: Final = (ChangeHandler, EventHandler, IndexHandler, ReconcileHan
 
 
 class Live:
-    """What the live view needs besides statistics: when something changes, and the newest errors of handlers."""
+    """Needs of the live view besides statistics: when something changes, and the newest errors of handlers."""
 
     def __init__(self) -> None:
         self.changes = Changes()
@@ -163,7 +163,7 @@ def name_kind(resource: Resource) -> str:
 
 
 class Retries(Protocol):
-    """What knows whether an object has to be tried again: the status of a reconciler."""
+    """The status of a reconciler, which knows whether an object has to be tried again."""
 
     def has_failed(self, state: ObjectState, /) -> bool: ...
     def is_retrying(self, state: ObjectState, /) -> bool: ...

@@ -21,7 +21,7 @@ from trioperator._telemetry.failures import mask_message
 from trioperator._telemetry.inspector import Inspector
 from trioperator._telemetry.instruments import name_kind
 
-#: What an object may be doing, for filters.
+#: Activities of objects, for filters.
 STATES: Final = ("at work", "queued", "due later", "failing", "paused", "idle")
 # More objects than this are shown in the order of the cache: sorting them would take too long.
 _MAX_SORTED: Final = 20_000

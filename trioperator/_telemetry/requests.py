@@ -58,7 +58,7 @@ class CountingClient(ApiClient):
         except BaseException as error:
             self._count_error(requests, error, self._now() - began, sent=len(request.body or b""))
             raise
-        # What was read last is of this attempt: there is no checkpoint between.
+        # The last response is that of this attempt: there is no checkpoint between.
         requests.count(self._status, self._now() - began, len(request.body or b""), len(data))
         return data
 

@@ -38,7 +38,7 @@ _DONE: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.
 _CALLS: Final = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 
 
-#: What is counted for each reconcile, call or request is first collected, and then counted together: lists of this many
+#: Counts of each reconcile, call or request are first collected, and then added together: lists of this many
 #: values cost a fraction of what each of them would cost alone.
 BATCH: Final = 256
 

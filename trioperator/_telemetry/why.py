@@ -22,7 +22,7 @@ _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": 
 
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
-    """What has happened to an object once, or *times* in a row until *last*. ``omitted`` is what is not on record."""
+    """A reconcile of an object, or *times* in a row until *last*. ``omitted`` counts what is not on record."""
 
     time: datetime.datetime
     last: datetime.datetime
@@ -44,7 +44,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """What is on record of an object.
+    """The history of an object.
 
     ``writes`` are requests other than GET that have succeeded, of its handlers and of the framework; ``runs`` are
     reconciles in which a handler was called or a request was sent, ``idle`` those that found nothing to do. They are

@@ -1,1 +1,1 @@
-"""What commands compute: checks, manifests, new projects, permissions."""
+"""Computations of the commands: checks, manifests, new projects, permissions."""

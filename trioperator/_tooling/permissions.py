@@ -1,7 +1,7 @@
 """Permissions that an operator needs, as RBAC rules: by its handlers, its namespaces and its options. Pure.
 
 Least privilege: what an operator does not do is not in the rules, and no rule has a star but where a selector is for
-everything. What users' functions do with clients of their own is known where they say so (``rights=``).
+everything. Requests of users' functions with clients of their own are known where they say so (``rights=``).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _REACTION: Final = 2.0
 
 
 class Traces(msgspec.Struct, frozen=True, kw_only=True):
-    """What operators leave on objects: finalizers and annotations by their prefixes, and finalizers by their names.
+    """Marks of operators on objects: finalizers and annotations by their prefixes, and finalizers by their names.
 
     With *state*, the annotations and the fields of the status are among them: the operator that comes back then takes
     each object for a new one. Raises ConfigError for prefixes that are Kubernetes' own.

@@ -1,4 +1,4 @@
-"""What is left of an operator in a cluster, as steps that remove it, in the order in which nothing blocks.
+"""Leftovers of an operator in a cluster, as steps that remove them, in the order in which nothing blocks.
 
 First the operator itself, where it is to be stopped; then its webhooks, without which objects can be written again;
 then conversions, without which they can be read; then the finalizers on them; then Leases. Objects, their children and

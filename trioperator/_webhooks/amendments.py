@@ -1,4 +1,4 @@
-"""What others make of a managed webhook configuration: injected CAs, amended fields, and when to repair them.
+"""Amendments of others to a managed webhook configuration: injected CAs, amended fields, and when to repair them.
 
 Whoever changes a webhook is overwritten within a second or two, and later if that goes on. Some controllers never give
 up: they exempt the namespaces of the control plane, for example. Such a fight is ended: what comes back the same again
@@ -66,7 +66,7 @@ class StoredConfiguration(msgspec.Struct):
 
     @property
     def manager(self) -> str:
-        """Who has changed it last."""
+        """The manager that has changed it last."""
         dated = [
             (each.time.timestamp(), each.manager) for each in self.metadata.managed_fields if each.time is not None
         ]

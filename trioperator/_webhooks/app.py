@@ -74,7 +74,7 @@ class Budget:
 class AdmissionApp:
     """ASGI application for reviews by a function of the framework; the ids of webhooks are below *path*.
 
-    Lifespans are not for it. What is refused for its head is not read further.
+    Lifespans are not for it. A request that is refused for its head is not read further.
     """
 
     def __init__(self, fn: WebhookFn, path: str) -> None:

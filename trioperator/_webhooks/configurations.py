@@ -3,7 +3,7 @@
 What is stored is watched, and written again whoever has changed it: an administrator by mistake, or another replica
 that has stopped. Two operators that want different things change it in turn: each repairs less and less often. One that
 is stopping leaves it to the others. Replicas may differ for a while in their CAs (see :mod:`.trust`), and in what they
-call their webhooks (:mod:`.other_versions`). What others than replicas amend is the matter of :mod:`.amendments`.
+call their webhooks (:mod:`.other_versions`). Amendments by others than replicas are the matter of :mod:`.amendments`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an operator keeps up to date in the cluster for its webhooks: written when it changes, with retries."""
+"""Managed objects of an operator's webhooks in the cluster: written when they change, with retries."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _OVERLAP: Final = 600.0
 
 
 class OtherVersion(NamedTuple):
-    """A webhook of another version. What a newer one reviews, this version need not know of."""
+    """A webhook of another version. This version need not know all that a newer one reviews."""
 
     type: WebhookType
     is_newer: bool

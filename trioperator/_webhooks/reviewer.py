@@ -239,7 +239,7 @@ class Reviewer:
 def _check_reviewed(handlers: Collection[AdmissionHandler], request: ReviewRequest) -> None:
     """Raise ReviewError for a write that no handler of a webhook is for: its rules are of another release, or wrong.
 
-    What is allowed is allowed by a handler. A mutating handler may leave a deletion alone.
+    A handler allows what is allowed. A mutating handler may leave a deletion alone.
     """
     subresource = request.sub_resource or None
     if not any(

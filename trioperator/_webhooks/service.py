@@ -192,13 +192,13 @@ class Admission:
 
     @property
     def managed_problems(self) -> tuple[str, ...]:
-        """What is not stored as it should be, in one sentence each: so long, writes may pass that nobody reviews."""
+        """The configurations that are not as they should be, in one sentence each: writes may pass unreviewed."""
         managed: tuple[ManagedObjects | None, ...] = (self._configurations, self._definitions)
         return tuple(each.problem for each in managed if each is not None and each.problem is not None)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What does not work for now, in one sentence each."""
+        """The problems for now, in one sentence each."""
         return (*self.managed_problems, *self._reviewer.problems, *self._converter.problems)
 
     async def linger(self, since: float, remaining: float) -> None:

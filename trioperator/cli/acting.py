@@ -13,7 +13,7 @@ from trioperator._logs import configure
 if TYPE_CHECKING:
     from trioperator.client import Client
 
-#: What a command does with a client; returns whether all is done.
+#: Action of a command with a client; returns whether all is done.
 Act: TypeAlias = "Callable[[Client], Awaitable[bool]]"
 
 

@@ -174,7 +174,7 @@ async def serve(flags: Flags, controllers: Sequence[str] = ()) -> None:
 
 
 def main(args: Sequence[str]) -> int:
-    """Run the program, and return its exit code. What is wrong or has no effect is printed to stderr."""
+    """Run the program, and return its exit code. Options that are wrong or have no effect are printed to stderr."""
     if "--version" in args:
         sys.stdout.write(f"Kubernetes {VERSION['gitVersion']}\n")
         return 0

@@ -115,7 +115,7 @@ class RbacCommand(RightsOptions, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RbacOptions:
-    """What the roles depend on; ``lease`` and ``account`` are pairs of a namespace and a name.
+    """Inputs of the roles; ``lease`` and ``account`` are pairs of a namespace and a name.
 
     ``manifests`` are for an embedded API server in place of the cluster; None: kinds are looked up in the cluster.
     """

@@ -39,7 +39,7 @@ from trioperator.client.typed import (
 )
 from trioperator.errors import ConflictError, InvalidError, NotFoundError
 
-#: What happens to the children of a deleted object.
+#: Policy for the children of a deleted object.
 Propagation: TypeAlias = Literal["Background", "Foreground", "Orphan"]
 
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"

@@ -95,7 +95,7 @@ class _Selector(selectors.DefaultSelector):
 class HostedLoop(asyncio.SelectorEventLoop):
     """An asyncio loop that a Trio task drives."""
 
-    #: What connects it to Trio: Trio functions that asyncio code starts, and its threads, run in its nursery.
+    #: Its connection to Trio: Trio functions that asyncio code starts, and its threads, run in its nursery.
     bridge: Loop
 
     def __init__(self) -> None:

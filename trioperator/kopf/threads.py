@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    """So many threads of an asyncio loop. They are started when they are needed."""
+    """A limited number of threads of an asyncio loop. They are started when they are needed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
         self._loop, self._free = loop, number

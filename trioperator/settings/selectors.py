@@ -1,7 +1,7 @@
 """Selectors for the API server, by kinds: which objects of a kind are listed and watched at all.
 
-They are checked when they are set, as far as that is possible without the API server. What it rejects is an error at
-the start.
+They are checked when they are set, as far as that is possible without the API server. Those that it rejects are errors
+at the start.
 """
 
 from __future__ import annotations

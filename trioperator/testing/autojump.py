@@ -76,7 +76,7 @@ class _Autojump(trio.abc.Instrument):
         self._threads = 0
         self._running = 0  # threads that execute code now
         self._is_serial = _is_serial.get()
-        # What threads have called on the event loop, and it has not done yet. Trio has no public way to look at it.
+        # Calls of threads that the event loop has not made yet. Trio has no public way to look at them.
         self._calls: Any = getattr(trio.lowlevel.current_trio_token(), "_reentry_queue", None)
 
     def add_thread(self) -> None:

@@ -87,7 +87,7 @@ class KopfRunner:
 
     @property
     def exception(self) -> BaseException | None:
-        """What the command has raised, other than the exit: None if it has reported its failure itself."""
+        """The exception of the command, other than its exit: None if it has reported its failure itself."""
         error: BaseException | None = self._ended.exception
         return None if isinstance(error, SystemExit) else error
 
@@ -99,7 +99,7 @@ class KopfRunner:
 
     @property
     def output(self) -> str:
-        """What was written to stdout and stderr, logs included, in order."""
+        """The output to stdout and stderr, logs included, in order."""
         return self._ended.output
 
     @property
@@ -114,7 +114,7 @@ class KopfRunner:
 
     @property
     def stderr(self) -> str:
-        """What was written to stderr, such as logs."""
+        """The output to stderr, such as logs."""
         return self._ended.stderr
 
     @property

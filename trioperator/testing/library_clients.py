@@ -200,7 +200,7 @@ def _change_urllib3(module: ModuleType) -> Iterator[Change]:
 
 
 class _Socket:
-    """What http.client needs of a socket."""
+    """Socket, as far as http.client needs one."""
 
     def __init__(self, route: Route) -> None:
         self._route = route
@@ -261,7 +261,7 @@ def _change_aiohttp(module: ModuleType) -> Iterator[Change]:
 
 
 class _Transport:
-    """What aiohttp needs of a transport of asyncio."""
+    """Transport of asyncio, as far as aiohttp needs one."""
 
     def __init__(self, route: Route, protocol: Any) -> None:
         self._route = route

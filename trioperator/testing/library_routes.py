@@ -23,7 +23,7 @@ from trioperator._concurrency.threads import call_trio
 
 T = TypeVar("T")
 
-#: What is changed in a library: an object, the name of its attribute, and the new one.
+#: Change of a library: an object, the name of its attribute, and the new one.
 Change: TypeAlias = tuple[Any, str, Any]
 #: The host name of the API server in tests, whose connections have in-memory transports.
 HOST: Final = "cluster"

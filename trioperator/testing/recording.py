@@ -35,7 +35,7 @@ _ROUTINE: Final = re.compile(r"/(events|leases|clusterkopfpeerings|kopfpeerings)
 
 
 class Journal:
-    """What an operator has done so far, over all of its starts."""
+    """Recording of an operator, over all of its starts."""
 
     def __init__(self) -> None:
         self.calls: RecordLog[Call] = RecordLog()

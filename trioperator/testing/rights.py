@@ -37,7 +37,7 @@ class UsedRight(msgspec.Struct, frozen=True):
 
 
 class LackedRights(msgspec.Struct, frozen=True):
-    """What the generated role does not grant a handler, which is only described: processes can send this to others.
+    """Rights that the generated role does not grant a handler, in words only: processes can send this to others.
 
     ``verbs`` are those that it needs, by kinds, with those that it has declared. ``requests`` are examples of what it
     has requested, one for each right. ``elsewhere`` are requests in namespaces that the operator does not serve: no

@@ -19,7 +19,7 @@ from trioperator.errors import ConfigError
 #: A file, a module or its name, a registry, or a decorated function.
 Source: TypeAlias = str | os.PathLike[str] | types.ModuleType | OperatorRegistry | Callable[..., Any]
 
-# What was declared while these were imported, by file or name: they are imported once, as all modules are.
+# The handlers that these have declared, by file or name: they are imported once, as all modules are.
 _imported: Final[dict[str, OperatorRegistry]] = {}
 
 

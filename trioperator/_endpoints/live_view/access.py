@@ -1,4 +1,4 @@
-"""Who may see the live view: hosts, the token, and sessions of browsers. Knows no web framework.
+"""Access to the live view: hosts, the token, and sessions of browsers. Knows no web framework.
 
 Requests for other hosts are rejected, so that no website can read the live view by a name of its own that leads here
 (DNS rebinding). Programs send the token as a bearer token. Browsers exchange it for a session in a cookie, which other

@@ -37,7 +37,7 @@ class Links:
         self._root = urllib.parse.quote(root, safe="/")
 
     def __call__(self, page: str = "", /, **query: object) -> str:
-        """Return the URL of a page. What is empty is left out of its query."""
+        """Return the URL of a page. Empty values are left out of its query."""
         pairs = [(name, str(value)) for name, value in query.items() if value not in ("", None)]
         return f"{self._root}/{page}" + (f"?{urllib.parse.urlencode(pairs)}" if pairs else "")
 

@@ -50,7 +50,7 @@ async def serve_live_view(
 
 
 async def _mount(app: LiveViewApp, root: str, scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Serve the application below *root*. What is above leads to it, and all else is not found there either."""
+    """Serve the application below *root*. Paths above lead to it, and all others are not found."""
     path = scope["path"]
     if not path.startswith(f"{root}/"):
         above = path == root or root.startswith(path.rstrip("/") + "/")

@@ -36,7 +36,7 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# What can be done with an object: the method of the parts, and what a page says when it was done.
+# Actions on an object: the method of the parts, and the message of the page afterwards.
 _ACTIONS: Final = {"requeue": "The object is requeued.", "cancel": "Its handlers are cancelled, and called again."}
 _OPEN: Final = frozenset({"login", "asset"})
 

@@ -37,7 +37,7 @@ class Conditions(Mapping[str, Mapping[str, Any]]):
         conditions = trioperator.Conditions(body, patch)
         conditions.set("Ready", False, reason="Progressing", message="1 of 3 replicas are ready.")
 
-    Handlers of reconciling get one as the argument ``conditions``. What is set is stored with *patch*: conditions of
+    Handlers of reconciling get one as the argument ``conditions``. Changes are stored with *patch*: conditions of
     other types stay as they are, also those that others set at the same time. Where nothing differs, nothing is stored.
     """
 

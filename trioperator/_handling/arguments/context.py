@@ -39,7 +39,7 @@ def current_body() -> Body:
 
 
 class Recorder(Protocol):
-    """What records Kubernetes Events, to be posted in the background."""
+    """Recorder of Kubernetes Events, which are posted in the background."""
 
     @property
     def posting(self) -> PostingSettings:

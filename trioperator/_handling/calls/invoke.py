@@ -112,7 +112,7 @@ class CallObserver(Protocol):
 
 
 class CallLog(Protocol):
-    """What keeps a record of calls for people to read. It must neither wait nor raise."""
+    """Log of calls for people to read. It must neither wait nor raise."""
 
     def called(self, handler: str, began: float, result: str, /) -> None: ...
 

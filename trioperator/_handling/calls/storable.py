@@ -1,4 +1,4 @@
-"""What a handler wants stored, checked as a part of its attempt: its patch and its result must be JSON-serializable.
+"""Check of a handler's patch and result, as a part of its attempt: they must be JSON-serializable.
 
 Pure.
 """

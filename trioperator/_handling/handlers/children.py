@@ -19,7 +19,7 @@ from trioperator._model.resource import Selector
 from trioperator._model.signatures import read_signature
 from trioperator.errors import ConfigError, TemporaryError
 
-#: What happens to a child that exists and differs from what is desired.
+#: Strategy for a child that exists and differs from what is desired.
 Strategy: TypeAlias = Literal["in_place", "recreate", "on_delete", "rolling"]
 
 # Arguments of mappers that need more than the metadata.
@@ -160,7 +160,7 @@ class Mapper(msgspec.Struct, frozen=True, eq=False):
 
 
 class Desired(msgspec.Struct, frozen=True):
-    """What a call of a reconcile handler has returned: the children, or that they stay as they are, and the requeue.
+    """Result of a call of a reconcile handler: the children, or that they stay as they are, and the requeue.
 
     ``silent`` is what it has done in place of saying that there are no children: it is empty if it has said anything.
     """

@@ -26,7 +26,7 @@ TOLERANCE: Final = 0.01
 
 
 class Alarm:
-    """What wakes one task: at its time, or earlier by ``ring()``. Until then it is in the clock's heap."""
+    """An alarm that wakes one task: at its time, or earlier by ``ring()``. Until then it is in the clock's heap."""
 
     __slots__ = ("_event", "has_gone_off", "is_dropped")
 

@@ -33,7 +33,7 @@ _MIN_BACKOFF = 1.0
 
 
 class DaemonLoops:
-    """Calls of daemons and timers when they are due. What they want stored goes to the pending patch of their object.
+    """Calls of daemons and timers when they are due. Their patches go to the pending patch of their object.
 
     Sync daemons have threads of their own, so that neither other handlers nor timers ever wait for them. What waits for
     a time waits for ``clock``, which has to be served.

@@ -1,6 +1,6 @@
 """The daemon manager: which daemons and timers run for which objects, and how they end.
 
-At most one task runs for an object and a function, also while an old one is still ending. What a daemon wants stored is
+At most one task runs for an object and a function, also while an old one is still ending. The patch of a daemon is
 stored by a reconcile of its object, which is requeued for that; it is requeued at the end of a daemon, too.
 """
 
@@ -68,7 +68,7 @@ class DaemonManager:
     def match(self, state: ObjectState) -> bool:
         """Stop what does not match the newest state of an object, spawn what does. Returns whether deletion is blocked.
 
-        What needs a finalizer is spawned as soon as that is on the object.
+        Tasks that need a finalizer are spawned as soon as that is on the object.
         """
         body = state.body
         assert body is not None
@@ -148,7 +148,7 @@ class DaemonManager:
         return daemons is not None and any(not daemon.abandoned for daemon in daemons.running.values())
 
     def expedite(self, state: ObjectState) -> None:
-        """Let timers and retries be due now for an object. What follows a schedule keeps that."""
+        """Let timers and retries be due now for an object. Timers with a schedule keep that."""
         daemons = self._objects.get(state)
         for daemon in () if daemons is None else daemons.running.values():
             daemon.expedite()
@@ -229,7 +229,7 @@ class DaemonManager:
     def stop_all(self, reason: DaemonStoppingReason, *, give_up_at: float = math.inf) -> None:
         """Stop all daemons and timers, spawn no more, and end ``serve`` when the last one has ended.
 
-        What has not ended at a time on Trio's clock is cancelled then, and threads are abandoned.
+        Tasks that have not ended at a time on Trio's clock are cancelled then, and threads are abandoned.
         """
         self._closed = True
         self._scope.deadline = give_up_at

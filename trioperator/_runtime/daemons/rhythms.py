@@ -28,7 +28,7 @@ class RhythmError(Exception):
 
 
 class Rhythm(msgspec.Struct, frozen=True):
-    """What the functions of a timer say for an object now: an interval in seconds, or a schedule; neither for never."""
+    """Rhythm of a timer for an object by its functions: an interval in seconds, or a schedule; neither for never."""
 
     interval: float | None = None
     schedule: Schedule | None = None

@@ -103,7 +103,7 @@ class ContentionGuard:
     def split(
         self, state: ObjectState, pending: PendingPatch, body: Mapping[str, Any]
     ) -> tuple[PendingPatch, PendingPatch]:
-        """Split a pending patch into what is to be stored now, and what is held. What is there already is neither."""
+        """Split a pending patch into what is to be stored now, and what is held. Stored values are in neither."""
         watched = self.watched[state]
         watched.contention.release()
         if not pending or pending.sent is not None or not watched.contention.contended:
@@ -131,7 +131,7 @@ class ContentionGuard:
     def _split(
         self, contention: Contention, contribution: Contribution, body: Mapping[str, Any], later: FieldSet
     ) -> tuple[Contribution, Contribution]:
-        """Split a contribution. What *later* ones set is theirs: a value that was held for long may be outdated."""
+        """Split a contribution. Fields of *later* ones are theirs: a value that was held for long may be outdated."""
         now = trio.current_time()
         rest: dict[str, Any] = {}
         kept: dict[str, Any] = {}
@@ -326,7 +326,7 @@ class ContentionGuard:
         self._noted.discard(key)
 
     def close(self) -> None:
-        """Forget what is contended: nothing is written here any more. Who writes then finds it out again."""
+        """Forget what is contended: nothing is written here any more. The next writer finds it out again."""
         for key in tuple(self._noted):
             self._forget(key)
 

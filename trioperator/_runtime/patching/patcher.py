@@ -42,7 +42,7 @@ class Patcher:
         Returns what the server has stored, which is the newest state now; None if there was nothing to store. Functions
         that change nothing in a newer state than the known one store that: it is returned, too.
 
-        What others undo repeatedly is held, and stays pending. Then no records are stored, but what *instead* returns:
+        Fields that others undo repeatedly stay pending. Then no records are stored, but what *instead* returns:
         nothing counts as handled whose result is not stored.
 
         After an error, what could not be stored is pending again. Raises StaleError where a conditional change met a
@@ -81,7 +81,7 @@ class Patcher:
         """Send what is to be stored now. Returns as :meth:`store` does."""
         (pending, waiting), revision, touched = taken, state.revision, self._touched.get(state)
         version = state.version
-        # What was decided by the known state, as finalizers are, is stored in that. All else is for the newest one.
+        # Finalizers were decided by the known state, and are stored in that. All else is for the newest one.
         body = (state.decode_newer() if finalize is None else None) or known
         sender = PatchSender(self._requests, state.cache.kind, body, pending=pending, logger=logger)
         try:
@@ -119,7 +119,7 @@ class Patcher:
         return state in self._touched
 
     async def look(self, state: ObjectState) -> None:
-        """Read an object again if it was touched. What is newer becomes the newest state.
+        """Read an object again if it was touched. A newer state becomes the newest one.
 
         Raises NotFoundError where the object is gone.
         """

@@ -18,7 +18,7 @@ GUARD: Final = "the guard against contention"
 
 
 class Contribution(msgspec.Struct, frozen=True):
-    """What one call of a handler wants stored. ``by`` names the handler."""
+    """The patch of one call of a handler. ``by`` names the handler."""
 
     by: str
     patch: Mapping[str, Any]
@@ -124,7 +124,8 @@ class PendingPatches:
         """Add what a handler wants stored to the pending patch of its object, and return whether that is anything.
 
         Functions are applied after values. Where those of an earlier call, which have not been stored since, would undo
-        what the handler sets now, it is set by a function, too. What is not JSON-serializable is reported and dropped.
+        what the handler sets now, it is set by a function, too. Values that are not JSON-serializable are reported and
+        dropped.
         """
         try:
             # A copy, so that the handler cannot change it later through references.

@@ -5,7 +5,7 @@ Theory of operation
 
 Functions change an object in place, whatever it is by then. So they are applied to a copy of the newest known state,
 and the difference is sent as a JSON patch that tests the version of that state: the request either does what was meant,
-or nothing. What is to be merged is part of the same difference, so that it needs no request of its own.
+or nothing. Merge patches are part of the same difference, so that they need no request of their own.
 
 A function must not be applied twice: it may append, or count. Its request may be applied although there is no response,
 and that cannot be told from the version alone: it is another one, too, if somebody else has changed the object. So

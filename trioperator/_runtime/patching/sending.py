@@ -183,7 +183,7 @@ class PatchSender:
             raise
 
     def _needs(self, own: Mapping[str, Any], finalize: Finalize | None) -> bool:
-        """Check whether there is anything to send of ours. What handlers want is sent, whatever the object seems to be.
+        """Check whether there is anything to send of ours. Handlers' patches are sent, whatever the object seems to be.
 
         Only the server knows that: others may have changed it since.
         """

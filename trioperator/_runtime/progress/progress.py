@@ -23,7 +23,7 @@ from trioperator._runtime.progress.states import CauseProgress
 
 
 class Progress:
-    """What is remembered of the handling of objects, for as long as they are in the cache."""
+    """Progress of the handling of objects, for as long as they are in the cache."""
 
     def __init__(self, records: RecordStore, patcher: Patcher) -> None:
         self._records = records

@@ -1,4 +1,4 @@
-"""What is stored on objects of their handling: the progress of handlers, and the last-handled configuration."""
+"""Records that are stored on objects: the progress of handlers, and the last-handled configuration."""
 
 from __future__ import annotations
 

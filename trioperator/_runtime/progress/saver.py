@@ -23,9 +23,9 @@ _BACKOFF: Final = Backoff(initial=5.0, maximum=5.0)
 class Saver:
     """Storing of what is due of one object while its handlers run: they are called in its ``with`` block.
 
-    What has begun to be stored after that is stored when :meth:`wait` returns. No task is started for an object that
-    never has anything to store, and no nursery is opened for it, which takes an eighth of the time of a reconcile: the
-    *nursery* of the worker is the saver's, too, which fails with no error of the object.
+    Changes that have begun to be stored after that are stored when :meth:`wait` returns. No task is started for an
+    object that never has anything to store, and no nursery is opened for it, which takes an eighth of the time of a
+    reconcile: the *nursery* of the worker is the saver's, too, which fails with no error of the object.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""What is watched, where, and for which handlers."""
+"""Watches: of which kinds, where, and for which handlers."""

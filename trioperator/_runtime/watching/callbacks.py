@@ -1,4 +1,4 @@
-"""What a reflector calls besides its observer."""
+"""Callbacks of a reflector besides its observer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def write_nothing() -> int:
 
 
 class Callbacks(NamedTuple):
-    """What is called by a reflector besides its observer.
+    """Callbacks of a reflector besides its observer.
 
     ``restored`` is called when a list is older than what was seen, to let those
     :meth:`~trioperator._runtime.watching.reflector.Reflector.distrust` that may be too late to notice; ``rewind``

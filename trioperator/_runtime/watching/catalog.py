@@ -25,7 +25,7 @@ _BACKOFF: Final = Backoff(initial=5.0, maximum=300.0)
 
 
 class _Definition(NamedTuple):
-    """What is of interest of a CRD. No kinds are served until it is established."""
+    """The relevant parts of a CRD. No kinds are served until it is established."""
 
     name: tuple[str, str]
     resources: frozenset[Resource]

@@ -132,7 +132,7 @@ class DeletionChecker:
         return self._view.observe(self._find_type(type, obj, was_suspect=was_suspect), obj)
 
     def replace(self, listed: Collection[str]) -> None:
-        """Take the keys of a complete list. What is cached and not listed is gone, or has left."""
+        """Take the keys of a complete list. Cached objects that are not listed are gone, or have left."""
         self._cache.recall(listed)
         missing = {key for key in self._cache.objects if key not in listed and self._is_doubtful(key)}
         self._view.replace({*listed, *missing})

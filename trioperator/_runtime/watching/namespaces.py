@@ -39,7 +39,7 @@ class Namespaces:
 
     @property
     def unserved(self) -> str:
-        """What does not work without a list of namespaces, in one sentence; empty if all names are known."""
+        """The consequence of a missing list of namespaces, in one sentence; empty if all names are known."""
         patterns = [describe_pattern(p) for p in self._scope.namespaces if p not in self._scope.exact]
         return f"The patterns {', '.join(patterns)} match nothing." if patterns else ""
 

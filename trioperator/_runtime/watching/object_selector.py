@@ -50,7 +50,7 @@ _Condition = _Any | _Absent | _OneOf
 
 
 class ObjectSelector(msgspec.Struct, frozen=True):
-    """What the API server selects of a kind: the ``labels`` and ``fields`` of its selectors. Empty, it is all of it.
+    """Selection of a kind by the API server: the ``labels`` and ``fields`` of its selectors. Empty, it is all of it.
 
     ``shards`` is what is selected by the hashes of uids, which never change: no object enters or leaves that.
     """
@@ -84,7 +84,7 @@ class ObjectSelector(msgspec.Struct, frozen=True):
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """What one reader requires of objects: conditions of labels, and values of fields. Empty, it reads all of them."""
+    """Requirements of one reader: conditions of labels, and values of fields. Empty, it reads all objects."""
 
     labels: Mapping[str, _Condition] = {}
     fields: Mapping[str, str] = {}
@@ -181,7 +181,7 @@ def _read_labels(labels: Mapping[str, Any]) -> Iterator[tuple[str, _Condition]]:
 def _read_field(handler: ResourceHandler, selectable: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the field that a handler requires to have a value.
 
-    What a handler of changes requires may be true of the object before a change, or of what is stored of it.
+    The requirements of a handler of changes may hold for the object before a change, or for its stored configuration.
     """
     field, wanted = ".".join(handler.field or ()), handler.value
     if not isinstance(wanted, str) or not _FIELD_VALUE.fullmatch(wanted):

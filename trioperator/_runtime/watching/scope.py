@@ -43,7 +43,7 @@ def _do_nothing() -> None:
 
 
 class ObservedItems(Generic[T]):
-    """What is of interest of each object that a reflector sees. *notify* is called when that changes."""
+    """The scope of each object that a reflector sees. *notify* is called when that changes."""
 
     def __init__(self, extract: Callable[[RawObject], T], notify: Callable[[], None]) -> None:
         self._extract = extract

@@ -82,7 +82,7 @@ class _Stream:
 
 
 class Streams:
-    """What joins two streams for an *observer*."""
+    """Junction of two streams for an *observer*."""
 
     def __init__(self, observer: RewindableObserver) -> None:
         self.redundant = trio.Event()  # one stream of all objects is to take the place of both

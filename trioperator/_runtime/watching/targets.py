@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Read)
 
 
 class Key(NamedTuple):
-    """What is watched: the objects of a kind, in a namespace or everywhere, with some labels or all of them.
+    """Target of a watch: the objects of a kind, in a namespace or everywhere, with some labels or all of them.
 
     They are either ``handled``, which includes that they are only indexed, or read for reconcile handlers of others.
     """
@@ -70,7 +70,7 @@ class Key(NamedTuple):
 
     @property
     def consequence(self) -> str:
-        """What does not work while it cannot be listed."""
+        """The consequence while it cannot be listed."""
         whose = "Its handlers" if self.handled else "Reconcile handlers that own or watch it"
         return f"{whose} are not called until then."
 
@@ -93,7 +93,7 @@ class Target(msgspec.Struct, Generic[R], frozen=True, eq=False):
 
     @property
     def required(self) -> tuple[Requirement, ...]:
-        """What the objects of each stream must have; empty if that is nothing."""
+        """The selectors of each stream; empty if there are none."""
         return self.parts or ((self.inferred,) if self.inferred.selector else ())
 
     @property
@@ -124,7 +124,7 @@ class Targets(NamedTuple, Generic[R]):
 
 
 class Requirements(msgspec.Struct, frozen=True, eq=False):
-    """What the handlers of an operator need to be watched. The objects that *webhooks* review need not be."""
+    """Requirements of an operator's handlers for its watches. The objects that *webhooks* review need no watch."""
 
     handlers: tuple[ResourceHandler, ...]
     webhooks: tuple[ResourceHandler, ...]

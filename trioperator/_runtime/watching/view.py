@@ -86,7 +86,7 @@ def _observe_directly(cache: ObjectCache) -> Observer:
 
 
 class Stage(msgspec.Struct, frozen=True, eq=False):
-    """What indexes the objects of all views. At most *limit* events of an object wait for that.
+    """Indexing of the objects of all views. At most *limit* events of an object wait for that.
 
     ``reindexed`` is called for objects that are indexed again though they have not changed. ``observe`` returns what is
     notified in the place of a cache, if anything counts its watch events.

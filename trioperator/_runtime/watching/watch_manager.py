@@ -30,7 +30,7 @@ Conversions: TypeAlias = Mapping[tuple[str, str], JsonObject | None]
 
 
 class Webhooks(Protocol):
-    """What serves the webhooks of the operator, as far as watches are concerned."""
+    """The webhooks of the operator, as far as watches are concerned."""
 
     def update_resources(self, resources: Collection[Resource], conversions: Conversions, /) -> None:
         """Take the resource kinds of the cluster, and the webhooks for conversions by groups and plurals of CRDs."""
@@ -104,7 +104,7 @@ class WatchManager:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is not handled for now, in one sentence each; empty if all is well."""
+        """The things that are not handled for now, in one sentence each; empty if all is well."""
         found = list(self.unserved_problems())
         for name, reflector in self.watches.reflectors():
             found += describe_unwatched(name, reflector)

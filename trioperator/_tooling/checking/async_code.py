@@ -11,7 +11,7 @@ from trioperator._handling.handlers.handler import Handler
 from trioperator._tooling.checking.problems import locate
 from trioperator._tooling.checking.sources import Source
 
-# What runs an event loop of asyncio of its own, so that all that it is passed may use asyncio.
+# Functions that run an asyncio event loop of their own, so that their arguments may use asyncio.
 _RUNNERS: Final = frozenset({"asyncio.run", "asyncio.Runner", "aiorun.run"})
 
 

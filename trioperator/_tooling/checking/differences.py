@@ -1,4 +1,4 @@
-"""What differs for an operator that was written for Kopf: a sentence, its line, and how much it matters."""
+"""Differences for an operator that was written for Kopf: a sentence, its line, and how much it matters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Effect(enum.StrEnum):
-    """What a line of an operator that was written for Kopf means here."""
+    """Meaning of a line of an operator that was written for Kopf."""
 
     FAILS = "fails"  # also with `python -m trioperator.kopf`: change it
     DIFFERS = "differs"  # it runs, and does something else than in Kopf

@@ -1,4 +1,4 @@
-"""What a check has found: a sentence, and the line that it is about."""
+"""Problems that a check has found: a sentence, and the line that it is about."""
 
 from __future__ import annotations
 

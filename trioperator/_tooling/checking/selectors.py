@@ -1,4 +1,4 @@
-"""What the API server is asked to send of each kind, as far as that is known without a cluster."""
+"""Selectors that are sent to the API server for each kind, as far as they are known without a cluster."""
 
 from __future__ import annotations
 

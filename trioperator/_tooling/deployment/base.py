@@ -49,7 +49,7 @@ RULES: Final = "alerts.rules.yaml"
 
 
 class OperatorParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a deployment needs to know of an operator: its handlers of webhooks, its CRDs, its permissions.
+    """Needs of an operator for its deployment: its handlers of webhooks, its CRDs, its permissions.
 
     *resources* are the kinds that its handlers may select. ``registers`` is for operators that write their webhook
     configurations, and ``converts`` for those that write the conversions of CRDs. ``ca_secret`` is for operators whose

@@ -7,7 +7,7 @@ from typing import Any, Final
 from trioperator._model.jsontypes import JsonObject
 from trioperator._tooling.deployment.options import METRICS_PORT, DeploymentOptions, make_object, make_selector
 
-#: What the name of the Service of metrics ends with.
+#: Suffix of the name of the Service of metrics.
 METRICS_SUFFIX: Final = "-metrics"
 
 

@@ -75,7 +75,7 @@ class ProjectOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> Mapping[str, str]:
-        """What is put into the templates."""
+        """The values for the templates."""
         return {
             "name": self.name,
             "package": self.package,

@@ -18,7 +18,7 @@ _BY_NAME: Final = frozenset(
     {"configmaps", "persistentvolumeclaims", "pods", "replicationcontrollers", "resourcequotas", "secrets", "services"}
 )
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
-# What each container has to say if a quota limits it.
+# Resources that each container must set if a quota limits them.
 _DEMANDED: Final = {
     **{name: ("requests", name) for name in ("cpu", "memory")},
     **{f"{part}.{name}": (part, name) for part in ("requests", "limits") for name in ("cpu", "memory")},

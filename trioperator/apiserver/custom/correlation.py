@@ -26,7 +26,7 @@ def _identity(keys: Iterable[str], item: dict[str, Any]) -> bytes:
 def is_unchanged(node: Structure, value: Any, old: Any, known: dict[tuple[int, int], bool]) -> bool:
     """Return whether the value is unchanged; values without a schema count as changed.
 
-    What is found out of maps and lists is remembered in *known*, as long as both objects are.
+    Findings about maps and lists are remembered in *known*, as long as both objects are.
     """
     if not isinstance(value, (dict, list)) or not isinstance(old, (dict, list)):
         return _are_equal(value, old)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ..model.status_causes import StatusCause, invalid_value
 
 _INSTALL: Final = "pip install 'trioperator[re2]'"
-# What RE2 says, and what Go says.
+# The messages of RE2 and those of Go.
 _GO: Final = {
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",

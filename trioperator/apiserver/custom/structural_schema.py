@@ -20,7 +20,7 @@ _PRESERVE, _EMBEDDED, _INT = (
     "x-kubernetes-embedded-resource",
     "x-kubernetes-int-or-string",
 )
-# What a schema in a junction may not have, as it would not be structural.
+# Keywords that a schema in a junction may not have, as it would not be structural.
 _STRUCTURAL_WORDS: Final = {
     "type": "must be empty",
     "default": "must be undefined",

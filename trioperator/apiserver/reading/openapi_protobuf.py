@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-# What responses have, and what clients ask for, all of which still use the old name.
+# The media types of responses and of requests, which still use the old name.
 MEDIA_TYPES: Final = (
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",

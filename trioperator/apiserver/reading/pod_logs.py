@@ -55,7 +55,7 @@ def _read_number(query: Mapping[str, str], name: str) -> int | None:
 
 
 class _Log:
-    """What one container has written: lines with their times. *changed* is set by the next one, and at the end."""
+    """Log of one container: lines with their times. *changed* is set by the next one, and at the end."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[datetime.datetime, bytes]] = []

@@ -42,7 +42,7 @@ _MAX_FINDINGS: Final = 8
 
 
 class SubjectReport(msgspec.Struct, kw_only=True):
-    """What was found for one kind, and how much was tried. *stopped* is why the search ended early, if it did."""
+    """Findings for one kind, and how much was tried. *stopped* is why the search ended early, if it did."""
 
     resource: str
     kind: str

@@ -14,7 +14,7 @@ MAX_DETAILS: Final = 6
 
 
 class Finding(msgspec.Struct, kw_only=True):
-    """What is wrong, in which sequence of states. *causes* are what findings with one cause have in common.
+    """A finding, in a sequence of states. *causes* are what findings with one cause have in common.
 
     *differences* are lines with the cause of each, and *details* further lines. *fault* is the name of the fault that
     it needs, if any, and *perturbation* what has happened. *related* are the causes of other findings that may have
@@ -39,7 +39,7 @@ class Finding(msgspec.Struct, kw_only=True):
 
     @property
     def lines(self) -> list[str]:
-        """What is shown below the states."""
+        """The text below the states."""
         lines = [self.perturbation] if self.perturbation else []
         lines += [*self.differences][:MAX_DETAILS]
         if (more := len(self.differences) - MAX_DETAILS) > 0:
@@ -74,7 +74,7 @@ class Finding(msgspec.Struct, kw_only=True):
 
     @property
     def family(self) -> tuple[str, str]:
-        """What this finding shares with those that find the same in other sequences."""
+        """The key that this finding shares with the same findings in other sequences."""
         return "path" if self.oracle in ("path", "revert", "wedge") else self.oracle, self.fault
 
 

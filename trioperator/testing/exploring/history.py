@@ -1,4 +1,4 @@
-"""What happens to objects on the way from one state to the next: what is undone, and what is claimed too early."""
+"""Objects on the way from one state to the next: changes that are undone, and claims that come too early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the names of fields say about their values: replicas, images, quantities, schedules, and what users add."""
+"""Values by the names of fields: replicas, images, quantities, schedules, and what users add."""
 
 from __future__ import annotations
 

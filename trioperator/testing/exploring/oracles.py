@@ -39,7 +39,7 @@ ORACLES: Final = {
     "honesty": "the object claims what is not true",
     "handlers": "a handler fails",
 }
-# What is waited for is no failure, and limits only follow from failures.
+# Waiting is no failure, and limits only follow from failures.
 _LIMITS: Final = (TemporaryError, HandlerRetriesError, HandlerTimeoutError)
 # Calls and writes of one step: more than any number of children explains.
 _MAX_CALLS: Final = 60

@@ -18,7 +18,7 @@ from trioperator.cli.project import is_library
 from trioperator.errors import ConfigError
 from trioperator.testing.rights import handler_at_work
 
-#: What to do about a refused call.
+#: Advice for a refused call.
 HOW_TO_FAKE: Final = (
     "Plays do not reach the outside: fake what is called, with trioperator.testing.effects, in a file for --setup"
     " (docs/exploring.md#external-apis)."

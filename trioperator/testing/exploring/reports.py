@@ -17,7 +17,7 @@ from trioperator.testing.exploring.findings import Finding
 
 _ORIGIN: Final = "Found by `trioperator explore`."
 _PAGE: Final = "docs/exploring.md"
-# What most often causes the findings of each oracle and each fault.
+# The most frequent causes of the findings of each oracle and each fault.
 _HINTS: Final = {
     "path": "an update handler is missing, or obsolete children are not deleted",
     "revert": "an update handler is missing, or obsolete children are not deleted",
@@ -38,7 +38,7 @@ _HINTS: Final = {
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What was explored, as on the command line."""
+    """The explored operator, as on the command line."""
 
     files: Sequence[str] = ()
     modules: Sequence[str] = ()
@@ -66,7 +66,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What was found for all kinds."""
+    """The findings for all kinds."""
 
     inputs: Inputs
     subjects: list[SubjectReport]

@@ -51,7 +51,7 @@ def explore(scenario: Scenario, *, faults: Iterable[str] = _FAULTS) -> int:
 
     *faults* are ``crash``, at each write and each call outside, before and after it is processed; ``late``, with late
     watch events of each kind; and ``order``, with other orders of tasks. In the end, the operator must have written the
-    same objects as without a fault. What differs between two plays without faults and with other seeds is not compared.
+    same objects as without a fault. Fields that differ between plays without faults, by other seeds, are not compared.
     It has its own virtual time: call it in a test that is not async.
 
     Returns the number of plays. Raises AssertionError if the objects differ, and what the scenario raises; a note names

@@ -56,7 +56,7 @@ class Difference(NamedTuple):
 
     @property
     def cause(self) -> str:
-        """What differences with one cause have in common: ``WebApp status.phase``, ``ConfigMap is missing``."""
+        """The key of differences with one cause: ``WebApp status.phase``, ``ConfigMap is missing``."""
         kind, path = self.mask
         if path:
             return f"{kind} {'.'.join(path[:4])}"

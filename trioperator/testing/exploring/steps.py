@@ -14,7 +14,7 @@ from trioperator.testing.records import Call, LogLine, Write
 
 @dataclasses.dataclass(kw_only=True)
 class Step:
-    """What has happened between a change of the object and rest. *rejected* is why the server did not accept it."""
+    """Step of a play: from a change of the object to rest. *rejected* is why the server did not accept it."""
 
     state: State | None
     rejected: str | None = None
@@ -55,7 +55,7 @@ class Step:
 
 @dataclasses.dataclass(kw_only=True)
 class Play:
-    """What is kept of a play: its steps, two quiet hours, and what is left after the deletion."""
+    """Record of a play: its steps, two quiet hours, and what is left after the deletion."""
 
     seed: int
     steps: list[Step] = dataclasses.field(default_factory=list)

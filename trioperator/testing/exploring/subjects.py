@@ -28,7 +28,7 @@ _NO_STATE: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class World:
-    """What there is besides the operator: definitions of kinds, other objects, and who takes care of them."""
+    """Surroundings of the operator: definitions of kinds, other objects, and who takes care of them."""
 
     definitions: Sequence[Mapping[str, Any]] = ()
     objects: Sequence[Mapping[str, Any]] = ()

@@ -33,7 +33,7 @@ _MISSING: Final = 60.0
 _AFTER_WRITE: Final = "after write"
 _LABEL: Final = "explored-by"
 _PAUSING: Final = PausingSettings()
-# What edits leave in the metadata of the object, which is removed in the end.
+# Traces of edits in the metadata of the object, which are removed in the end.
 _METADATA: Final[dict[str, dict[str, dict[str, str | None]]]] = {
     LABELS: {"labels": {_LABEL: "x"}},
     PAUSES: {"annotations": {str(_PAUSING.annotation): "true"}},
@@ -88,7 +88,7 @@ class Crash:
 
 
 class Trouble:
-    """What a perturbation does to the operator on a stage, in a sequence of states."""
+    """Effect of a perturbation on the operator on a stage, in a sequence of states."""
 
     def __init__(self, stage: Stage, states: Sequence[State], perturbation: Perturbation) -> None:
         self.plan = make_plan(perturbation)

@@ -1,4 +1,4 @@
-"""Who takes care of kinds that no embedded controller runs: autoscalers, and statuses by rule."""
+"""Controllers for kinds that no embedded controller runs: autoscalers, and statuses by rule."""
 
 from __future__ import annotations
 
