@@ -67,7 +67,7 @@ _WAYS = [
 _LEASES = [(15, 10, 2), (15, 10, 2), (3, 2, 0.5), (2.5, 2.4, 0.3), (2.5, 2.4, 0.3)]
 _MOST_EDITS = 40
 # The parts whose handlers may run on asyncio, as those of operators for Kopf.
-_ON_ASYNCIO = {"background", "changes", "indexed", "nested"}
+_ON_ASYNCIO = {"background", "changes", "indexed", "nested", "resumed"}
 # The parts that a trouble is most about: most lives with it have one of them.
 _FAVOURITES = {
     "clock": ["background", "changes"],
@@ -76,8 +76,8 @@ _FAVOURITES = {
     "upgrades": ["changes"],
 }
 _FAVOURED = 0.6
-# How many lives have the troubles that were added later. These are drawn apart, so that plans without them stay.
-_ADDED = {"kinds": 0.06}
+# The shares of lives in which kinds are gone for a while, and of those that have objects to resume.
+_WITHOUT_KINDS, _RESUMED = 0.06, 0.1
 
 
 def draw(seed: int) -> Plan:
@@ -87,13 +87,17 @@ def draw(seed: int) -> Plan:
     chosen = rng.sample(way.troubles, min(len(way.troubles), rng.choice([0, 1, 1, 2, 2, 3])))
     names = list(dict.fromkeys(rng.choice(way.parts) for _ in range(rng.choice([1, 1, 2]))))
     names, troubles = _fit(rng, names, frozenset(chosen))
-    return _draw(seed, rng, way, names, troubles | _draw_added(seed, names))
+    return _draw(seed, rng, way, *_draw_added(seed, way, names, troubles))
 
 
-def _draw_added(seed: int, names: list[str]) -> frozenset[str]:
+def _draw_added(seed: int, way: _Way, names: list[str], troubles: frozenset[str]) -> tuple[list[str], frozenset[str]]:
+    """Return parts and troubles with what was added later, drawn apart, so that plans without that stay as they are."""
     rng = random.Random(f"added {seed}")
-    added = frozenset(trouble for trouble, share in _ADDED.items() if rng.random() < share)
-    return added - {"kinds"} if "scripts" in names else added  # who have objects that nobody creates again
+    if rng.random() < _WITHOUT_KINDS and "scripts" not in names:  # whose objects nobody creates again
+        troubles |= {"kinds"}
+    if rng.random() < _RESUMED and way.together != "apart" and not {"places", "scripts", "tasks"} & {*names}:
+        names = rng.choice([["resumed"], ["resumed"], [*names, "resumed"]])
+    return names, troubles
 
 
 def draw_given(seed: int, together: str, names: list[str], troubles: frozenset[str]) -> Plan:

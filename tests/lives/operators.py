@@ -151,4 +151,6 @@ def make_settings(life: Life, priority: int) -> trioperator.OperatorSettings:
     leadership.enabled = plan.together == "leader"
     leadership.shards = 4 if plan.together == "shards" else 1
     leadership.namespace = "default"
+    for part in life.parts:
+        part.configure(settings)
     return settings

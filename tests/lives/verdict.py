@@ -25,7 +25,12 @@ async def judge(life: Life) -> None:
         if now - call.started > _LONGEST and not (call.is_sync and call.returned.wait(1)):
             life.journal.find("hang", f"{call.handler} of {call.name} has been running since {call.started:.3f}")
     all_are_slow = any(step.deed == "slow" and not step.args[0] for step in life.plan.steps)
-    if not all_are_slow and not life.has("lease", "slow leases", "restart", "freeze", "reads", "writes", "denials"):
+    are_held = any(ambush.pause > 1 for ambush in life.plan.ambushes)
+    if (
+        not all_are_slow
+        and not are_held
+        and not life.has("lease", "slow leases", "restart", "freeze", "reads", "writes", "denials")
+    ):
         lost = [text for _, _, text in life.journal.messages if "leadership is lost" in text]
         if lost:
             life.journal.find("lost leadership", f"{len(lost)} times, though the lease could be renewed")

@@ -22,6 +22,7 @@ KINDS = {
     "Order": ("orders", "Namespaced"),
     "Entry": ("entries", "Namespaced"),
     "Query": ("queries", "Namespaced"),
+    "Lamp": ("lamps", "Namespaced"),
 }
 _ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _STATUS = {"observedGeneration": {"type": "integer"}, "conditions": {"type": "array", "items": _ANYTHING}}

@@ -46,6 +46,9 @@ class Part:
         """Return one deed of those who change its objects; the number is another one for each."""
         raise NotImplementedError
 
+    def configure(self, settings: trioperator.OperatorSettings) -> None:
+        """Change the settings of an operator that is about to start."""
+
     def declare(self, registry: trioperator.OperatorRegistry, operator: Operator) -> None:
         """Declare the handlers of an operator that is about to start."""
         raise NotImplementedError
