@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.strategies import Untouched, objects, untimed
-from trioperator._model.digest import DIGEST, matches, restore, shrink
+from trioperator._model.digest import DIGEST, _known, digest, matches, restore, shrink
 from trioperator._model.jsontypes import JsonObject
 
 
@@ -150,3 +150,28 @@ def test_mappings_that_are_very_deep_are_replaced_as_a_whole() -> None:
         inner, depth = inner["a"], depth + 1
     assert depth == 16
     assert restore(result, value) == value
+
+
+# ----------------------------------------------------------------------------- parts of outlines
+
+
+@pytest.mark.parametrize("raw", [b'[[], {"b": 1, "a": 2}]', b'{"b": [1.0], "a": "\\u003c"}', b"1"])
+def test_json_has_the_digest_of_its_value_and_stands_for_it(raw: bytes) -> None:
+    value = msgspec.json.decode(raw)
+    assert digest(msgspec.Raw(raw)) == digest(value)
+    assert digest({"x": msgspec.Raw(raw)}) == digest({"x": value})
+    assert restore(digest(value), msgspec.Raw(raw)) == msgspec.Raw(raw)
+    assert matches(digest(value), raw)
+    assert not matches(digest([value]), raw)
+
+
+def test_json_is_replaced_by_its_digest_where_it_is_too_big() -> None:
+    value = {"items": [{"b": 1, "a": [2]}] * 1000, "n": 1}
+    outline = {"items": msgspec.Raw(msgspec.json.encode(value["items"])), "n": 1}
+    assert shrink(outline, 1000) == shrink(value, 1000)
+
+
+def test_few_digests_are_remembered() -> None:
+    for number in range(600):
+        digest(msgspec.Raw(b"[%d]" % number))
+    assert len(_known) == 256

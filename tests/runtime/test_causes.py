@@ -16,6 +16,8 @@ from trioperator._handling.storages.progress import SmartProgressStorage
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import parse_object
 from trioperator._model.body import Body
+from trioperator._model.digest import digest
+from trioperator._model.lazy_object import LazyObject
 from trioperator._model.patch import Patch, apply_merge
 from trioperator._model.resource import Resource
 from trioperator._runtime.cache import ObjectCache
@@ -258,6 +260,87 @@ def test_a_change_of_a_huge_field_is_detected(detector: Detector) -> None:
     change = detector.detect(make_state(apply_merge(body, {"spec": {"big": "y" * 300_000}})))
     assert change.cause.reason is Reason.UPDATE
     assert [item.field for item in change.cause.diff] == [("spec", "big")]
+
+
+class Undecoded:
+    """A huge object, which must not be decoded."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self.body = LazyObject.of(msgspec.json.encode(body), self.decode, soon=None)
+
+    def decode(self) -> dict[str, Any]:
+        raise AssertionError
+
+
+def wide(items: int = 100_000, size: int = 1) -> dict[str, Any]:
+    body = make_object(size=size)
+    body["spec"]["items"] = [[]] * items
+    return body
+
+
+@pytest.mark.parametrize(
+    ("after", "reason", "changes"),
+    [
+        (wide(), Reason.NOOP, []),
+        (wide(size=2), Reason.UPDATE, [("change", ("spec", "size"), 1, 2)]),
+        (
+            wide(100_001),
+            Reason.UPDATE,
+            [("change", ("spec", "items"), digest([[]] * 100_000), [[]] * 100_001)],
+        ),
+        (
+            {**wide(), "status": {"items": [[]] * 100_000}},
+            Reason.NOOP,
+            [],
+        ),
+    ],
+)
+def test_a_change_of_a_huge_object_is_detected_in_what_is_small_in_it(
+    detector: Detector, after: dict[str, Any], reason: Reason, changes: Any
+) -> None:
+    record = handled(wide(), detector)["metadata"]
+    state = make_state(after)
+    state.body = Undecoded({**after, "metadata": record}).body
+    change = detector.detect(state)
+    assert change.cause.reason is reason
+    assert list(change.cause.diff) == changes
+    assert detector.causes.make_deletion_cause(state).new == {"spec": after["spec"]}
+
+
+def test_handlers_get_mappings_of_a_huge_change_which_are_decoded_when_they_are_used(detector: Detector) -> None:
+    state = make_state(wide(size=2))
+    state.body = Undecoded({**wide(size=2), "metadata": handled(wide(), detector)["metadata"]}).body
+    cause = detector.detect(state).cause
+    old, new, changes = cause.given()
+    assert (type(old), type(new)) == (LazyObject, LazyObject)
+    assert list(changes) == [("change", ("spec", "size"), 1, 2)]
+    new["spec"]["items"].append(1)
+    assert old == {"spec": wide()["spec"]}
+    assert cause.new == {"spec": wide(size=2)["spec"]}
+    state.body = Undecoded(wide()).body
+    created = detector.detect(state).cause.narrowed_to(("spec", "size"))
+    assert (created.old, cast(object, created.new)) == (None, 1)
+    assert list(created.diff) == [("add", (), None, 1)]
+
+
+def test_a_huge_object_that_others_write_in_another_order_is_not_changed(detector: Detector) -> None:
+    body = wide()
+    body["spec"]["items"].append({"a": 1, "b": 2})
+    record = handled(body, detector)["metadata"]
+    body["spec"]["items"][-1] = {"b": 2, "a": 1}
+    state = make_state(body)
+    state.body = Undecoded({**body, "metadata": record}).body
+    assert detector.detect(state).cause.reason is Reason.NOOP
+
+
+def test_a_huge_object_is_decoded_for_fields_of_its_status_and_for_storages_of_users(detector: Detector) -> None:
+    body = {**wide(), "status": {"items": [[]] * 100_000}}
+    state = make_state(body, field="status.items")
+    state.body = LazyObject.of(msgspec.json.encode(body), lambda: body, soon=None)
+    assert detector.essences.reduce(state, detector.essences.view(state, state.body))["status"] == body["status"]
+    ignoring = AnnotationsDiffBaseStorage(ignored_fields=["spec.items"])
+    essences = Essences(progress=SmartProgressStorage(), diffbase=ignoring)
+    assert essences.reduce(state, essences.view(state, state.body)) == {"spec": {"size": 1}, "status": body["status"]}
 
 
 def test_detection_leaves_the_object_unchanged(detector: Detector) -> None:

@@ -96,7 +96,8 @@ class RawObject:
         """Decode the whole object. A large one is decoded again whenever it is used: only its JSON is kept."""
         if len(self.raw) < LARGE:
             return self.decode()
-        return LazyObject.of(self.raw, self.decode, soon=find_soon())
+        added = {name: text for name, text in (("kind", self.kind), ("apiVersion", self.api_version)) if text}
+        return LazyObject.of(self.raw, self.decode, soon=find_soon(), added=added)
 
 
 def find_soon() -> Soon | None:

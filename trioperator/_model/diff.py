@@ -10,8 +10,11 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, overload
 
+from msgspec import Raw
+
 from trioperator._model.fields import FieldPath, resolve
-from trioperator._model.lazy_object import decode_once
+from trioperator._model.jsontypes import copy_json
+from trioperator._model.lazy_object import complete, is_outlined, outline_of
 
 
 class DiffOperation(enum.StrEnum):
@@ -89,16 +92,25 @@ MAX_ITEMS: Final = 10_000
 
 def diff(old: Any, new: Any) -> Diff:
     """Return the differences between two values; mappings are compared key by key."""
-    old, new = decode_once(old), decode_once(new)
+    has_outlines = is_outlined(old) or is_outlined(new)
+    if old is None and has_outlines:
+        return Diff([DiffItem(DiffOperation.ADD, (), None, new)])
+    old, new = outline_of(old), outline_of(new)
     if old is new or old == new:
         return _NONE
     items: list[DiffItem] = []
     _compare(old, new, (), items)
+    if has_outlines:
+        return Diff(item._replace(old=copy_json(item.old), new=copy_json(item.new)) for item in items)
     return Diff(items)
 
 
 def _compare(old: Any, new: Any, path: FieldPath, items: list[DiffItem]) -> None:
     """Add the differences between two values that are not equal."""
+    if type(old) is Raw or type(new) is Raw:
+        old, new = complete(old), complete(new)
+        if old == new:
+            return
     if old is None:
         items.append(DiffItem(DiffOperation.ADD, path, None, new))
     elif new is None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from trioperator._model.jsontypes import JsonObject
+from trioperator._model.lazy_object import complete, decode_json, use_decoded
 
 #: The only key of a mapping that replaces a value.
 DIGEST: Final = "trioperator.dev/digest"
@@ -26,11 +27,29 @@ _SMALL = 256
 # deep and wide they are, and each level is measured again.
 _MAX_DEPTH = 16
 _MAX_VALUES = 10_000
+_MAX_KNOWN = 256  # digests of what is large
+
+
+_known: Final[dict[bytes, str]] = {}
 
 
 def digest(value: Any) -> JsonObject:
-    """Return the mapping that replaces a value."""
-    return {DIGEST: hashlib.blake2b(_encode_sorted(value), digest_size=16).hexdigest()}
+    """Return the mapping that replaces a value, which may be a part of an outline."""
+    if type(value) is msgspec.Raw:
+        return {DIGEST: _digest_raw(value)}
+    return {DIGEST: hashlib.blake2b(_encode_sorted(complete(value)), digest_size=16).hexdigest()}
+
+
+def _digest_raw(raw: msgspec.Raw) -> str:
+    """Return the digest of a value as JSON. It is remembered: to decode a large one takes long."""
+    key = hashlib.blake2b(raw, digest_size=16).digest()
+    found = _known.get(key)
+    if found is None:
+        found = hashlib.blake2b(use_decoded(raw, _encode_sorted), digest_size=16).hexdigest()
+        if len(_known) >= _MAX_KNOWN:
+            del _known[next(iter(_known))]
+        _known[key] = found
+    return found
 
 
 _SIZE: Final = len(_encode(digest(None)))
@@ -125,8 +144,7 @@ def matches(stored: Any, raw: bytes | msgspec.Raw) -> bool:
     """
     is_digest = isinstance(stored, Mapping) and len(stored) == 1 and DIGEST in stored
     if is_digest or not isinstance(stored, Mapping):
-        value = msgspec.json.decode(raw)
-        return bool(stored == value or (is_digest and stored == digest(value)))
+        return (is_digest and stored == digest(msgspec.Raw(raw))) or bool(stored == decode_json(raw))
     if bytes(memoryview(raw)[:1]) != b"{":
         return False
     present = _decode_members(raw)

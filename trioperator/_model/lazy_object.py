@@ -1,6 +1,6 @@
 """Large objects: kept as JSON, and decoded while they are used.
 
-Decoded JSON takes up to 25 times the memory of its text: a list of empty lists does. Anybody who may create an object
+Decoded JSON takes 25 to 45 times the memory of its text: lists of empty lists do. Anybody who may create an object
 decides how much that is, and daemons and timers keep theirs for as long as it exists.
 """
 
@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,8 +24,9 @@ from trioperator._model.jsontypes import copy_json
 LARGE: Final = 8 * 1024
 # Estimated bytes of decoded objects that stay decoded: those that were decoded last.
 _BUDGET: Final = 8 * 1024 * 1024
-# Members up to which the small ones of a huge object stay decoded. Few objects have more than six.
+# Members up to which a mapping in a huge object is divided, and levels of such mappings. Few objects have more.
 _MAX_MEMBERS: Final = 64
+_LEVELS: Final = 4
 # Estimated bytes of a value, whatever it is. Each has one of these signs.
 _VALUE: Final = 64
 _SIGNS: Final = (b"[", b"{", b",", b":")
@@ -33,9 +34,12 @@ _SIGNS: Final = (b"[", b"{", b",", b":")
 #: Calls a function when what is being done now waits: as the ``run_sync_soon`` of a Trio token, from any thread.
 Soon: TypeAlias = Callable[[Callable[[], None]], None]
 
+T = TypeVar("T")
+
 # Whether others have frozen objects in this process, as far as that is known.
 _frozen: Final = threading.Event()
 
+_NOTHING: Final[Mapping[str, Any]] = {}
 _decode_members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -65,23 +69,38 @@ def _others_freeze() -> bool:
     return _frozen.is_set()
 
 
-def decode_json(raw: bytes) -> Any:
+def _estimate(raw: bytes) -> int:
+    """Return how many bytes a decoded object takes."""
+    return len(raw) + _VALUE * sum(map(raw.count, _SIGNS))
+
+
+def decode_json(raw: bytes | msgspec.Raw) -> Any:
     """Decode JSON of any size. Raises what ``msgspec.json.decode`` raises."""
-    if len(raw) < LARGE:
+    if len(memoryview(raw)) < LARGE:
         return msgspec.json.decode(raw)
     with _no_collection():
         return msgspec.json.decode(raw)
 
 
+def use_decoded(raw: msgspec.Raw, use: Callable[[Any], T]) -> T:
+    """Return what a function makes of JSON, which is decoded for it only."""
+    if len(memoryview(raw)) < LARGE:
+        return use(msgspec.json.decode(raw))
+    _recent.give_up()
+    with _no_collection():
+        return use(msgspec.json.decode(raw))
+
+
 class LazyObject(Mapping[str, Any]):
     """An object whose JSON is known to be valid, and which is decoded again by *decode* whenever it is needed.
 
-    The objects decoded last stay so, within a budget for all of them. One that is beyond it on its own is huge: it
-    stays decoded until whoever uses it waits, or until another such object is decoded. Its small members, as its
-    metadata, always stay. Without *soon*, it does not stay. All methods may be called from any thread.
+    The objects decoded last stay so, within a budget for all of them. One that is beyond it on its own is huge: it is
+    decoded when somebody looks at what is large in it, and stays so until whoever uses it waits, or until another such
+    object is decoded. Its small members, as its metadata, always stay. Without *soon*, it does not stay. All methods
+    may be called from any thread.
     """
 
-    __slots__ = ("__weakref__", "_cost", "_decode", "_decoded", "_large", "_small", "_soon")
+    __slots__ = ("__weakref__", "_cost", "_decode", "_decoded", "_large", "_small", "_soon", "outline")
 
     def __init__(self, decode: Callable[[], dict[str, Any]], *, cost: int, soon: Soon | None) -> None:
         self._decode = decode
@@ -90,6 +109,7 @@ class LazyObject(Mapping[str, Any]):
         self._soon = soon
         self._small: dict[str, Any] = {}
         self._large: Collection[str] | None = None  # the names of the other members; None: any member may be one
+        self.outline: dict[str, Any] | None = None  # of a huge object: see :func:`outline_of`
 
     @classmethod
     def of(
@@ -99,22 +119,25 @@ class LazyObject(Mapping[str, Any]):
         *,
         soon: Soon | None,
         decoded: dict[str, Any] | None = None,
+        added: Mapping[str, Any] = _NOTHING,
     ) -> LazyObject:
-        """Return the object in *raw*, decoded now unless it is *decoded* already. Raises what *decode* raises."""
-        found = cls(decode, cost=len(raw) + _VALUE * sum(map(raw.count, _SIGNS)), soon=soon)
-        if found.is_huge:  # before anything large is decoded: what stays is not to be spread over its memory
-            found._small, found._large = _divide(raw)
-        decoded = found._decode_alone() if decoded is None else decoded
-        if found._large is not None:  # what *decode* adds
-            known = {*found._small, *found._large}
-            found._small |= {name: value for name, value in decoded.items() if name not in known}
-        found._stay(decoded)
+        """Return the object in *raw*, decoded now unless it is *decoded* already, or huge. Raises what *decode* raises.
+
+        *added* are members that *decode* adds.
+        """
+        found = cls(decode, cost=_estimate(raw), soon=soon)
+        if found.is_huge and (outline := _sketch(raw)) is not None:
+            found.outline = {**outline, **added}
+            found._large = [name for name, value in outline.items() if _is_sketchy(value)]
+            found._small = {name: value for name, value in found.outline.items() if name not in found._large}
+            return found
+        found._stay(found._decode_alone() if decoded is None else decoded)
         return found
 
     def copy(self) -> LazyObject:
         """Return another view of the same JSON, which shares nothing that is decoded."""
         copied = LazyObject(self._decode, cost=self._cost, soon=self._soon)
-        copied._small, copied._large = copy_json(self._small), self._large
+        copied._small, copied._large, copied.outline = copy_json(self._small), self._large, self.outline
         return copied
 
     def _having(self, key: object) -> Mapping[str, Any]:
@@ -226,38 +249,106 @@ class _Recent:
         if given_up is not None and given_up is not found:
             given_up.rest()
 
+    def give_up(self) -> None:
+        """Let no huge object stay decoded."""
+        found = None if self._huge is None else self._huge()
+        if found is not None:
+            found.rest()
+
 
 _recent: Final = _Recent()
 
 
-def _divide(raw: bytes) -> tuple[dict[str, Any], Collection[str] | None]:
-    """Return the small members of an object, and the names of the others; None if there are too many."""
+def _sketch(raw: bytes) -> dict[str, Any] | None:
+    """Return the outline of an object; None if it has too many members. Raises what decoding it raises."""
+    raw.decode()  # this is not checked where JSON is passed over
     members = _decode_members(raw)
     if len(members) > _MAX_MEMBERS:
-        return {}, None
-    sizes = {name: len(memoryview(value)) for name, value in members.items()}
-    left, small = LARGE, {}
-    for name in sorted(sizes, key=sizes.__getitem__):
-        left -= sizes[name]
-        if left >= 0:
-            small[name] = msgspec.json.decode(members[name])
-    return small, [name for name in members if name not in small]
+        return None
+    room = _Room(LARGE)
+    outline = room.divide(members, _LEVELS)
+    if "metadata" in members and _is_sketchy(outline["metadata"]):  # whoever looks at an object looks there
+        metadata = _decode_members(members["metadata"])
+        outline["metadata"] = {
+            name: room.fill(value, 0) if name == "managedFields" else msgspec.json.decode(value)
+            for name, value in metadata.items()
+        }
+    return outline
+
+
+class _Room:
+    """How many bytes of JSON are still decoded in an outline. All else in it stays JSON."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def divide(self, members: Mapping[str, msgspec.Raw], levels: int) -> dict[str, Any]:
+        """Decode the small ones of some members."""
+        smallest_first = sorted(members, key=lambda name: len(memoryview(members[name])))
+        found = {name: self.fill(members[name], levels) for name in smallest_first}
+        return {name: found[name] for name in members}
+
+    def fill(self, raw: msgspec.Raw, levels: int) -> Any:
+        """Decode a value if there is room for it, else what is small in it, if it is a mapping."""
+        text = memoryview(raw)
+        if len(text) <= self._left:
+            self._left -= len(text)
+            return msgspec.json.decode(raw)
+        if not levels or bytes(text[:1]) != b"{":
+            return raw
+        members = _decode_members(raw)
+        return raw if len(members) > _MAX_MEMBERS else self.divide(members, levels - 1)
+
+
+def _is_sketchy(value: Any, levels: int = _LEVELS + 1) -> bool:
+    """Return whether anything in a part of an outline is JSON."""
+    if type(value) is dict and levels:
+        return any(_is_sketchy(inner, levels - 1) for inner in value.values())
+    return type(value) is msgspec.Raw
+
+
+def outline_of(value: Any) -> Any:
+    """Return what can be compared without decoding what is large: of a huge object, its outline, else what it is.
+
+    In an outline, ``msgspec.Raw`` stands for what is large: equal ones are equal values, but values may also be equal
+    where these are not. It is only to be looked at.
+    """
+    return value if type(value) is not LazyObject else value._get() if value.outline is None else value.outline
+
+
+def is_outlined(value: Any) -> bool:
+    """Return whether a value is a huge object that has an outline."""
+    return type(value) is LazyObject and value.outline is not None
+
+
+def outline_of_json(raw: bytes) -> dict[str, Any]:
+    """Return the outline of an object that would be huge, else the decoded object."""
+    outline = _sketch(raw) if _estimate(raw) > _BUDGET else None
+    return decode_json(raw) if outline is None else outline
+
+
+def complete(value: Any) -> Any:
+    """Return a part of an outline, decoded."""
+    return copy_json(value) if _is_sketchy(value) else value
+
+
+def are_equal(one: Any, other: Any, levels: int = _LEVELS + 1) -> bool:
+    """Return whether two parts of outlines, or of objects, are the same."""
+    if type(one) is msgspec.Raw or type(other) is msgspec.Raw:
+        return bool(type(one) is type(other) and one == other) or bool(complete(one) == complete(other))
+    if levels and type(one) is dict and type(other) is dict:
+        return one.keys() == other.keys() and all(are_equal(one[key], other[key], levels - 1) for key in one)
+    return bool(one == other)
 
 
 def conserve(body: Mapping[str, Any], like: Mapping[str, Any], *, raw: bytes | None = None) -> Mapping[str, Any]:
-    """Return an object that was made of another one, *like*: lazy if that is, else as it is. *raw* is its JSON."""
+    """Return an object that was made of another one, *like*, or of its outline: lazy if that is. *raw* is its JSON."""
     if type(like) is not LazyObject or type(body) is not dict:
         return body
     raw = msgspec.json.encode(body) if raw is None else raw
-    return LazyObject.of(raw, lambda: msgspec.json.decode(raw), soon=like._soon, decoded=body)
-
-
-def decode_once(value: Any) -> Any:
-    """Return a value as it is; of a lazy object, what is decoded: for whoever looks at two huge ones in turns.
-
-    Asked for each key, each of them would be decoded again, as the other one has taken its place.
-    """
-    return value._get() if type(value) is LazyObject else value
+    return LazyObject.of(
+        raw, lambda: msgspec.json.decode(raw), soon=like._soon, decoded=None if is_outlined(like) else body
+    )
 
 
 def rest_huge(*objects: object) -> None:

@@ -12,12 +12,18 @@ from trioperator._handling.arguments.cause import ChangeCause, DaemonCause, Even
 from trioperator._handling.arguments.reconciling import ReconcileCause
 from trioperator._handling.calls.handler_state import HandlerState
 from trioperator._handling.handlers.handler import Reason
-from trioperator._handling.storages.diffbase import DiffBaseStorage, encode_essence
-from trioperator._handling.storages.progress import ProgressStorage, annotations_of, without_annotations
+from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage, encode_essence
+from trioperator._handling.storages.progress import (
+    AnnotationsProgressStorage,
+    ProgressStorage,
+    SmartProgressStorage,
+    annotations_of,
+    without_annotations,
+)
 from trioperator._model.body import Body, BodyEssence
 from trioperator._model.finalizer import has_finalizer
 from trioperator._model.keyed_digest import FieldDigests, reveal
-from trioperator._model.lazy_object import conserve, rest_huge
+from trioperator._model.lazy_object import are_equal, conserve, is_outlined, outline_of, rest_huge
 from trioperator._runtime.object_state import ObjectState
 
 TITLES: Final[Mapping[Reason, str]] = {
@@ -55,6 +61,16 @@ class Essences:
         self._progress = progress
         self._diffbase = diffbase
         self._ignored = ignored  # annotations that are no change of an object
+        self._takes_outlines = type(diffbase) is AnnotationsDiffBaseStorage and (
+            type(progress) in (AnnotationsProgressStorage, SmartProgressStorage) and not diffbase.has_ignored_fields
+        )
+
+    def view(self, state: ObjectState, body: Mapping[str, Any]) -> Body:
+        """Return what the essence of an object can be told from: the outline of a huge one, if that is enough."""
+        fields = state.cache.kind.handlers.extra_fields
+        if is_outlined(body) and self._takes_outlines and all(path[:1] != ("status",) for path in fields):
+            return Body(outline_of(body))
+        return Body(body)
 
     def reduce(self, state: ObjectState, body: Body) -> BodyEssence:
         """Return the essence of an object, with the fields that handlers of its kind use."""
@@ -66,7 +82,7 @@ class Essences:
 
     def encode(self, state: ObjectState, body: Mapping[str, Any]) -> bytes:
         """Return the essence of an object, encoded: equal essences have equal bytes."""
-        return encode_essence(self.reduce(state, Body(body)))
+        return encode_essence(self.reduce(state, self.view(state, body)))
 
     def digest(self, state: ObjectState, body: Mapping[str, Any]) -> int:
         """Return a hash of the essence of an object, for this process."""
@@ -132,11 +148,12 @@ class CauseFactory:
         """
         body = state.body
         assert body is not None
-        view = Body(body)
+        digested = state.cache.kind.digested_fields
+        view = Body(body) if digested else self._essences.view(state, body)
         essence = self._essences.reduce(state, view)
         encoded = encode_essence(essence)
         finalized = has_finalizer(body, self._finalizer)
-        if not state.cache.kind.digested_fields:
+        if not digested:
             current = not withheld and self._diffbase.is_current(body=view, encoded=encoded)
             old = essence if current else recall(state, self._diffbase.fetch(body=view), encoded)
         else:
@@ -147,7 +164,7 @@ class CauseFactory:
             body,
             finalized=finalized,
             handled=old is not None,
-            changed=not current and old != essence,
+            changed=not current and not (are_equal(old, essence) if is_outlined(body) else old == essence),
             initial=state.initial,
         )
         initial = state.initial and reason is not Reason.CREATE
@@ -175,7 +192,7 @@ class CauseFactory:
     def make_deletion_cause(self, state: ObjectState) -> ChangeCause:
         """Return the cause of the optional delete handlers of an object that is gone, from its last state."""
         assert state.body is not None
-        essence = self._essences.reduce(state, Body(state.body))
+        essence = conserve(self._essences.reduce(state, self._essences.view(state, state.body)), like=state.body)
         return self._make_change_cause(state, Reason.DELETE, initial=False, old=essence, new=essence)
 
     @staticmethod

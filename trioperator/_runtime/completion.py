@@ -14,6 +14,7 @@ from trioperator._handling.arguments.cause import ChangeCause
 from trioperator._handling.calls.handler_state import HandlerState
 from trioperator._handling.handlers.handler import Reason
 from trioperator._logs import Logger
+from trioperator._model.lazy_object import outline_of
 from trioperator._model.patch import Patch, is_result
 from trioperator._runtime.causes import TITLES, Change
 from trioperator._runtime.finalizers import Finalizers
@@ -106,4 +107,4 @@ def _shows_only(records: Patch, stored: Mapping[str, Any], state: ObjectState, *
     timers and reconcile handlers are to see the response itself.
     """
     handlers = state.cache.kind.handlers
-    return not (handlers.spawning or handlers.reconciles) and is_result(stored, before, records)
+    return not (handlers.spawning or handlers.reconciles) and is_result(outline_of(stored), outline_of(before), records)

@@ -21,7 +21,7 @@ from trioperator._handling.handlers.handler import ChangeHandler, EventHandler
 from trioperator._handling.handlers.lifecycles import Lifecycle, apply_lifecycle
 from trioperator._handling.handlers.outcome import Outcome
 from trioperator._model.body import Body
-from trioperator._model.lazy_object import conserve
+from trioperator._model.lazy_object import conserve, outline_of
 from trioperator._model.patch import preview
 from trioperator._runtime.causes import CauseFactory, Essences
 from trioperator._runtime.handler_patch import HandlerPatch
@@ -317,7 +317,7 @@ class Execution:
         """Show the later handlers what the earlier ones want stored."""
         if pending := self._executor.pending.get(self._state):
             body = self._state.body or cause.raw
-            cause.body._replace_raw(conserve(preview(body, pending), like=body))
+            cause.body._replace_raw(conserve(preview(outline_of(body), pending), like=body))
 
 
 def find_nursery() -> trio.Nursery:

@@ -29,7 +29,7 @@ import trio
 
 from trioperator._model.contention import Verdict
 from trioperator._model.field_managers import Attribution, find_changed_fields, find_last_manager, format_field
-from trioperator._model.lazy_object import decode_once
+from trioperator._model.lazy_object import outline_of
 from trioperator._runtime.records import Causes, Changes, Note, Page, Subject
 
 # Limit of the objects with a page.
@@ -204,7 +204,7 @@ class Ledger:
             manager = find_last_manager(after)
             run.changes += [] if manager is None else [("", manager)]
             return
-        before, after = decode_once(before), decode_once(after)
+        before, after = outline_of(before), outline_of(after)
         attribution = Attribution(before, after if managed is None else {**after, "metadata": managed})
         changed = find_changed_fields(before, after)
         for path in itertools.islice(changed, max(0, _MAX_FIELDS - len(run.changes))):  # an object may have 100,000

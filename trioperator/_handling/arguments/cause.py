@@ -172,7 +172,7 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
         """Return what handlers get of the change: copies of ``old`` and ``new``, and their differences."""
         found = self._copies
         if found is None:
-            old, new = copy_json(self.old), copy_json(self.new)
+            old, new = _copy(self.old), _copy(self.new)
             found = self._copies = old, new, diff(old, new)
             self._forget_soon()
         return found
@@ -213,6 +213,11 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
             "diff": reduce_diff(difference, handler.field),
             **self.indices,
         }
+
+
+def _copy(essence: Mapping[str, Any] | None) -> Any:
+    """Return what handlers get of an essence: a copy. That of a huge one is decoded when they look at it."""
+    return essence.copy() if type(essence) is LazyObject and essence.is_huge else copy_json(essence)
 
 
 def attempt_kwargs(

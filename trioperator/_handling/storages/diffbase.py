@@ -52,6 +52,11 @@ class DiffBaseStorage(abc.ABC):
     def __init__(self, *, ignored_fields: Iterable[FieldSpec] | None = None) -> None:
         self._ignored_fields = tuple(parse_field(field) for field in ignored_fields or ())
 
+    @property
+    def has_ignored_fields(self) -> bool:
+        """Whether any fields of objects are no part of their essences."""
+        return bool(self._ignored_fields)
+
     def build(self, *, body: Body, extra_fields: Iterable[FieldSpec] | None = None) -> BodyEssence:
         """Return the essence of an object: it includes *extra_fields*, and never ``ignored_fields``."""
         raw = body._raw if isinstance(body, Body) else body

@@ -14,7 +14,7 @@ from trioperator._handling.arguments.stopping import DaemonStoppingReason, Stopp
 from trioperator._handling.calls.interruption import Interruption
 from trioperator._handling.handlers.handler import SpawningHandler, TimerHandler
 from trioperator._logs import Logger
-from trioperator._model.lazy_object import conserve
+from trioperator._model.lazy_object import conserve, outline_of
 from trioperator._model.patch import apply_merge
 from trioperator._runtime.daemons.alarm_clock import Alarm, AlarmClock
 from trioperator._runtime.object_state import ObjectState
@@ -259,7 +259,7 @@ class ObjectDaemons:
         self._is_opaque = self._is_opaque or opaque
         if self.cause is not None and patch:
             shown = self.cause.body._raw
-            self.cause.body._replace_raw(conserve(apply_merge(shown, patch), like=shown))
+            self.cause.body._replace_raw(conserve(apply_merge(outline_of(shown), patch), like=shown))
 
     def stored(self, body: Mapping[str, Any], pending: Mapping[str, Any] | None) -> None:
         """Show the state to which an own write has led."""
@@ -272,7 +272,7 @@ class ObjectDaemons:
             return
         shown = cause.body._raw
         cause.raw = body
-        cause.body._replace_raw(conserve(apply_merge(body, pending), like=body) if pending else body)
+        cause.body._replace_raw(conserve(apply_merge(outline_of(body), pending), like=body) if pending else body)
         if self._digest_of is not None:
             before, self._digest = self._digest, self._digest_of(body)
             if self._digest != before and not (own and (self._is_opaque or self._digest == self._digest_of(shown))):

@@ -25,7 +25,7 @@ from trioperator._handling.storages.progress import (
 )
 from trioperator._model.body import Body
 from trioperator._model.keyed_digest import FieldDigests, reveal
-from trioperator._model.lazy_object import decode_json
+from trioperator._model.lazy_object import decode_json, outline_of_json
 from trioperator._model.patch import Patch
 from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.pokes import Pokes
@@ -54,6 +54,7 @@ class RecordStore:
         self._digests = digests or FieldDigests()
         self._pokes = pokes or Pokes(None)
         self._is_own = unguarded(progress) is progress
+        self._takes_outlines = type(diffbase) is AnnotationsDiffBaseStorage
         prefix = _prefix_of(progress)
         self._seen = None if prefix is None else AnnotationsDiffBaseStorage(prefix=prefix, key=_SEEN_KEY, v1=False)
 
@@ -164,8 +165,10 @@ class RecordStore:
 
     def _decode(self, state: ObjectState, configuration: bytes) -> dict[str, Any]:
         """Decode a configuration to be stored: without the values of fields of which only digests are."""
-        essence: dict[str, Any] = decode_json(configuration)
         fields = state.cache.kind.digested_fields
+        if not fields and self._takes_outlines:
+            return outline_of_json(configuration)
+        essence: dict[str, Any] = decode_json(configuration)
         return dict(self._digests.hide(essence, fields, uid=state.uid)) if fields else essence
 
 
