@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 import pathlib
 import platform
+import subprocess
+import sys
+from collections.abc import Callable
 
 import pytest
 from trio.testing import MockClock
 
 from tests.runtime.conftest import CRD, settle, widget
 from tests.runtime.watching.test_division import Stage, shards
-from trioperator._model.freed_memory import return_memory
+from trioperator._model import freed_memory
+from trioperator._model.freed_memory import leaving_room, order_room, return_memory
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault
 
@@ -74,3 +80,21 @@ async def test_memory_is_returned_after_each_large_list_and_at_no_other_time(
 async def test_a_library_that_has_no_such_function_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     return_memory()
+
+
+@pytest.mark.parametrize("shape", ["wide", "keys"])
+@pytest.mark.skipif(platform.python_implementation() != "CPython", reason="others allocate in other ways")
+def test_small_objects_that_live_on_keep_little_of_the_memory_of_huge_ones(shape: str) -> None:
+    command = [sys.executable, "-m", "tests.model.huge_objects", shape]
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONMALLOC"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=variables)
+    assert float(done.stdout) <= 18  # else it is 28: what one of them takes
+
+
+@pytest.mark.parametrize("use", [order_room, lambda: contextlib.ExitStack().enter_context(leaving_room())])
+def test_no_room_is_made_where_the_memory_is_the_c_librarys(
+    use: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freed_memory, "IS_PLAIN", True)
+    monkeypatch.setattr(freed_memory, "_ROOM", None)
+    use()

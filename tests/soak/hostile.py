@@ -5,7 +5,7 @@ its text. An operator with handlers of changes, a daemon and a timer gets ten su
 memory of its process before they come, when all of them are handled and nothing but the daemons and the timers is
 left, and its peak. The API server is a process of its own.
 
-What is kept is JSON. The rest of the difference is free memory, in pages of which something else takes a little. With
+What is kept is JSON. The rest of the difference is free memory, in areas of which something else takes a little. With
 ``--malloc``, the operator runs with ``PYTHONMALLOC=malloc``, and returns that to the system.
 """
 
@@ -124,7 +124,9 @@ def main(arguments: list[str]) -> int:
     """Measure."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak hostile", description=__doc__)
     parser.add_argument("--server", choices=["real", "embedded"], default="embedded", help="(default: %(default)s)")
-    parser.add_argument("--malloc", action="store_true", help="let the operator return memory: see docs/security.md")
+    parser.add_argument(
+        "--malloc", action="store_true", help="let the operator return memory: see docs/decisions/client.md"
+    )
     parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=f"of {', '.join(SHAPES)} (default: all)")
     options = parser.parse_args(arguments)
     variables = {"PYTHONMALLOC": "malloc"} if options.malloc else {}

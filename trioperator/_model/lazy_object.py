@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from trioperator._model.freed_memory import IS_PLAIN, return_memory
+from trioperator._model.freed_memory import IS_PLAIN, leaving_room, order_room, return_memory
 from trioperator._model.jsontypes import copy_json
 
 #: Bytes of JSON from which on an object is a large one. Most objects are smaller: they stay decoded, as to decode one
@@ -87,7 +87,7 @@ def use_decoded(raw: msgspec.Raw, use: Callable[[Any], T]) -> T:
     if len(memoryview(raw)) < LARGE:
         return use(msgspec.json.decode(raw))
     _recent.give_up()
-    with _no_collection():
+    with _no_collection(), leaving_room():
         return use(msgspec.json.decode(raw))
 
 
@@ -167,7 +167,7 @@ class LazyObject(Mapping[str, Any]):
         if not self.is_huge:
             return self._decode()
         _recent.replace(self)
-        with _no_collection():
+        with _no_collection(), leaving_room():
             return self._decode()
 
     def _stay(self, decoded: dict[str, Any]) -> None:
@@ -191,8 +191,11 @@ class LazyObject(Mapping[str, Any]):
     def rest(self) -> None:
         """Keep the JSON only. The memory of a huge object is returned to the system when others have let it go, too."""
         was_decoded, self._decoded = self.is_decoded, None
-        if IS_PLAIN and was_decoded and self.is_huge:
-            self.call_soon(return_memory)
+        if was_decoded and self.is_huge:
+            with _no_collection():
+                order_room()
+            if IS_PLAIN:
+                self.call_soon(return_memory)
 
     def __getitem__(self, key: str) -> Any:
         return self._having(key)[key]
