@@ -158,7 +158,7 @@ async def test_without_an_earlier_state_the_last_manager_is_known() -> None:
     ledger = Ledger()
     run = ledger.begin(OWN, [("MODIFIED", 2)])
     ledger.note_change(run, None, obj(2, OURS, THEIRS))
-    assert run.changes == [("", "kubectl")]
+    assert run.changes == (("", "kubectl"),)
 
 
 async def test_in_a_storm_changes_have_no_fields_and_later_ones_have_again(autojump_clock: MockClock) -> None:

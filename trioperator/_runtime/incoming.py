@@ -72,7 +72,7 @@ class Incoming:
         if event.type != "MODIFIED" or state.body is None:
             return
         run = current_run.get(None)
-        if run is None or not self._ledger.finds_changes(run):
+        if run is None or run.began <= self._ledger.found_after:
             return
         if before is None and event.previous is not None:
             with contextlib.suppress(msgspec.MsgspecError, ValueError):
@@ -85,7 +85,9 @@ class Incoming:
         if cause.reason is not Reason.UPDATE:
             return
         run = current_run.get(None)
-        if run is None or run.changes or not self._ledger.finds_changes(run) or type(run.causes[-1][1]) is not int:
+        if run is None or run.began <= self._ledger.found_after:
+            return
+        if run.changes or type(run.causes[-1][1]) is not int:
             return
         old, new, _ = cause.given()  # which the handlers get next: to decode large ones takes long
         self._ledger.note_change(run, old, new or {}, managed=cause.raw.get("metadata"))

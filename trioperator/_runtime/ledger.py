@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextvars
 import itertools
+import math
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
@@ -69,7 +70,7 @@ class Run(msgspec.Struct, eq=False):
     began: float
     causes: Causes
     notes: list[Note] = []
-    changes: Changes = []
+    changes: Changes = ()
     omitted: int = 0
     until: float = 0.0
     writes: int = 0
@@ -89,6 +90,7 @@ class Ledger:
         self._place = "?"  # what the path of the last request began with: its API and namespace
         self.noted: dict[str, Causes] = {}  # why objects are going to be reconciled, where no watch event tells
         self._changed_at = self._taken_until = 0.0  # of the changes whose fields were found
+        self.found_after = -math.inf  # the fields of changes are found for runs that begin after that
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -128,16 +130,16 @@ class Ledger:
     def end(self, run: Run) -> None:
         """End a run, and put it on record."""
         run.ended = True
-        uid = run.owner.uid
+        uid, notes, began = run.owner.uid, run.notes, run.began
         page = self._pages.pop(uid, None)
         if page is None:
-            if not run.notes:
+            if not notes:
                 return
             page = self._make_page(run.owner)
         self._pages[uid] = page
-        if run.notes:
-            spent = int(((run.until or self.now()) - run.began) * 1000)
-            page.add((run.began, spent, run.causes, run.changes, run.notes, run.omitted), writes=run.writes)
+        if notes:
+            spent = int(((run.until or self.now()) - began) * 1000)
+            page.add((began, spent, run.causes, run.changes, notes, run.omitted), run.writes)
         else:
             record = run.began, 0, run.causes, run.changes, (), run.omitted
             page.add_idle([cause[0] for cause in run.causes], run.began, record)
@@ -179,11 +181,6 @@ class Ledger:
         else:
             run.omitted += 1
 
-    def finds_changes(self, run: Run) -> bool:
-        """Check whether the fields of another change can be found, as there were not too many changes lately."""
-        # Each takes its share of a second, a second in advance at most; half a share is more than rounding takes.
-        return self._taken_until < max(run.began, self._changed_at) + 1 - 0.5 / _MAX_CHANGES
-
     def note_change(
         self,
         run: Run,
@@ -196,20 +193,27 @@ class Ledger:
 
         *managed* is the object's metadata where *after* is only a part of the object.
         """
-        if not self.finds_changes(run):
+        if run.began <= self.found_after:
             return
-        self._changed_at = max(self._changed_at, run.began)  # runs may be noted in another order than they began
-        self._taken_until = max(self._taken_until, self._changed_at) + 1 / _MAX_CHANGES
+        self._take_share(run)
         if before is None:
             manager = find_last_manager(after)
-            run.changes += [] if manager is None else [("", manager)]
+            if manager is not None:
+                run.changes = (*run.changes, ("", manager))
             return
         before, after = outline_of(before), outline_of(after)
         attribution = Attribution(before, after if managed is None else {**after, "metadata": managed})
         changed = find_changed_fields(before, after)
-        for path in itertools.islice(changed, max(0, _MAX_FIELDS - len(run.changes))):  # an object may have 100,000
-            run.changes.append((format_field(path), attribution.find(path)))
+        some = itertools.islice(changed, max(0, _MAX_FIELDS - len(run.changes)))  # an object may have 100,000
+        run.changes = (*run.changes, *((format_field(path), attribution.find(path)) for path in some))
         run.omitted += sum(1 for _ in changed)
+
+    def _take_share(self, run: Run) -> None:
+        """Take the share of a second of a change whose fields are found, a second in advance at most."""
+        self._changed_at = max(self._changed_at, run.began)  # runs may be noted in another order than they began
+        self._taken_until = max(self._taken_until, self._changed_at) + 1 / _MAX_CHANGES
+        full_until = self._taken_until - 1 + 0.5 / _MAX_CHANGES  # half a share is more than rounding takes
+        self.found_after = full_until if self._changed_at <= full_until else -math.inf
 
     def _find_now(self) -> float:
         """Return the time on Trio's clock, which is remembered: to ask Trio for it takes four times as long."""

@@ -27,7 +27,7 @@ Subject: TypeAlias = tuple[Resource, str, str]
 #: Causes, changes, and a call or a request, as tuples of the fields of :class:`Cause`, :class:`Change`, :class:`Call`
 #: and :class:`Request`.
 Causes: TypeAlias = list[tuple[str, str | int | None]]
-Changes: TypeAlias = list[tuple[str, str | None]]
+Changes: TypeAlias = tuple[tuple[str, str | None], ...]
 Note: TypeAlias = tuple[str, int | str, int | str]
 
 
@@ -138,14 +138,18 @@ class Page:
         self._records = b""  # the newest first
         self._repeated: tuple[object, float, float, bytes, int] | None = None  # what, when, when last, it, how often
 
-    def add(self, record: tuple[Any, ...], *, writes: int) -> None:
+    def add(self, record: tuple[Any, ...], writes: int) -> None:
         """Add the record of a run that has called or requested anything; drop the oldest ones that have no room."""
-        self.runs += 1
-        self.writes += writes
         if self._repeated is not None:
             self._flush()
+        self.runs += 1
+        if writes:
+            self.writes += writes
+        encoded = _pack(record)
+        if len(encoded) > _MAX_RECORD:
+            encoded = _encode_part(record)
         # To cut off what is too much takes less than to find where the oldest record begins that has room.
-        self._records = (_encode(record) + self._records)[:_MAX_BYTES]
+        self._records = (len(encoded).to_bytes(_LENGTH) + encoded + self._records)[:_MAX_BYTES]
 
     def add_idle(self, what: object, now: float, record: tuple[Any, ...]) -> None:
         """Add the record of a run that has found nothing to do."""
