@@ -7,10 +7,11 @@ only known where it has changed something else, too.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from trioperator._model.diff import diff
+from trioperator._model.diff import Diff, diff
 from trioperator._model.fields import FieldPath, resolve
 
 Entries: TypeAlias = list[Mapping[str, Any]]
@@ -25,12 +26,21 @@ def entries_of(body: Mapping[str, Any]) -> Entries:
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list | tuple) else []
 
 
+def _iterate_entries(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from entries_of(body)
+
+
 def find_changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[FieldPath]:
+    """Yield the fields that differ between two states of an object, as :func:`iterate_fields` does."""
+    return iterate_fields(diff(before, after))
+
+
+def iterate_fields(differences: Diff) -> Iterator[FieldPath]:
     """Yield the fields that differ between two states of an object, but those that the server changes with each write.
 
     Lists are fields as a whole. A mapping that is new or gone counts as its fields.
     """
-    for item in diff(before, after):
+    for item in differences:
         if _is_of_server(item.field):
             continue
         for path in _leaves(item.field, item.old if item.new is None else item.new):
@@ -82,12 +92,13 @@ class Attribution:
         Who has lost a field to others may be left with an empty ``f:spec``, as if it had that as a whole: then the
         others count, but not the operator itself, which may have undone what that one has done since.
         """
-        entries = (*self._later, *entries_of(self._after))  # in the same second, an entry may stay as it was
-        found = [(_name(entry), keys) for entry in entries if (keys := _follow(entry, path))]
-        if not found or found[0][1] == len(path):
-            return found[0][0] if found else None
-        whole = (name for name, keys in found if keys == len(path) and name not in self._own)
-        return next(whole, found[0][0])
+        # In the same second, an entry may stay as it was.
+        entries = itertools.chain(self._later, _iterate_entries(self._after))
+        found = ((_name(entry), keys) for entry in entries if (keys := _follow(entry, path)))
+        first, keys = next(found, (None, 0))
+        if keys in (0, len(path)):
+            return first
+        return next((name for name, keys in found if keys == len(path) and name not in self._own), first)
 
 
 def find_last_manager(body: Mapping[str, Any]) -> str | None:

@@ -89,5 +89,6 @@ class Incoming:
             return
         if run.changes or type(run.causes[-1][1]) is not int:
             return
-        old, new, _ = cause.given()  # which the handlers get next: to decode large ones takes long
-        self._ledger.note_change(run, old, new or {}, managed=cause.raw.get("metadata"))
+        old, new, differences = cause.given()  # which the handlers get next: to decode large ones takes long
+        managed = cause.raw.get("metadata")
+        self._ledger.note_change(run, old, new or {}, managed=managed, differences=differences)

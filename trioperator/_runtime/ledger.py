@@ -29,7 +29,14 @@ import msgspec
 import trio
 
 from trioperator._model.contention import Verdict
-from trioperator._model.field_managers import Attribution, find_changed_fields, find_last_manager, format_field
+from trioperator._model.diff import Diff
+from trioperator._model.field_managers import (
+    Attribution,
+    find_changed_fields,
+    find_last_manager,
+    format_field,
+    iterate_fields,
+)
 from trioperator._model.lazy_object import outline_of
 from trioperator._runtime.records import Causes, Changes, Note, Page, Subject
 
@@ -188,10 +195,12 @@ class Ledger:
         after: Mapping[str, Any],
         *,
         managed: Mapping[str, Any] | None = None,
+        differences: Diff | None = None,
     ) -> None:
         """Note which fields have changed, and by whom, unless there were too many changes lately.
 
-        *managed* is the object's metadata where *after* is only a part of the object.
+        *managed* is the object's metadata where *after* is only a part of the object; *differences* are those between
+        both states, if they are known.
         """
         if run.began <= self.found_after:
             return
@@ -203,7 +212,7 @@ class Ledger:
             return
         before, after = outline_of(before), outline_of(after)
         attribution = Attribution(before, after if managed is None else {**after, "metadata": managed})
-        changed = find_changed_fields(before, after)
+        changed = find_changed_fields(before, after) if differences is None else iterate_fields(differences)
         some = itertools.islice(changed, max(0, _MAX_FIELDS - len(run.changes)))  # an object may have 100,000
         run.changes = (*run.changes, *((format_field(path), attribution.find(path)) for path in some))
         run.omitted += sum(1 for _ in changed)
