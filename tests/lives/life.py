@@ -92,7 +92,7 @@ class Life:
 
     async def note_response(self, operator: str, info: RequestInfo, status: int) -> None:
         """Look at the response to a request before it arrives."""
-        if info.resource == "leases" and info.verb != "get":
+        if info.resource == "leases" and info.verb != "get" and status < 400:
             await self.leases.look()
         if info.resource == "clusterkopfpeerings" and info.verb == "patch":
             await self.peers.look()

@@ -37,6 +37,10 @@ class Leases:
         if holder != self.holder:
             self.holder, self.since = holder, trio.current_time()
 
+    def forget(self) -> None:
+        """Forget the holder, as the Lease is an old one: who has it shows when it is written again."""
+        self.holder = None
+
     def check(self, operator: str, what: str, kind: str) -> None:
         """Make sure that an operator that does something holds the Lease, or cannot know yet that it was stolen."""
         if self.holder in {None, "", operator} or self._life.plan.together != "leader":

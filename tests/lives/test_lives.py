@@ -136,6 +136,17 @@ OLD_PLANS = {
         (37.55, "gizmos.create", "g0"),
         together="leader",
     ),
+    "a leader that acts while the Lease of a restored etcd still names an earlier one": make_plan(
+        790000,
+        {"restart", "restore"},
+        PartPlan(
+            name="background", options={"objects": {"g0": {"serial": "0"}}, "early": True, "interval": 1, "cron": False}
+        ),
+        (18.61, "back_up"),
+        (19, "crash", "a"),
+        (45, "restore"),
+        together="leader",
+    ),
     "a handler that is to be tried again while somebody undoes what it has written": make_plan(
         28,
         {"fights"},
