@@ -171,6 +171,13 @@ def test_json_is_replaced_by_its_digest_where_it_is_too_big() -> None:
     assert shrink(outline, 1000) == shrink(value, 1000)
 
 
+def test_a_large_value_is_no_digest_itself() -> None:
+    stored = digest([1])
+    written = msgspec.json.encode(stored)
+    assert matches(stored, written)
+    assert not matches(stored, b" " * 10 + msgspec.json.encode({**stored, "x": "y" * 10_000}))
+
+
 def test_few_digests_are_remembered() -> None:
     for number in range(600):
         digest(msgspec.Raw(b"[%d]" % number))

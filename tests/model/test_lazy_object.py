@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from trioperator._model import lazy_object
-from trioperator._model.diff import diff
+from trioperator._model.diff import diff, find_differences
 from trioperator._model.jsontypes import copy_json
 from trioperator._model.lazy_object import (
     LARGE,
@@ -294,6 +294,24 @@ def test_json_that_is_written_in_other_ways_is_the_same() -> None:
     assert not are_equal(other.outline, {"spec": {"items": WIDE, "n": 1}})
     assert not are_equal(other.outline, {"spec": {"items": [*WIDE, 1]}})
     assert diff(other, source.make()) == []
+
+
+@pytest.mark.parametrize("value", ["x" * 10_000, 1, None, [1] * 9_000, {str(number): 0 for number in range(2_000)}])
+def test_what_is_json_in_an_outline_equals_what_it_stands_for(value: Any) -> None:
+    raw = msgspec.Raw(msgspec.json.encode(value))
+    assert are_equal(raw, value)
+    assert are_equal({"a": value}, {"a": raw})
+    assert diff({"a": raw}, {"a": value}) == []
+    for other in ("x", 2, [1], {"1": 0}):
+        assert not are_equal(raw, other)
+        assert [item.field for item in diff({"a": other}, {"a": raw})][:1] != []
+
+
+def test_a_large_value_that_has_changed_is_decoded_to_be_handed_out_only() -> None:
+    old, new = Source({"spec": {"items": WIDE}}).make(), Source({"spec": {"items": {"a": 1}}}).make()
+    (item,) = find_differences(old, new)
+    assert type(item.old) is msgspec.Raw
+    assert diff(old, new) == [("change", ("spec", "items"), WIDE, {"a": 1})]
 
 
 def test_a_new_huge_object_is_one_difference_and_not_decoded() -> None:

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from trioperator._model.fields import FieldPath, resolve
 from trioperator._model.jsontypes import copy_json
-from trioperator._model.lazy_object import complete, is_outlined, outline_of
+from trioperator._model.lazy_object import complete, is_outlined, may_be_equal, outline_of
 
 
 class DiffOperation(enum.StrEnum):
@@ -92,22 +92,31 @@ MAX_ITEMS: Final = 10_000
 
 def diff(old: Any, new: Any) -> Diff:
     """Return the differences between two values; mappings are compared key by key."""
-    has_outlines = is_outlined(old) or is_outlined(new)
-    if old is None and has_outlines:
+    found = find_differences(old, new)
+    if found and (is_outlined(old) or is_outlined(new)):
+        return Diff(item._replace(old=_hand_out(item.old), new=_hand_out(item.new)) for item in found)
+    return found
+
+
+def find_differences(old: Any, new: Any) -> Diff:
+    """Return the differences between two values. Of huge objects, they are parts of outlines: only to be looked at."""
+    if old is None and is_outlined(new):
         return Diff([DiffItem(DiffOperation.ADD, (), None, new)])
     old, new = outline_of(old), outline_of(new)
     if old is new or old == new:
         return _NONE
     items: list[DiffItem] = []
     _compare(old, new, (), items)
-    if has_outlines:
-        return Diff(item._replace(old=copy_json(item.old), new=copy_json(item.new)) for item in items)
     return Diff(items)
+
+
+def _hand_out(value: Any) -> Any:
+    return value if is_outlined(value) else copy_json(value)
 
 
 def _compare(old: Any, new: Any, path: FieldPath, items: list[DiffItem]) -> None:
     """Add the differences between two values that are not equal."""
-    if type(old) is Raw or type(new) is Raw:
+    if (type(old) is Raw or type(new) is Raw) and may_be_equal(old, new):
         old, new = complete(old), complete(new)
         if old == new:
             return

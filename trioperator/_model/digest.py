@@ -28,6 +28,8 @@ _SMALL = 256
 _MAX_DEPTH = 16
 _MAX_VALUES = 10_000
 _MAX_KNOWN = 256  # digests of what is large
+# Bytes of JSON above which a value is no digest itself: somebody may write spaces into it.
+_MAX_DIGEST = 8 * 1024
 
 
 _known: Final[dict[bytes, str]] = {}
@@ -144,7 +146,9 @@ def matches(stored: Any, raw: bytes | msgspec.Raw) -> bool:
     """
     is_digest = isinstance(stored, Mapping) and len(stored) == 1 and DIGEST in stored
     if is_digest or not isinstance(stored, Mapping):
-        return (is_digest and stored == digest(msgspec.Raw(raw))) or bool(stored == decode_json(raw))
+        if is_digest and stored == digest(msgspec.Raw(raw)):
+            return True
+        return not (is_digest and len(memoryview(raw)) > _MAX_DIGEST) and bool(stored == decode_json(raw))
     if bytes(memoryview(raw)[:1]) != b"{":
         return False
     present = _decode_members(raw)

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from trioperator._model.diff import Diff, diff
+from trioperator._model.diff import Diff, find_differences
 from trioperator._model.fields import FieldPath, resolve
 
 Entries: TypeAlias = list[Mapping[str, Any]]
@@ -32,7 +32,7 @@ def _iterate_entries(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def find_changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[FieldPath]:
     """Yield the fields that differ between two states of an object, as :func:`iterate_fields` does."""
-    return iterate_fields(diff(before, after))
+    return iterate_fields(find_differences(before, after))
 
 
 def iterate_fields(differences: Diff) -> Iterator[FieldPath]:

@@ -335,10 +335,23 @@ def complete(value: Any) -> Any:
     return copy_json(value) if _is_sketchy(value) else value
 
 
+def may_be_equal(one: Any, other: Any) -> bool:
+    """Return whether two values, of which one is JSON in an outline, may be the same, by what they begin with."""
+    return _find_sign(one) == _find_sign(other)
+
+
+def _find_sign(value: Any) -> bytes:
+    if type(value) is msgspec.Raw:
+        sign = bytes(memoryview(value)[:1])
+        return sign if sign in (b"{", b"[") else b""
+    return b"{" if isinstance(value, Mapping) else b"[" if isinstance(value, list) else b""
+
+
 def are_equal(one: Any, other: Any, levels: int = _LEVELS + 1) -> bool:
     """Return whether two parts of outlines, or of objects, are the same."""
     if type(one) is msgspec.Raw or type(other) is msgspec.Raw:
-        return bool(type(one) is type(other) and one == other) or bool(complete(one) == complete(other))
+        is_same = type(one) is type(other) and one == other
+        return bool(is_same or (may_be_equal(one, other) and complete(one) == complete(other)))
     if levels and type(one) is dict and type(other) is dict:
         return one.keys() == other.keys() and all(are_equal(one[key], other[key], levels - 1) for key in one)
     return bool(one == other)
