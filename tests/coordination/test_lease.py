@@ -185,6 +185,43 @@ async def test_a_standby_takes_the_lease_of_a_restored_etcd_when_that_of_before_
     assert await leader.attempt(timeout=5) is Attempt.TAKEN
 
 
+async def test_a_holder_of_before_does_not_believe_a_restored_lease_as_it_may_have_a_successor(
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
+) -> None:
+    former, leader = make(client, "a"), make(client, "b")
+    await grow(cluster, former)
+    backup = cluster.snapshot()
+    await grow(cluster, former)
+    await leader.attempt(timeout=5)
+    await trio.sleep(15.1)  # the former leader reaches nobody, and does not see who is next
+    await grow(cluster, leader)
+    await cluster.restore(backup)
+    with pytest.raises(ConflictError):
+        await former.attempt(timeout=5)
+    assert await former.attempt(timeout=5) is Attempt.TAKEN
+    with pytest.raises(ConflictError):
+        await leader.attempt(timeout=5)
+    assert await leader.attempt(timeout=5) is Attempt.HELD
+    assert await former.attempt(timeout=5) is Attempt.TAKEN
+
+
+async def test_a_holder_of_before_takes_a_restored_lease_when_no_successor_has_shown_itself(
+    cluster: Cluster, client: ApiClient, autojump_clock: MockClock
+) -> None:
+    former = make(client, "a")
+    await grow(cluster, former)
+    backup = cluster.snapshot()
+    await grow(cluster, former)
+    await trio.sleep(15.1)
+    await cluster.restore(backup)
+    with pytest.raises(ConflictError):
+        await former.attempt(timeout=5)
+    for _ in range(3):
+        assert await former.attempt(timeout=5) is Attempt.TAKEN
+        await trio.sleep(5)
+    assert await former.attempt(timeout=5) is Attempt.HELD
+
+
 async def test_a_holder_that_has_a_successor_after_a_restore_gives_way(
     cluster: Cluster, client: ApiClient, autojump_clock: MockClock
 ) -> None:

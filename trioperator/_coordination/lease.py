@@ -52,6 +52,7 @@ class Lease:
         self._path = f"{self._collection}/{name}"
         self._observed: dict[str, Any] | None = None
         self._observed_at = -float("inf")
+        self._seen_at = -float("inf")
         self._newest = (0, "")  # of what was seen
         self._busy_until = -float("inf")  # as long as that may be held by others
 
@@ -118,6 +119,7 @@ class Lease:
             self._observe(await self._client.get(self._path, backoffs=()))
         except NotFoundError:
             self._observed, self.holder = None, ""
+            self._note_contact()
 
     def _observe(self, record: Mapping[str, Any]) -> None:
         """Take a record from the server. Its time starts again only if it has changed."""
@@ -130,6 +132,14 @@ class Lease:
         if self.holder not in ("", self.identity):
             self._busy_until = max(self._busy_until, self.expires_at)
         self._newest = max(self._newest, self._age)
+        self._note_contact()
+
+    def _note_contact(self) -> None:
+        """Leave the lease to others for a while if etcd was restored, and they may have acquired it unseen before."""
+        now = trio.current_time()
+        if self._is_restored and now >= self._seen_at + self._duration:
+            self._busy_until = max(self._busy_until, now + self._duration)
+        self._seen_at = now
 
     @property
     def _is_restored(self) -> bool:
