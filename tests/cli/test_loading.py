@@ -11,6 +11,7 @@ import pytest
 import trioperator
 from trioperator.cli.loading import LoadingError, load_all, load_file, load_module
 from trioperator.errors import ConfigError
+from trioperator.testing.sources import fresh_registry
 
 pytestmark = pytest.mark.usefixtures("restored_modules")
 
@@ -63,6 +64,24 @@ def test_classes_of_a_file_know_their_module(folder: pathlib.Path) -> None:
         "assert C(1).x == 1\n"
     )
     load_file("main.py")
+
+
+def test_handlers_that_are_declared_with_kopf_itself_are_an_error_that_says_what_to_do(folder: pathlib.Path) -> None:
+    (folder / "kopf.py").write_text("def on(fn): return fn\n")
+    (folder / "app.py").write_text("import kopf\n@kopf.on\ndef create_fn(): pass\n")
+    with (
+        fresh_registry(),
+        pytest.raises(ConfigError, match=r"imported from .*kopf\.py\. Run .* `trioperator-kopf run`"),
+    ):
+        load_all(["app.py"], [])
+
+
+def test_kopf_may_be_imported_beside_trioperator(folder: pathlib.Path) -> None:
+    (folder / "kopf.py").write_text("")
+    (folder / "app.py").write_text("import kopf, trioperator\n@trioperator.on.startup()\ndef start_fn(**_): pass\n")
+    with fresh_registry() as registry:
+        load_all(["app.py"], [])
+        assert [handler.id for handler in registry] == ["start_fn"]
 
 
 def test_a_missing_file_is_an_error_without_a_traceback(folder: pathlib.Path) -> None:

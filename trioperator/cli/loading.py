@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from trioperator._handling.arguments.context import loaded_source
+from trioperator._handling.declaring.registry import get_default_registry
 from trioperator._logs import trim_traceback
 from trioperator._model.similar_names import find_similar
 from trioperator.errors import ConfigError
@@ -23,12 +24,25 @@ class LoadingError(ConfigError):
 def load_all(files: Iterable[str], modules: Iterable[str]) -> None:
     """Load the files, then the modules, each in the given order.
 
-    Raises ConfigError for files and modules that do not exist, LoadingError for errors in them.
+    Raises ConfigError for files and modules that do not exist, and if they declare their handlers with Kopf itself;
+    LoadingError for errors in them.
     """
     for index, path in enumerate(files):
         load_file(path, index=index)
     for name in modules:
         load_module(name)
+    _check_import_of_kopf()
+
+
+def _check_import_of_kopf() -> None:
+    """Raise ConfigError if there are no handlers, and Kopf itself is imported: they are in its registry."""
+    kopf, registry = sys.modules.get("kopf"), get_default_registry()
+    file = None if kopf is None else vars(kopf).get("__file__")  # trioperator under that name has none
+    if file is not None and not any(registry) and not registry.kinds():
+        raise ConfigError(
+            f"No handlers are declared with trioperator, but kopf is imported from {file}. Run the operator by"
+            f" `trioperator-kopf run`, where kopf means trioperator, or write `import trioperator as kopf`."
+        )
 
 
 def load_file(path: str, *, index: int = 0) -> None:
