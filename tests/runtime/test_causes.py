@@ -6,8 +6,11 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import trioperator
+from tests.model.test_outlines import LIMITS, VALUES, all_huge, make_lazy
 from tests.runtime.guards import make_guard
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._handling.handlers.handler import Reason
@@ -382,3 +385,23 @@ def test_every_cause_has_the_body_and_the_memo_of_its_object(detector: Detector)
     ):
         assert (cause.raw, cause.resource, cause.get_memo()) == (body, state.cache.kind.resource, state.get_memo())
     assert detector.causes.make_event_cause(state, body, type="DELETED").type == "DELETED"
+
+
+MEMBERS = st.sampled_from(["size", "a", "b", "c"])
+LARGER = st.text(min_size=200, max_size=300) | st.lists(st.integers(0, 9), min_size=100, max_size=150)
+PARTS = st.fixed_dictionaries({}, optional={"spec": st.dictionaries(MEMBERS, VALUES | LARGER), "status": VALUES})
+
+
+@given(before=PARTS, after=PARTS, is_same=st.booleans(), limits=LIMITS)
+def test_whether_a_huge_object_has_changed_is_told_as_of_others(
+    before: dict[str, Any], after: dict[str, Any], is_same: bool, limits: tuple[int, int]
+) -> None:
+    detector = Detector()
+    record = handled({**make_object(), **before}, detector)["metadata"]
+    body = {**make_object(), **(before if is_same else after), "metadata": record}
+    expected = detector.detect(make_state(body))
+    with all_huge(limits):
+        state = make_state(body)
+        state.body = make_lazy(body)
+        found = Detector().detect(state)
+        assert (summary(found), list(found.cause.diff)) == (summary(expected), list(expected.cause.diff))

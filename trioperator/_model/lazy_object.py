@@ -298,7 +298,7 @@ class _Room:
             self._left -= len(text)
             return msgspec.json.decode(raw)
         if not levels or bytes(text[:1]) != b"{":
-            return raw
+            return None if len(text) == len(b"null") and bytes(text) == b"null" else raw  # it counts as absent
         members = _decode_members(raw)
         return raw if len(members) > _MAX_MEMBERS else self.divide(members, levels - 1)
 

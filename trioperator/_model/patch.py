@@ -9,6 +9,7 @@ import msgspec
 
 from trioperator._model.fields import FieldPath, ensure, remove, resolve
 from trioperator._model.jsontypes import JsonObject
+from trioperator._model.lazy_object import decode_json
 
 # Types of JSON values that are not mappings: looking a type up is much faster than asking an abstract class.
 _PLAIN: Final = frozenset({str, int, float, bool, list, type(None)})
@@ -172,6 +173,8 @@ def apply_merge(target: Any, patch: Any) -> Any:
     """Apply a merge patch (RFC 7386), and return the result. The target is not changed; untouched values are shared."""
     if not is_mapping(patch):
         return patch
+    if type(target) is msgspec.Raw:  # a large value in an outline
+        target = decode_json(target)
     merged = dict(target) if is_mapping(target) else {}
     for key, value in patch.items():
         if value is None:
