@@ -65,6 +65,24 @@ def test_a_call_that_comes_when_all_threads_have_looked_is_called(held: _Held) -
     assert asyncio.run(use()) == "late"
 
 
+def test_a_result_that_no_future_takes_does_not_hold_up_the_others(held: _Held) -> None:
+    def stop() -> None:
+        raise StopIteration
+
+    async def use() -> str:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_: None)
+        threads = Threads(loop, 1)
+        stopped = threads.call(stop)
+        later = threads.call(lambda: "later")
+        held.work()
+        found = await asyncio.wait_for(later, 60)
+        stopped.cancel()
+        return found
+
+    assert asyncio.run(use()) == "later"
+
+
 def test_no_more_threads_are_started_than_there_may_be(held: _Held) -> None:
     async def use() -> None:
         threads = Threads(asyncio.get_running_loop(), 2)

@@ -70,8 +70,12 @@ class Threads:
 
     def _listen(self) -> None:
         self._is_told = False  # first: what a thread tells from now on is either found below, or called later
-        while self._told:
-            self._told.popleft()()
+        try:
+            while self._told:
+                self._told.popleft()()
+        finally:
+            if self._told:  # one has raised: asyncio reports that, and the others are not to wait
+                self._loop.call_soon(self._listen)
 
 
 def _settle(future: asyncio.Future[T], result: outcome.Outcome[T]) -> None:
