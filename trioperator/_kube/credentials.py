@@ -10,7 +10,7 @@ import datetime
 import netrc
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -138,7 +138,12 @@ def prepare_credentials(
 def _read_headers(info: ConnectionInfo, *, trust_env: bool) -> Iterator[tuple[bytes, bytes]]:
     """Yield the headers that authenticate requests."""
     login = _add_login(info, trust_env=trust_env)
-    for name, value in _ask(login, login.as_http_headers).items():
+    headers: object = _ask(login, login.as_http_headers)
+    if not isinstance(headers, Mapping):
+        raise ConfigError(f"{type(info).__name__}.as_http_headers() has returned no mapping, but {type(headers)}.")
+    for name, value in headers.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise ConfigError(f"The header {name!r} of a connection is invalid: it must be a string, and so its name.")
         if not (_HEADER.fullmatch(name) and value.isascii() and value.isprintable()):
             raise ConfigError(f"The header {name!r} of a connection is invalid: it may have printable ASCII only.")
         yield name.encode(), value.encode()
