@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +40,7 @@ def test_a_thread_goes_on_with_what_waits_and_wakes_up_the_loop_once(held: _Held
         threads, wakeups = Threads(loop := asyncio.get_running_loop(), 1), []
         wake = loop.call_soon_threadsafe
         loop.call_soon_threadsafe = lambda *args, **_: wakeups.append(wake(*args))  # type: ignore[method-assign, assignment]
-        calls = [threads.call(lambda number=number: number) for number in range(5)]  # type: ignore[misc]
+        calls = [threads.call(functools.partial(int, number)) for number in range(5)]
         assert len(held.started) == 1
         held.work()
         held.end()
@@ -98,7 +99,7 @@ def test_calls_that_are_cancelled_before_a_thread_is_free_are_not_called(held: _
 
     async def use() -> None:
         threads = Threads(asyncio.get_running_loop(), 1)
-        cancelled, other = (threads.call(lambda number=number: called.append(number)) for number in range(2))  # type: ignore[misc]
+        cancelled, other = (threads.call(functools.partial(called.append, number)) for number in range(2))
         cancelled.cancel()
         held.work()
         await other
