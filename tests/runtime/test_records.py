@@ -3,7 +3,7 @@
 import sys
 
 from tests.runtime.test_ledger import OWN, PATH, find
-from trioperator._runtime.ledger import Ledger
+from trioperator._runtime.ledger import Ledger, stand_alone
 from trioperator._runtime.records import Page
 
 
@@ -49,3 +49,17 @@ async def test_a_record_is_limited_whatever_it_consists_of() -> None:
     assert [cause.detail for cause in record.causes] == [f"secrets {'n' * 112}", "secrets orders"]
     assert [call.handler for call in record.calls] == ["é" * 60]
     assert measure(find(ledger)) <= 1024
+
+
+async def test_a_page_of_a_timer_with_other_results_each_time_takes_less_than_a_kibibyte() -> None:
+    ledger = Ledger()
+    stand_alone(OWN, "timer")
+    for number in range(200):
+        ledger.called("a_timer_with_a_long_name" * 4, 0.0, str(number))
+        assert measure(find(ledger)) <= 1024
+    for number in range(200):
+        ledger.called("tick", 0.0, ("succeeded", "retried")[number % 2])
+        assert measure(find(ledger)) <= 1024
+    results = [record.calls[0].result for record in find(ledger).records]
+    assert results[-2:] == ["succeeded", "retried"]
+    assert len(results) >= 5

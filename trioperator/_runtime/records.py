@@ -13,6 +13,8 @@ from trioperator._model.resource import Resource
 
 # Limit of the records on a page, in bytes.
 _MAX_BYTES: Final = 740
+# Bytes that a record takes besides its own while it is repeated.
+_REPEATED: Final = 120
 # Bytes in which the length of a record is stored, before the record.
 _LENGTH: Final = 2
 # Limits of a record: bytes in total, and bytes of a string where it would be larger. Bytes of an item besides strings.
@@ -165,7 +167,9 @@ class Page:
             return
         if self._repeated is not None:
             self._flush()
-        self._repeated = what, now, now, _encode(record), 1
+        encoded = _encode(record)
+        self._records = self._records[: _MAX_BYTES - _REPEATED - len(encoded)]
+        self._repeated = what, now, now, encoded, 1
 
     def _flush(self) -> None:
         self._records = (self._encode_repeated() + self._records)[:_MAX_BYTES]
