@@ -89,7 +89,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 def _read(note: Note) -> Call | Request:
     """Return the call or the request of a note: only a call has a number in the middle."""
     if isinstance(note[1], int):
-        return msgspec.convert((note[0].rpartition(".<locals>.")[2], *note[1:]), Call)
+        return msgspec.convert(note, Call)
     return msgspec.convert(note, Request)
 
 
