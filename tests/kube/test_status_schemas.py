@@ -164,9 +164,14 @@ async def test_a_kind_whose_conditions_are_forbidden_has_none_for_a_while(
         assert not schemas.is_known(WIDGETS)
         assert schemas.find_retry(WIDGETS) == trio.current_time() + 60
         await trio.sleep(60)
-        assert await schemas.has_conditions(WIDGETS)  # one object tries it
+        assert await schemas.has_conditions(WIDGETS)
+        assert await schemas.has_conditions(WIDGETS)  # the one before had nothing to write
+        schemas.claim(WIDGETS)  # one object tries it
         assert not await schemas.has_conditions(WIDGETS)
+        assert schemas.find_retry(WIDGETS) == trio.current_time() + 5
         assert not schemas.deny(WIDGETS)
+        assert schemas.find_retry(WIDGETS) == trio.current_time() + 60
         schemas.permit(WIDGETS)
+        schemas.claim(WIDGETS)
         assert await schemas.has_conditions(WIDGETS)
         assert schemas.find_retry(WIDGETS) is None

@@ -545,6 +545,37 @@ async def test_conditions_that_stay_forbidden_are_tried_for_one_object_a_minute(
     assert "could not be handled" not in caplog.text
 
 
+async def test_conditions_that_were_forbidden_do_not_wait_for_objects_whose_conditions_are_right(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    fails = False
+
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry, resync=10)
+    async def reconcile(spec: Any) -> Any:
+        if fails:
+            raise trioperator.TemporaryError("not yet", delay=1)
+        return children_of(spec)
+
+    plan = FaultPlan()
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        for name in ("w1", "w2", "w3", "w"):
+            await bench.cluster.create(widget(name, maps={}))
+        await settle(5)
+        rule = plan.add(Fault.status(403), verb="patch", subresource="status")
+        await bench.cluster.create(widget("denied", maps={}))
+        await settle(1)
+        await bench.cluster.delete("widgets", "denied")
+        fails = True
+        await settle(15)
+        fails = False
+        await bench.cluster.patch("widgets", "w", {"spec": {"maps": {"a": {}}}})
+        await settle(15)
+        plan.remove(rule)
+        assert (await status_of(bench))["observedGeneration"] == 1
+        await settle(40)
+        assert (await status_of(bench))["observedGeneration"] == 2
+
+
 async def test_a_server_that_cannot_show_the_schema_is_asked_again(bench: Bench, autojump_clock: MockClock) -> None:
     add_handler(bench)
     bench.settings.networking.error_backoffs = ()

@@ -20,6 +20,8 @@ _PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
 _PERIOD: Final = 600.0
 # Seconds after which conditions are written again where that was forbidden: rights that are granted are no event.
 _DENIAL: Final = 60.0
+# Seconds for which all other objects wait for what comes of that, as one of them tries it.
+_TRIAL: Final = 5.0
 # Seconds after which the schema of a kind is asked for again that is served, but not described: it is a second later.
 _UNDESCRIBED: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 
@@ -43,15 +45,13 @@ class StatusSchemas:
         """Check whether a kind has ``status.conditions``, and a subresource for its status.
 
         It must be a list whose schema keeps all fields of conditions, and requires no others: what the API server drops
-        or rejects would be written again and again.
+        or rejects would be written again and again. As long as it is forbidden to write them, a kind has none.
 
         Raises TrioperatorError if the API server does not respond; where it refuses, the kind counts as one without.
         """
         now = trio.current_time()
-        if (until := self._denied.get(resource)) is not None:
-            if now < until:
-                return False
-            self._denied[resource] = now + _DENIAL  # one object tries it, and all others wait for that
+        if now < self._denied.get(resource, now):
+            return False
         if resource in self._with:
             return True
         if not is_custom(resource) or now - self._without.get(resource, -_PERIOD) < _PERIOD:
@@ -88,6 +88,11 @@ class StatusSchemas:
         is_new = resource not in self._denied
         self._denied[resource] = trio.current_time() + _DENIAL
         return is_new
+
+    def claim(self, resource: Resource) -> None:
+        """Let all others wait for what comes of the conditions that are about to be written, if that was forbidden."""
+        if resource in self._denied:
+            self._denied[resource] = trio.current_time() + _TRIAL
 
     def permit(self, resource: Resource) -> None:
         """Note that the operator may write the conditions of a kind."""

@@ -84,7 +84,8 @@ class StatusReporter:
                     _set(conditions, name, wanted)
             if self._schemas.has_observed_generation(resource) and generation is not None:
                 _observe(patch, body, generation)
-            self._pending.contribute(state, patch, patch.fns, by=BY, logger=cause.logger)
+            if self._pending.contribute(state, patch, patch.fns, by=BY, logger=cause.logger):
+                self._schemas.claim(resource)
         elif (until := self._schemas.find_retry(resource)) is not None:
             schedule.postpone_report(until)
             return

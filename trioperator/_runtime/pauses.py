@@ -169,6 +169,7 @@ class ObjectPauses:
         elif present.get("reason") in (None, *_OURS):
             patch = Patch()
             Conditions(body, patch).set(str(self._settings.condition), True, reason=reason, message=message)
+            self._schemas.claim(state.cache.kind.resource)
             self._contribute(state, patch)
 
     def _contribute(self, state: ObjectState, patch: Patch) -> None:
