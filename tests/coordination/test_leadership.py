@@ -353,3 +353,30 @@ async def test_times_that_contradict_each_other_are_refused(cluster: Cluster) ->
             connection=trioperator.ConnectionInfo(server="http://embedded"),
             transport=cluster.transport(),
         )
+
+
+async def test_a_standby_that_stops_after_a_restore_does_not_release_what_another_one_holds(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    async with replicas(cluster, "a", "b") as (former, leader), trio.open_nursery() as nursery:
+        await cluster.create(widget())
+        await settle(5)
+        backup = cluster.snapshot()  # its Lease names the first one
+        outage = former.plan.add(Fault.refuse())
+        await settle(20)
+        former.plan.remove(outage)
+        await settle(5)
+        assert await holder(cluster) == "b"
+        leader.plan.add(Fault.delay(before=4), resource="leases", verb="update", times=1)
+        await cluster.restore(backup)
+        await settle(2.5)
+        former.scope.cancel()
+        other = make_replica(cluster, "c")
+        await nursery.start(run_replica, other)
+        await settle(1)
+        assert leader.running == {"w"}
+        assert not other.running
+        await settle(20)
+        assert await holder(cluster) == "b"
+        assert not other.calls
+        nursery.cancel_scope.cancel()

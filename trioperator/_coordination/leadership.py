@@ -89,6 +89,8 @@ class Leadership:
         """Release the lease, if it is held. Call it when nothing is being handled: others take over at once."""
         # Pause first, so that nothing is written while the request is on its way: others may see its effect before us.
         self._pauses.pause(_OWNER, f"as it has released the {self.lease}", at_once=True)
+        if self.lease.is_restored:
+            return  # the record of a restored etcd may name this process, though another one holds the lease
         with trio.move_on_after(_RELEASE_TIMEOUT, shield=True) as scope:
             try:
                 await self.lease.release()

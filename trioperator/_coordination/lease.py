@@ -72,11 +72,16 @@ class Lease:
         duration = float(seconds) if isinstance(seconds, int) and seconds > 0 else self._duration
         return self._observed_at + duration
 
+    @property
+    def is_restored(self) -> bool:
+        """Whether the record, as last seen, is older than what was seen before."""
+        return self._age < self._newest
+
     async def attempt(self, *, timeout: float) -> Attempt:
         """Acquire the lease if it is free or has expired, or renew it. Raises as requests do; nothing is retried."""
         now = trio.current_time()
         with trio.fail_after(timeout):
-            if self.holder != self.identity or self._observed is None or self._is_restored:
+            if self.holder != self.identity or self._observed is None or self.is_restored:
                 await self.read()
             if self._is_taken(now):
                 return Attempt.TAKEN
@@ -87,9 +92,9 @@ class Lease:
     def _is_taken(self, now: float) -> bool:
         """Check whether another process may hold the lease."""
         if self._observed is None or self.holder in ("", self.identity):
-            return self._is_restored and now < self._busy_until
+            return self.is_restored and now < self._busy_until
         # A record newer than the holder's own was written by a replica that did not know that holder.
-        is_older = self._is_restored and self._age[1] <= self._newest[1]
+        is_older = self.is_restored and self._age[1] <= self._newest[1]
         return now < self.expires_at and not (is_older and now < self.renewed_at + self._duration)
 
     async def write(self) -> None:
@@ -137,14 +142,9 @@ class Lease:
     def _note_contact(self) -> None:
         """Leave the lease to others for a while if etcd was restored, and they may have acquired it unseen before."""
         now = trio.current_time()
-        if self._is_restored and now >= self._seen_at + self._duration:
+        if self.is_restored and now >= self._seen_at + self._duration:
             self._busy_until = max(self._busy_until, now + self._duration)
         self._seen_at = now
-
-    @property
-    def _is_restored(self) -> bool:
-        """Whether the record, as last seen, is older than what was seen before."""
-        return self._age < self._newest
 
     @property
     def _age(self) -> tuple[int, str]:
