@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -80,8 +81,9 @@ async def steal(life: Life, seconds: float) -> None:
     """Take the lease against all rules for a while."""
     if await life.cluster.find("leases", "trioperator", namespace="default") is None:
         return
-    await _set_holder(life, "thief", 3600)
     life.stolen_until = max(life.stolen_until, trio.current_time() + seconds)
+    # Not for longer: a restore may bring that record back, and nobody believes then that it was released.
+    await _set_holder(life, "thief", math.ceil(life.stolen_until - trio.current_time()))
     life.nursery.start_soon(_give_back, life, seconds)
 
 
