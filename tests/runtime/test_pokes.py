@@ -151,6 +151,26 @@ async def test_a_value_of_the_time_when_the_operator_was_down_counts(world: Worl
         assert (await world.get())["status"]["size"] == 2
 
 
+async def test_a_value_of_any_length_leaves_room_for_the_progress_of_handlers(
+    world: World, autojump_clock: MockClock
+) -> None:
+    value = "x" * 150_000  # twice that is more than all annotations may take
+    async with world.running_operator():
+        await make_settled(world)
+        world.fail.add("update")
+        await world.edit(2)
+        await world.annotate({POKED: value})
+        await settle(1)
+        assert len((await world.get())["metadata"]["annotations"][RECORD]) == 32
+    before = world.calls.count("update")
+    async with world.running_operator():
+        await settle(10)
+        assert world.calls.count("update") == before  # it counts once
+        await world.annotate({POKED: f"{value}2"})
+        await settle(1)
+        assert world.calls.count("update") == before + 1
+
+
 async def test_an_old_value_does_not_count_for_a_later_failure_over_a_restart(
     world: World, autojump_clock: MockClock
 ) -> None:

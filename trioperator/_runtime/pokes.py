@@ -1,11 +1,13 @@
 """Pokes: requests to reconcile an object now, by each new value of an annotation.
 
 A value counts once. In a process, it is compared with the one before; after a restart, with the one that was stored
-with the progress of handlers. Nothing is stored without any: then each start does all that a poke does.
+with the progress of handlers. Nothing is stored without any: then each start does all that a poke does. Of a long
+value, a digest is kept and stored: both annotations have to fit into the object.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,6 +17,8 @@ from trioperator._model.pause import find_annotation
 from trioperator._runtime.object_state import ObjectState
 
 _HANDLED: Final = "last-handled-reconcile-at"
+# Characters of a value that is kept as it is: times are shorter.
+_MAX_KEPT: Final = 64
 
 
 class Pokes:
@@ -38,7 +42,7 @@ class Pokes:
         if value is None:
             self.taken.pop(state, None)
             return False
-        self.taken[state] = value
+        self.taken[state] = value = _shorten(value)
         return value != (find_annotation(state.body, self._record) if before is None else before)
 
     def store(self, state: ObjectState, body: Mapping[str, Any], patch: Patch) -> None:
@@ -55,3 +59,7 @@ class Pokes:
     def forget(self, state: ObjectState) -> None:
         """Forget an object that is gone, or is no longer handled."""
         self.taken.pop(state, None)
+
+
+def _shorten(value: str) -> str:
+    return value if len(value) <= _MAX_KEPT else hashlib.blake2b(value.encode(), digest_size=16).hexdigest()
