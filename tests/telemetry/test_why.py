@@ -10,10 +10,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from trioperator._model.contention import Verdict
 from trioperator._model.resource import Resource
 from trioperator._runtime.ledger import Ledger
 from trioperator._runtime.records import Subject
-from trioperator._telemetry.why import find_history, matches_kind
+from trioperator._telemetry.why import build_json, find_history, matches_kind
 
 DATABASES = Resource(
     "example.com", "v1", "databases", kind="Database", singular="database", shortcuts=frozenset({"db"})
@@ -58,6 +59,26 @@ async def test_it_is_read_from_top_to_bottom(autojump_clock: MockClock) -> None:
         "    get nodes/a no response",
     ]
     assert "resync - nothing to do (3 times until " in lines[5]
+
+
+async def test_names_of_fields_and_managers_forge_no_lines(autojump_clock: MockClock) -> None:
+    ledger = Ledger()
+    fields: dict[str, Any] = {"a\n2026-11-29 06:00:00  resync": {}, "\x1b[2J": {}, "\u202e\x9b\u2028": {}}
+    entry = {"manager": "me\nand you", "time": "2026-11-29T06:00:00Z", "fieldsV1": {"f:spec": {}}}
+    run = ledger.begin(Own("1"), [("MODIFIED", 7)])
+    ledger.note_change(run, {"spec": {}}, {"metadata": {"managedFields": [entry]}, "spec": fields})
+    ledger.called("resize", trio.current_time(), "succeeded")
+    ledger.end(run)
+    verdict = Verdict(path=("spec", "b\nc"), reason="ChangedByOthers", manager="x\ny")
+    ledger.contended["1"] = Own("1").subject, (verdict,)
+    history = find_history(ledger, "orders")
+    assert history is not None
+    contended, *lines = build_json(history)["text"][1:]
+    assert contended.isprintable()
+    assert len(lines) == 2
+    assert lines[0].isprintable()
+    assert r"spec.a\n2026-11-29 06:00:00  resync, " in lines[0]
+    assert r" by me\nand you" in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ _CONTROLS: Final = re.compile(f"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029{_BIDIRE
 _CONTROLS_IN_LINES: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}]")
 
 
-def _escape_controls(text: str, controls: re.Pattern[str] = _CONTROLS) -> str:
+def escape_controls(text: str, controls: re.Pattern[str] = _CONTROLS) -> str:
     """Return the text with control characters as in Python's string literals, such as ``\\n`` and ``\\x1b``."""
     if text.isprintable():
         return text
@@ -62,7 +62,7 @@ def _escape_controls(text: str, controls: re.Pattern[str] = _CONTROLS) -> str:
 
 def _indent(text: str) -> str:
     """Return a traceback that no message in it can break out of: each line is indented, and nothing else breaks it."""
-    return textwrap.indent(_escape_controls(text, _CONTROLS_IN_LINES), "  ", predicate=lambda line: True)
+    return textwrap.indent(escape_controls(text, _CONTROLS_IN_LINES), "  ", predicate=lambda line: True)
 
 
 # The width of the logger's name in LogFormat.FULL.
@@ -112,7 +112,7 @@ class _TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         message = get_message(record)
-        record.message = _escape_controls(_get_prefix(record) + message if self._prefix else message)
+        record.message = escape_controls(_get_prefix(record) + message if self._prefix else message)
         if self._uses_time:
             record.asctime = self.formatTime(record)
         text = self._color(self.formatMessage(record), record.levelno)

@@ -1,6 +1,7 @@
 """The ledger for people to read: why an object was reconciled, what ran for it, and which requests followed.
 
-It contains names of fields, no values.
+It contains names of fields, no values. Anybody who may write the object chooses these names, and those of managers:
+their control characters are escaped, as in logs, so that they forge no lines.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 import trio
 
 from trioperator._concurrency.clock import wall_now
+from trioperator._logs.formats import escape_controls
 from trioperator._model.contention import Verdict
 from trioperator._model.resource import Resource
 from trioperator._runtime.ledger import Ledger
@@ -110,7 +112,9 @@ def describe_history(ledger: Ledger, uid: str, page: Page) -> History:
         writes=page.writes,
         runs=page.runs,
         idle=page.idle,
-        contended=tuple(str(each) for key in (uid, f"{uid}/children") for each in _find_contended(ledger, key)),
+        contended=tuple(
+            escape_controls(str(each)) for key in (uid, f"{uid}/children") for each in _find_contended(ledger, key)
+        ),
         occurrences=tuple(map(_describe, page.records)),
     )
 
@@ -128,11 +132,16 @@ def _describe(record: Record) -> Occurrence:
         times=record.times,
         milliseconds=record.milliseconds,
         causes=tuple(map(_name_cause, record.causes)),
-        changes=record.changes,
+        changes=tuple(map(_name_change, record.changes)),
         calls=record.calls,
         requests=tuple(map(_name_request, record.requests)),
         omitted=record.omitted,
     )
+
+
+def _name_change(change: Change) -> Change:
+    manager = change.manager
+    return Change(escape_controls(change.field), None if manager is None else escape_controls(manager))
 
 
 def _name_cause(cause: Cause) -> str:
