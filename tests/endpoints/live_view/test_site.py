@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
+from trio.testing import MockClock
 
 import trioperator
 from tests.endpoints.live_view.client import STREAM, Client
@@ -85,6 +86,17 @@ async def test_the_token_is_never_logged_or_in_a_url(showing: Showing, caplog: p
         assert (await client.ask(f"/snapshot?token={TOKEN}")).status == 303, "a token in a URL is none"
     assert TOKEN not in caplog.text + location + "".join(pages)
     assert "A login to the live view was rejected" in caplog.text
+
+
+async def test_rejected_logins_are_logged_once_a_minute(
+    showing: Showing, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    async with showing() as client:
+        for count in (1, 2):
+            for _ in range(5):
+                assert (await client.post("/login", token="wrong")).status == 401
+            assert caplog.text.count("A login to the live view was rejected") == count
+            await trio.sleep(60)
 
 
 async def test_programs_get_statuses_instead_of_the_login(showing: Showing) -> None:

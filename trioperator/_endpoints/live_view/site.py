@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
+import trio
 from quart import Request, Response, abort, redirect, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
@@ -27,6 +29,8 @@ _NAME: Final = "trioperator.endpoints.live_view"
 # Bytes of a body, and seconds for receiving it: forms have a token or a uid.
 _MAX_BODY: Final = 8192
 _BODY_TIMEOUT: Final = 10.0
+# Seconds between two messages about rejected logins: others on the machine can try as often as they like.
+_QUIET: Final = 60.0
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -49,6 +53,7 @@ class Site:
         self._find_shown = find_shown
         self._renderer = Renderer()
         self._streams = Streams()
+        self._warns_from = -math.inf
         self._app = app = QuartTrio(_NAME, static_folder=None, template_folder=None)
         app.logger = logging.getLogger(_NAME)  # without Quart's own handler
         app.debug = False  # whatever the environment says: no tracebacks for browsers
@@ -103,13 +108,18 @@ class Site:
             abort(403, "This was not sent by a page of the live view.")
         cookie = self._access.log_in((await request.form).get("token", ""))
         if cookie is None:
-            get_logger(_NAME).warning("A login to the live view was rejected: the token is wrong.")
+            self._report_wrong_token()
             return self._render("login.html", 401, next=target, failed=True)
         page, _, query = target.partition("?")
         known = dict(parse_qsl(query)) if page in PAGES else {}
         response = redirect(Links(request.root_path)(page if page in PAGES else "", **known), 303)
         response.set_cookie(self._cookie_name, cookie, max_age=SESSION_SECONDS, **_cookie_options(request))
         return response
+
+    def _report_wrong_token(self) -> None:
+        if trio.current_time() >= self._warns_from:
+            self._warns_from = trio.current_time() + _QUIET
+            get_logger(_NAME).warning("A login to the live view was rejected: the token is wrong.")
 
     async def _log_out(self) -> WerkzeugResponse:
         self._access.log_out(self._cookie)
