@@ -202,9 +202,9 @@ def _parse_lease(text: str, account: tuple[str, str] | None) -> tuple[str, str]:
 
 def _print_roles(options: RbacOptions) -> None:
     import trio
-    import yaml
 
     from trioperator._handling.declaring.registry import get_default_registry
+    from trioperator._tooling.deployment.files import render_compact
     from trioperator._tooling.permissions import list_permissions, make_roles
     from trioperator.cli.failures import reporting_failures
     from trioperator.cli.kinds import discover_all
@@ -227,7 +227,7 @@ def _print_roles(options: RbacOptions) -> None:
     roles = make_roles(permissions, name=options.name, account=options.account)
     for problem in (*problems, *permissions.problems):
         typer.echo(f"# {to_printable(problem)}")  # readers of the roles have not seen the log
-    typer.echo(yaml.safe_dump_all(roles, sort_keys=False, default_flow_style=None, width=120), nl=False)
+    typer.echo(render_compact(roles), nl=False)
 
 
 def make_requirements(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioperator._tooling.deployment.files import find_leftovers, render, write_files
+from trioperator._tooling.deployment.files import find_leftovers, render, render_compact, write_files
 from trioperator.apiserver.bodies.yaml import load_documents
 from trioperator.errors import ConfigError
 
@@ -28,16 +29,20 @@ def test_what_is_rendered_is_read_as_it_was(objects: list[dict[str, Any]]) -> No
     assert list(yaml.safe_load_all(render(objects))) == objects
 
 
-@pytest.mark.parametrize("text", ["1e3", "0o17", "1.", ".5", "017", "1_000", "yes", "null", "2026-01-31", "0x1F", "-1"])
-def test_strings_that_look_like_something_else_remain_strings(text: str) -> None:
-    [document] = load_documents(render([{"value": text}]))
-    assert document == {"value": text}
-    assert "'" in render([{"value": text}])
+@pytest.mark.parametrize(
+    "text",
+    ["1e3", "0o17", "-0o7", "1.", ".5", "017", "1_000", "yes", "y", "N", "null", "2026-01-31", "0x1F", "-1"],
+)
+@pytest.mark.parametrize("write", [render, render_compact])
+def test_strings_that_look_like_something_else_remain_strings(text: str, write: Callable[[list[Any]], str]) -> None:
+    written = write([{"value": text, text: [text]}])
+    assert load_documents(written) == [{"value": text, text: [text]}]
+    assert written.count("'") == 6
 
 
 def test_the_same_objects_are_the_same_bytes_and_have_no_anchors() -> None:
     shared = {"a": [1, 2]}
-    assert render([{"x": shared, "y": shared}]) == "x:\n  a:\n    - 1\n    - 2\ny:\n  a:\n    - 1\n    - 2\n"
+    assert render([{"x": shared, "z": shared}]) == "x:\n  a:\n    - 1\n    - 2\nz:\n  a:\n    - 1\n    - 2\n"
 
 
 def test_files_are_written_once(tmp_path: pathlib.Path) -> None:

@@ -11,12 +11,16 @@ import yaml
 
 from trioperator.errors import ConfigError
 
-# Plain strings of YAML 1.1 that are numbers in YAML 1.2, and so for Kubernetes: 1e3, 0o17.
-_NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0o[0-7]+")
+# Strings that PyYAML would not quote, and that Kubernetes takes for numbers or truth values: 1e3, 0o17, y.
+_AMBIGUOUS: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?0[oO][0-7]+|[yYnN]")
 
 
-class _Dumper(yaml.SafeDumper):
-    """Dumper without anchors, which quotes what other readers of YAML would take for a number."""
+class _QuotingDumper(yaml.SafeDumper):
+    """Dumper that quotes what other readers of YAML would not take for a string."""
+
+
+class _Dumper(_QuotingDumper):
+    """Dumper without anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -26,16 +30,21 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "'" if _NUMBER.fullmatch(text) else "|" if "\n" in text else None
+    style = "'" if _AMBIGUOUS.fullmatch(text) else "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _represent_string)
+_QuotingDumper.add_representer(str, _represent_string)
 
 
 def render(objects: Iterable[Any]) -> str:
     """Return the objects as YAML documents."""
     return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+
+
+def render_compact(objects: Iterable[Any]) -> str:
+    """Return the objects as YAML documents in which lists of strings are on one line."""
+    return yaml.dump_all(objects, Dumper=_QuotingDumper, sort_keys=False, default_flow_style=None, width=120)
 
 
 def write_files(directory: pathlib.Path, files: Mapping[str, str], *, force: bool = False) -> list[str]:
