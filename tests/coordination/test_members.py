@@ -159,6 +159,7 @@ def test_records_are_read_from_annotations_and_nonsense_is_passed_over() -> None
         make_key(own.identity): msgspec.json.encode(own).decode(),
         make_key("x"): "{",
         make_key("y"): '{"identity": 5}',
+        make_key("z"): '{"x": ' + "[" * 5000,
         "team": "x",
     }
     assert parse_members(annotations) == [own]

@@ -114,6 +114,7 @@ FAILURES = {
     "nonsense": ("echo please log in; echo hint >&2", "did not print an ExecCredential: hint"),
     "list": ("echo '[]'", "did not print an ExecCredential"),
     "binary": (r"printf '\377\376'", "did not print an ExecCredential"),
+    "deep": (r"""printf '{"x": '; head -c 5000 /dev/zero | tr '\0' '['""", "did not print an ExecCredential"),
     "number": (f"echo '{credential(token=5)}'", "did not print an ExecCredential"),
     "time": (f"echo '{credential(token='t', expirationTimestamp='soon')}'", "did not print an ExecCredential"),
     "version": (f"echo '{credential(V1BETA1, token='t')}'", rf"another kind or version than .* {V1} that it is"),

@@ -134,7 +134,7 @@ async def test_a_kind_that_is_never_described_counts_as_one_without_conditions(
     assert missing.hits == 7
 
 
-@pytest.mark.parametrize("document", [b"[]", b"{}", b'{"components": {"schemas": {"a": 5, "b": {}}}}'])
+@pytest.mark.parametrize("document", [b"[]", b"{}", b'{"components": {"schemas": {"a": 5, "b": {}}}}', b"[" * 5000])
 async def test_a_strange_document_has_none(document: bytes, cluster: Cluster, autojump_clock: MockClock) -> None:
     plan = FaultPlan()
     plan.add(Fault.answer(200, document), path="/openapi/")

@@ -86,6 +86,15 @@ async def test_a_migration_that_was_interrupted_goes_on_where_it_was(
     assert len(writes(boxes)) <= 250 * 1.3
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"x": ' + "[" * 5000])
+async def test_a_record_of_progress_that_cannot_be_read_counts_as_none(
+    boxes: Cluster, client: Client, autojump_clock: MockClock, text: str
+) -> None:
+    await boxes.patch("customresourcedefinitions", NAME, {"metadata": {"annotations": {PROGRESS: text}}})
+    assert await migrate_stored(client, NAME, rate=1000, report=print)
+    assert len(writes(boxes)) == 250
+
+
 async def test_objects_are_written_at_the_rate(boxes: Cluster, client: Client, autojump_clock: MockClock) -> None:
     began = trio.current_time()
     await migrate_stored(client, NAME, rate=10, report=print)

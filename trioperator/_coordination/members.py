@@ -64,7 +64,7 @@ def parse_members(annotations: Mapping[str, str]) -> list[Member]:
     members = []
     for key, text in annotations.items():
         if key.startswith(_PREFIX):
-            with contextlib.suppress(msgspec.MsgspecError, ValueError):
+            with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
                 members.append(msgspec.json.decode(text, type=Member))
     return members
 

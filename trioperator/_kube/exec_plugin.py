@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
+from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator.errors import ConfigError, LoginError
 
 _VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -195,7 +196,7 @@ def _parse_output(plugin: ExecPlugin, stdout: bytes, stderr: bytes) -> dict[str,
     problem = _quote(plugin, stderr)
     try:
         credential = msgspec.json.decode(stdout, type=_ExecCredential)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except DECODE_ERRORS:
         raise LoginError(f"The exec plugin {plugin.command!r} did not print an ExecCredential{problem}") from None
     if credential.kind != "ExecCredential" or credential.api_version != plugin.api_version:
         raise LoginError(

@@ -9,6 +9,7 @@ import msgspec
 import trio
 
 from trioperator._kube.api_client import ApiClient
+from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
 from trioperator.errors import ApiError, NotFoundError
@@ -115,8 +116,8 @@ class StatusSchemas:
                 return None
             _logger.debug("%s counts as a kind without conditions, as its schema cannot be read: %s", resource, error)
             return {}
-        except msgspec.MsgspecError as error:
-            _logger.debug("%s counts as a kind without conditions: its schema is no JSON: %s", resource, error)
+        except DECODE_ERRORS as error:
+            _logger.debug("%s counts as a kind without conditions: its schema cannot be decoded: %s", resource, error)
             return {}
         return _find_status(document, resource)
 

@@ -127,7 +127,7 @@ def _read_progress(crd: Mapping[str, Any], version: str) -> _Progress:
     text = (crd["metadata"].get("annotations") or {}).get(PROGRESS, "")
     try:
         progress = msgspec.json.decode(text, type=_Progress)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return _Progress(version)
     return progress if progress.version == version else _Progress(version)
 
