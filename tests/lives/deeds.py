@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 from typing import TYPE_CHECKING, Any, Final
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 import trioperator
-from tests.lives.world import definition, make_fault
+from tests.lives.world import NAMESPACES_PEERING, definition, make_fault, manifest
 from trioperator._concurrency import clock
 from trioperator._concurrency.clock import wall_now
 from trioperator._kube.connection_info import ConnectionInfo
@@ -107,9 +108,10 @@ async def _set_holder(life: Life, holder: str, seconds: int) -> None:
 
 
 async def boss(life: Life, seconds: float) -> None:
-    """Let somebody with a higher priority appear among the peers for a while."""
+    """Let somebody with a higher priority appear among the peers for a while (in one namespace)."""
     record = {"priority": 1000, "lifetime": int(seconds), "lastseen": wall_now().isoformat()}
-    await life.cluster.patch("clusterkopfpeerings", "default", {"status": {"boss": record}})
+    namespace = "default" if life.peering == NAMESPACES_PEERING else None
+    await life.cluster.patch(life.peering[1], "default", {"status": {"boss": record}}, namespace)
     life.journal.changes += [trio.current_time(), trio.current_time() + seconds]
     await life.peers.look()
 
@@ -198,6 +200,20 @@ async def delete_namespace(life: Life, namespace: str) -> None:
     """Delete a namespace with all that is in it."""
     life.journal.gone.add(f"note-{namespace}")
     await life.cluster.delete("namespaces", namespace)
+
+
+async def move_town(life: Life, namespace: str, seconds: float) -> None:
+    """Delete a namespace with all that is in it, and create it again a while after it is gone, with a note."""
+    await delete_namespace(life, namespace)
+    life.nursery.start_soon(_found_town, life, namespace, seconds)
+
+
+async def _found_town(life: Life, namespace: str, seconds: float) -> None:
+    with trio.move_on_after(40), contextlib.suppress(ApiError):  # a tenant's is made by the operator as well
+        await life.cluster.wait_deleted("namespaces", namespace, timeout=None)
+        await trio.sleep(seconds)
+        await life.add_namespace(namespace)
+        await life.cluster.apply(manifest("Note", f"note-{namespace}", {"v": -2}, namespace=namespace))
 
 
 async def compact(life: Life) -> None:

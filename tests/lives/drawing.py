@@ -78,6 +78,20 @@ _FAVOURITES = {
 _FAVOURED = 0.6
 # The shares of lives in which kinds are gone for a while, and of those that have objects to resume.
 _WITHOUT_KINDS, _RESUMED = 0.06, 0.1
+# The share of lives of peers that have peering objects in namespaces.
+_PLACES = 0.2
+# Troubles that were added later, by the shares of the lives that have them, of those in which they may happen.
+_LATER = {
+    "freeze": 0.4,
+    "pokes": 0.06,
+    "restore": 0.2,
+    "rollout": 0.3,
+    "strangers": 0.08,
+    "successors": 0.08,
+    "towns": 0.4,
+}
+# The shares of lives of their parts in which timers wait for objects to be idle, and delete handlers are optional.
+_IDLE, _OPTIONAL = 0.3, 0.3
 
 
 def draw(seed: int) -> Plan:
@@ -97,7 +111,30 @@ def _draw_added(seed: int, way: _Way, names: list[str], troubles: frozenset[str]
         troubles |= {"kinds"}
     if rng.random() < _RESUMED and way.together != "apart" and not {"places", "scripts", "tasks"} & {*names}:
         names = rng.choice([["resumed"], ["resumed"], [*names, "resumed"]])
-    return names, troubles
+    if rng.random() < _PLACES and way.together == "peering":
+        names, troubles = ["places"], troubles - {"holds", "kinds", "fights"}
+    return names, troubles | _draw_later(seed, way, names, troubles)
+
+
+def _draw_later(seed: int, way: _Way, names: list[str], troubles: frozenset[str]) -> frozenset[str]:
+    """Return more troubles, drawn apart again."""
+    rng = random.Random(f"later {seed}")
+    later = {trouble for trouble, share in _LATER.items() if rng.random() < share}
+    if way.together in {"alone", "apart"}:
+        later -= {"restore", "rollout"}  # they have restores and upgrades of their own
+    if names != ["waiting"]:
+        later -= {"freeze"}  # which is about leaders, or threads
+    if "changes" not in names:
+        later -= {"rollout"}
+    if "places" not in names:
+        later -= {"towns"}
+    if {"places", "scripts", "tasks"} & {*names} or "kinds" in troubles:
+        later -= {"pokes", "restore", "strangers", "successors"}
+    if troubles & {"holds"} or "pokes" in later:
+        later -= {"restore"}  # a backup may have a pause that has ended
+    if "restore" in troubles:
+        later -= {"pokes"}
+    return frozenset(later)
 
 
 def draw_given(seed: int, together: str, names: list[str], troubles: frozenset[str]) -> Plan:
@@ -119,7 +156,7 @@ def _draw(seed: int, rng: random.Random, way: _Way, names: list[str], troubles: 
         replicas=len(operators),
         parts=parts,
         troubles=troubles,
-        options=_draw_options(rng, way, names, troubles),
+        options=_draw_options(rng, way, names, troubles) | _draw_later_options(seed, names, troubles),
         steps=(*_draw_edits(rng, parts), *trouble.steps),
         ambushes=tuple(draw_ambushes(rng, troubles, names)),
     )
@@ -174,8 +211,22 @@ def _draw_options(rng: random.Random, way: _Way, names: list[str], troubles: fro
         options["asyncio"] = rng.random() < 0.25
     if names == ["places"]:
         options["namespaces"] = ["team-a", "team-b"]
+        options["mandatory"] = False  # namespaces are made without peering objects
     if "upgrades" in troubles:
         options["variants"] = [rng.choice(["full", "full", "plain", "event", "reconcile"])]
+    return options
+
+
+def _draw_later_options(seed: int, names: list[str], troubles: frozenset[str]) -> dict[str, Any]:
+    """Return more options, drawn apart from the others."""
+    rng = random.Random(f"later options {seed}")
+    options: dict[str, Any] = {}
+    if rng.random() < _IDLE and "background" in names:
+        options["idle"] = rng.choice([2, 6])
+    if rng.random() < _OPTIONAL and {"changes", "selection", "resumed"} & {*names}:
+        options["optional"] = True
+    if "rollout" in troubles:
+        options["variants"] = [rng.choice(["full", "plain"])]
     return options
 
 

@@ -25,7 +25,14 @@ from tests.lives.parts import PARTS, Part
 from tests.lives.plans import PEACE, TROUBLE, Plan
 from tests.lives.rules import Holds, Leases, Peers
 from tests.lives.verdict import judge
-from tests.lives.world import definition, make_fault, peering_definition
+from tests.lives.world import (
+    CLUSTERS_PEERING,
+    NAMESPACES_PEERING,
+    definition,
+    make_fault,
+    peering,
+    peering_definition,
+)
 from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError, ConfigError
@@ -33,7 +40,7 @@ from trioperator.kopf.names import make_modules
 from trioperator.testing import FaultPlan, deterministic
 from trioperator.testing.plans import RequestInfo
 
-_ROUTINE = re.compile(r"/(events|leases|clusterkopfpeerings|selfsubject\w+|namespaces/[^/]+/events)(/|$)")
+_ROUTINE = re.compile(r"/(events|leases|(cluster)?kopfpeerings|selfsubject\w+|namespaces/[^/]+/events)(/|$)")
 # Passes of the event loop without any time passing, and seconds of CPU, after which a life has gone astray.
 _SPINS, _LIMIT = 20_000, 40.0
 
@@ -54,6 +61,7 @@ class Life:
         self.is_peaceful = False
         self.leases = Leases(self)
         self.peers = Peers(self)
+        self.peering = NAMESPACES_PEERING if plan.options.get("namespaces") else CLUSTERS_PEERING
         self.holds = Holds(self)
         self.stolen: set[str] = set()  # names of what others have deleted
         self.parts: list[Part] = [PARTS[part.name](self, part.options) for part in plan.parts]
@@ -94,7 +102,7 @@ class Life:
         """Look at the response to a request before it arrives."""
         if info.resource == "leases" and info.verb != "get" and status < 400:
             await self.leases.look()
-        if info.resource == "clusterkopfpeerings" and info.verb == "patch":
+        if info.resource == self.peering[1] and info.verb == "patch":
             await self.peers.look()
 
     async def delay(self, operator: str, info: RequestInfo) -> None:
@@ -147,16 +155,24 @@ class Life:
         """Live."""
         await self._define_missing_kinds()
         if self.plan.together == "peering":
-            await self.cluster.apply(peering_definition())
-            await self.cluster.create(
-                {"apiVersion": "kopf.dev/v1", "kind": "ClusterKopfPeering", "metadata": {"name": "default"}}
-            )
+            await self.cluster.apply(peering_definition(*self.peering))
+            await self.add_peering(None if self.peering == CLUSTERS_PEERING else "default")
         for namespace in self.plan.options.get("namespaces", ()):
-            await self.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+            await self.add_namespace(namespace)
         async with trio.open_nursery() as self.nursery:
             with self.scope, connected(self, self.nursery):
                 await self._live()
             self.nursery.cancel_scope.cancel(reason="the life has ended")
+
+    async def add_namespace(self, name: str) -> None:
+        """Create a namespace, with a peering object if peers look for one there."""
+        await self.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        if self.plan.together == "peering" and self.peering == NAMESPACES_PEERING:
+            await self.add_peering(name)
+
+    async def add_peering(self, namespace: str | None) -> None:
+        """Create a peering object."""
+        await self.cluster.create(peering(self.peering[0], namespace))
 
     async def _live(self) -> None:
         begun = trio.current_time()
@@ -212,6 +228,9 @@ class Life:
         self.is_peaceful = True
         self.end = trio.current_time()  # deeds may have taken longer
         await deeds.release(self)
+        if self.has("strangers"):
+            for part in self.parts:
+                await part.dismiss_strangers()
         for operator in self.operators.values():
             await operator.wait_crashed()
             if not operator.is_running and not operator.is_retired:

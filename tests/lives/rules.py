@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # Seconds in which an operator has noticed a peer that outranks it.
 _NOTICE = 8.0
-# Troubles by which a pause may be noticed later.
-_DELAYS = ("watches", "retire", "reads", "late start", "slow", "rights", "freeze")
+#: Troubles by which a pause may be noticed later.
+DELAYS = ("watches", "retire", "reads", "late start", "slow", "rights", "freeze")
 
 
 class Leases:
@@ -56,19 +56,22 @@ class Peers:
 
     def __init__(self, life: Life) -> None:
         self._life = life
-        self.records: dict[str, dict[str, Any]] = {}
-        self.since: dict[str, float] = {}
+        self.records: dict[tuple[str, str], dict[str, Any]] = {}  # by their namespaces and identities
+        self.since: dict[tuple[str, str], float] = {}
         self._latest: list[Call] = []
 
     async def look(self) -> None:
         """See who is alive."""
         if self._life.plan.together != "peering":
             return
-        found = await self._life.cluster.find("clusterkopfpeerings", "default")
-        records = {} if found is None else found.get("status") or {}
-        for identity in records:
-            if not self._is_alive(identity):
-                self.since[identity] = trio.current_time()
+        records = {
+            (each["metadata"].get("namespace", ""), identity): record
+            for each in await self._life.cluster.list(self._life.peering[1])
+            for identity, record in (each.get("status") or {}).items()
+        }
+        for peer in records:
+            if not self._is_alive(peer):
+                self.since[peer] = trio.current_time()
         self.records = records
 
     def check(self, call: Call) -> None:
@@ -77,17 +80,18 @@ class Peers:
             return
         priority = self._life.operators[call.operator].priority
         now = self._life.clock.current_time()
-        for identity, record in self.records.items():
-            if identity == call.operator or record is None or now - self.since[identity] < _NOTICE:
+        for peer, record in self.records.items():
+            identity = peer[1]
+            if identity == call.operator or record is None or now - self.since[peer] < _NOTICE:
                 continue
-            if self._is_alive(identity) and record["priority"] >= priority:
+            if self._is_alive(peer) and record["priority"] >= priority:
                 text = f"{call.handler} of {call.name} is called by {call.operator}, which {identity} outranks"
                 self._life.journal.find("acts while paused", text)
         self._check_turns(call)
 
-    def _is_alive(self, identity: str) -> bool:
+    def _is_alive(self, peer: tuple[str, str]) -> bool:
         """Return whether the record of an operator has not expired, and will not within a second."""
-        record = self.records.get(identity)
+        record = self.records.get(peer)
         if record is None:
             return False
         seen = datetime.datetime.fromisoformat(record["lastseen"])
@@ -126,7 +130,7 @@ class Holds:
     def check(self, call: Call) -> None:
         """Make sure that no handler is called for an object that is paused, if that can be known, but to delete it."""
         since, until = self._spans.get(call.uid, (math.inf, math.inf))
-        if call.name in self._life.journal.gone or self._life.has(*_DELAYS):
+        if call.name in self._life.journal.gone or self._life.has(*DELAYS):
             return
         # In the moment in which a pause expires, the operator may be the first to know it. Dates have microseconds.
         if since + _NOTICE < self._life.clock.current_time() < until - 1e-6:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.lives.drawing import draw
+from tests.lives.drawing import _LATER, draw
 from tests.lives.life import live
 from tests.lives.parts import PARTS
 from tests.lives.plans import TROUBLE, PartPlan, Plan, Step
@@ -203,6 +203,10 @@ def test_lives_have_all_parts_and_troubles() -> None:
     assert {part.name for plan in plans for part in plan.parts} == set(PARTS)
     assert {plan.together for plan in plans} == {"alone", "leader", "shards", "peering", "apart"}
     assert {"fights", "releases", "denials", "kinds"} <= frozenset().union(*(plan.troubles for plan in plans))
+    assert {*_LATER} <= frozenset().union(*(plan.troubles for plan in plans))
+    assert {"idle", "optional"} <= {name for plan in plans for name in plan.options}
+    ways = {(plan.together, name) for plan in plans for name in (*plan.troubles, *(part.name for part in plan.parts))}
+    assert {("leader", "restore"), ("shards", "restore"), ("peering", "restore"), ("peering", "places")} <= ways
     assert any(ambush.stopping for plan in plans for ambush in plan.ambushes)
     assert all(0 <= step.at < TROUBLE + 20 for step in itertools.chain(*(plan.steps for plan in plans)))
 

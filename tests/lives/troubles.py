@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from tests.lives.parts import PARTS
 from tests.lives.plans import TROUBLE, Ambush, Step
+from tests.lives.world import CLUSTERS_PEERING, NAMESPACES_PEERING
 
 _CODES = [409, 409, 429, 500, 503]
 _VERBS = [["create"], ["patch"], ["delete"], ["delete"], ["patch", "delete"], ["create", "patch", "delete"]]
@@ -111,6 +112,25 @@ class Troubles:
         if rng.random() < 0.6:
             self._add("poke", part.plural, part.first, str(len(self.steps)), at=at + rng.choice([-1, 0.01, 3, 20]))
 
+    def _pokes(self) -> None:
+        """Pause an object for a while, and poke it: likewise at checkpoints."""
+        self._holds()
+
+    def _strangers(self) -> None:
+        """Let others keep an object from going for a while, by a finalizer of theirs, and delete it sometimes."""
+        rng, part = self._rng, PARTS[self._rng.choice(self._parts)]
+        seconds, at = rng.choice([0.05, 2, 15, 40]), rng.uniform(0, TROUBLE - 20)
+        self._add(f"{part.plural}.hinder", part.first, seconds, at=at)
+        if rng.random() < 0.6:
+            self._add(f"{part.plural}.delete", part.first, at=at + rng.choice([0.01, 0.01, 1, 3]))
+
+    def _successors(self) -> None:
+        """Let an object be replaced by another one of the same name, perhaps several times in a row."""
+        rng, part = self._rng, PARTS[self._rng.choice(self._parts)]
+        at, pause = rng.uniform(0, TROUBLE - 20), rng.choice([0, 0.01, 0.1, 2])
+        for number in range(rng.choice([1, 1, 3])):
+            self._add(f"{part.plural}.succeed", part.first, at=at + number * pause)
+
     def _fights(self) -> None:
         """Undo what an operator writes, again and again."""
         rng = self._rng
@@ -135,6 +155,14 @@ class Troubles:
         who, at = self._who(), self._rng.uniform(0, TROUBLE - 15)
         self._add("stop", who, at=at)
         self._add("start", who, self._rng.choice(["full", "plain", "event", "reconcile"]), at=at + 10)
+
+    def _rollout(self) -> None:
+        """Let all operators be replaced by those of another version, one after another."""
+        rng = self._rng
+        at, gap, variant = rng.uniform(5, 25), rng.choice([0.5, 4, 12]), rng.choice(["full", "full", "plain"])
+        for number, who in enumerate(self._operators):
+            self._add(rng.choice(["stop", "stop", "crash"]), who, at=at + number * gap)
+            self._add("start", who, variant, at=at + number * gap + rng.choice([0.1, 3]))
 
     def _retire(self) -> None:
         """Let the first operator end for good, and the second one see late what the first one has done."""
@@ -164,7 +192,8 @@ class Troubles:
         self._add("boss", rng.choice([20, 40]), at=rng.choice([rng.uniform(0.2, 5), rng.uniform(3, 30)]))
 
     def _slow_peering(self) -> None:
-        selection = {"resource": "clusterkopfpeerings", "verb": "patch"}
+        plural = (NAMESPACES_PEERING if "places" in self._parts else CLUSTERS_PEERING)[1]
+        selection = {"resource": plural, "verb": "patch"}
         self._add("fault", self._who(), "stall", 0, 40, 1, selection, at=self._rng.choice([15, 30]))
 
     # The cluster.
@@ -194,6 +223,10 @@ class Troubles:
     def _versions(self) -> None:
         self._add("add_version", PARTS[self._rng.choice(self._parts)].kind, self._rng.choice([1, 2, 3]))
 
+    def _towns(self) -> None:
+        """Let a namespace be gone for a while, with all that is in it."""
+        self._add("move_town", self._rng.choice(["team-a", "team-b", "tenant-x"]), self._rng.choice([0, 0.1, 2, 15]))
+
     def _kinds(self) -> None:
         """Let a kind be gone for a while, as when its definition is uninstalled, and installed again."""
         part = PARTS[self._rng.choice(self._parts)]
@@ -217,6 +250,19 @@ def draw_ambushes(rng: random.Random, troubles: frozenset[str], parts: list[str]
         choices.append(("", "", "steal", (30,)))
     if "pauses" in troubles:
         choices.append(("", "", "boss", (30,)))
+    first = PARTS[parts[0]]
+    if "pokes" in troubles:
+        choices += [
+            ("", "", "hold", (first.plural, first.first, 5, False)),
+            ("", "", "poke", (first.plural, first.first, "now")),
+        ]
+    if "strangers" in troubles:
+        choices.append(("", "", f"{first.plural}.hinder", (first.first, 10)))
+        choices.append(("", "", f"{first.plural}.delete", (first.first,)))
+    if "successors" in troubles:
+        choices.append(("", "", f"{first.plural}.succeed", (first.first,)))
+    if "towns" in troubles:
+        choices.append(("", "", "move_town", ("team-a", 1)))
     if "versions" in troubles:
         choices.append(("", "", "add_version", (PARTS[parts[0]].kind, 2)))
     if "restart" in troubles:

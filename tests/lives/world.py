@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Final
 
 from trioperator.testing import Fault
 
@@ -36,9 +36,21 @@ def definition(kind: str, *, versions: int = 1) -> dict[str, Any]:
     return _definition(GROUP, kind, plural, scope, versions=versions)
 
 
-def peering_definition() -> dict[str, Any]:
-    """Return the definition of the peering objects of clusters."""
-    return _definition("kopf.dev", "ClusterKopfPeering", "clusterkopfpeerings", "Cluster", status=False)
+#: Kinds and plural names of the peering objects of clusters, and of namespaces.
+CLUSTERS_PEERING: Final = ("ClusterKopfPeering", "clusterkopfpeerings")
+NAMESPACES_PEERING: Final = ("KopfPeering", "kopfpeerings")
+
+
+def peering_definition(kind: str, plural: str) -> dict[str, Any]:
+    """Return the definition of peering objects."""
+    scope = "Cluster" if kind == CLUSTERS_PEERING[0] else "Namespaced"
+    return _definition("kopf.dev", kind, plural, scope, status=False)
+
+
+def peering(kind: str, namespace: str | None) -> dict[str, Any]:
+    """Return a peering object."""
+    meta = {"name": "default"} if namespace is None else {"name": "default", "namespace": namespace}
+    return {"apiVersion": "kopf.dev/v1", "kind": kind, "metadata": meta}
 
 
 def _definition(

@@ -15,6 +15,7 @@ import trio
 
 import trioperator
 from tests.lives.parts.base import Part
+from tests.lives.rules import DELAYS
 from trioperator._concurrency.clock import wall_now
 from trioperator.errors import ApiError
 
@@ -26,6 +27,8 @@ _SCHEDULE, _PERIOD, _LATE = "*/10 * * * *", 600.0, 70.0
 # Seconds between two writes of a field that others undo, with jitter, and after which it is no longer contended if they
 # let it be.
 _HELD, _CALM = 72.0, 60.0
+# Seconds in which a change is noticed.
+_NOTICE = 0.5
 
 
 class Background(Part):
@@ -38,6 +41,7 @@ class Background(Part):
         super().__init__(life, options)
         self.ticks: dict[str, list[tuple[float, int]]] = {}
         self.passed: list[float] = []
+        self.edited: dict[str, float] = {}
 
     @classmethod
     def draw(cls, rng: random.Random, troubles: frozenset[str]) -> dict[str, Any]:
@@ -59,6 +63,10 @@ class Background(Part):
             else {"serial": str(number)}
         )
         return f"gizmos.{deed}", (name, spec) if deed == "edit" else (name,)
+
+    async def edit(self, name: str, spec: dict[str, Any]) -> None:
+        await super().edit(name, spec)
+        self.edited[name] = trio.current_time()
 
     async def fight(self, name: str, pause: float, seconds: float) -> None:
         """Undo what the timer writes, again and again."""
@@ -95,6 +103,14 @@ class Background(Part):
                 patch.status["history"] = history
                 ticks.append((trio.current_time(), len(ticks)))
 
+        if idle := self.life.plan.options.get("idle"):
+
+            @self.framework.timer("gizmos", id="rest", registry=registry, idle=idle)
+            async def rest(spec: Any, meta: Any, **_: Any) -> None:
+                with self.life.call(who, "rest", meta, seen=spec["serial"]):
+                    self._check_rest(meta["name"], idle)
+                    await anyio.lowlevel.checkpoint()
+
         if self.options["cron"]:
 
             @self.framework.timer("gizmos", id="cron", registry=registry, cron=schedule)
@@ -125,6 +141,10 @@ class Background(Part):
             running = [call for call in journal.running if call.handler == "endless" and call.uid == meta["uid"]]
             if len(running) != 1:
                 self.find("daemons", f"{len(running)} daemons of {meta['name']} are running")
+            if self.life.plan.options.get("idle"):
+                seen = journal.last_seen("rest", meta["name"], meta["uid"])
+                if seen != each["spec"]["serial"]:
+                    self.find("no ticks", f"{meta['name']} is idle, and the timer that waits for that has seen {seen}")
             ticks = self.ticks.get(meta["uid"], [])
             if not ticks or now - ticks[-1][0] > 60:
                 self.find("no ticks", f"the timer of {meta['name']} is not called")
@@ -140,6 +160,12 @@ class Background(Part):
                 created = min((call.started for call in daemons), default=now)
                 if not calls and passed + _LATE < now and created < passed and not self.life.has("restart", "holds"):
                     self.find("late", f"the timer of {meta['name']} was due by the clock at {passed:.0f} s")
+
+    def _check_rest(self, name: str, idle: float) -> None:
+        """Make sure that an object has not been changed for long enough, if the operator can know that."""
+        passed = trio.current_time() - self.edited.get(name, -idle)
+        if _NOTICE < passed < idle - _NOTICE and not self.life.has(*DELAYS):
+            self.find("too early", f"{name} was changed {passed:.3f} s ago, and it should be idle for {idle} s")
 
     def _lag(self) -> float:
         """Return how old what is stored may be, in seconds: it is written once a minute until a fight is long over."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import anyio
+import trio
 
 import trioperator
 from tests.lives.world import manifest
+from trioperator.errors import ApiError, ConfigError, ConflictError, NotFoundError
 from trioperator.testing.plans import RequestInfo
 
 if TYPE_CHECKING:
     from tests.lives.life import Life
     from tests.lives.operators import Operator
 
+#: The finalizer of somebody else.
+STRANGER: Final = "lives.example.com/stranger"
 #: Deeds with their arguments, to choose from.
 Deeds: TypeAlias = list[tuple[str, tuple[Any, ...]]]
 
@@ -98,6 +103,45 @@ class Part:
     async def edit(self, name: str, spec: dict[str, Any]) -> None:
         """Change the spec of an object."""
         await self.life.cluster.patch(self.plural, name, {"spec": spec}, self._scope_of(name))
+
+    async def succeed(self, name: str) -> None:
+        """Delete an object, and create another one of its name as soon as it is gone."""
+        await self.delete(name)
+        self.life.nursery.start_soon(self._create_when_gone, name)
+
+    async def _create_when_gone(self, name: str) -> None:
+        with trio.move_on_after(20), contextlib.suppress(ApiError, ConfigError):
+            await self.life.cluster.wait_deleted(self.plural, name, namespace=self._scope_of(name), timeout=None)
+            await self.create(name)
+
+    async def hinder(self, name: str, seconds: float) -> None:
+        """Let somebody else keep an object from going for a while, by a finalizer."""
+        await self._set_stranger(name, is_there=True)
+        self.life.nursery.start_soon(self._let_go, name, seconds)
+
+    async def _let_go(self, name: str, seconds: float) -> None:
+        await trio.sleep(seconds)
+        await self._set_stranger(name, is_there=False)
+
+    async def _set_stranger(self, name: str, *, is_there: bool) -> None:
+        """Add the finalizer of somebody else to an object, or remove it, if that can be done."""
+        with contextlib.suppress(NotFoundError, ConfigError):
+            while True:
+                body = await self.life.cluster.get(self.plural, name, namespace=self._scope_of(name))
+                meta = body["metadata"]
+                others = [each for each in meta.get("finalizers", ()) if each != STRANGER]
+                wanted = [*others, STRANGER] if is_there and "deletionTimestamp" not in meta else others
+                patch = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": wanted}}
+                try:
+                    await self.life.cluster.patch(self.plural, name, patch, self._scope_of(name))
+                    return
+                except ConflictError:
+                    await trio.sleep(0.01)
+
+    async def dismiss_strangers(self) -> None:
+        """Remove what others have left on objects, as they came back by a restore."""
+        for each in await self.life.cluster.list(self.plural):
+            await self._set_stranger(each["metadata"]["name"], is_there=False)
 
     def _scope_of(self, name: str) -> str | None:
         return None if self.kind == "Tenant" else self.namespace_of(name)

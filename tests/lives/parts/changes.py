@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import random
@@ -100,7 +101,9 @@ class Changes(Part):
                 patch.status["phase"] = "Ready"
 
     def _declare_deletion(self, registry: trioperator.OperatorRegistry, who: str) -> None:
-        @self.framework.on.delete("widgets", id="remove", registry=registry, backoff=3)
+        optional = bool(self.life.plan.options.get("optional"))
+
+        @self.framework.on.delete("widgets", id="remove", registry=registry, backoff=3, optional=optional)
         async def remove(meta: Any, retry: int, **_: Any) -> None:
             with self.life.call(who, "remove", meta, group="changes of widgets"):
                 await self.work(retry)
@@ -116,10 +119,15 @@ class Changes(Part):
         if self.life.plan.together != "peering" and not self.life.has(
             "restart", "lease", "writes", "restore", "freeze", "slow leases", "slow", "pauses", "releases", "denials"
         ):
-            made = [call.uid for call in self.life.journal.calls if call.handler == "made" and call.succeeded]
-            for call in self.life.journal.calls:
-                if call.handler == "made" and made.count(call.uid) > 1:
-                    self.find("handled twice", f"the creation of {call.name} is handled {made.count(call.uid)} times")
+            for handler in ("made", "remove"):
+                done = [call for call in self.life.journal.calls if call.handler == handler and call.succeeded]
+                for uid, number in collections.Counter(call.uid for call in done).items():
+                    if number > 1:
+                        self.find("handled twice", f"{handler} has succeeded {number} times for one widget: {uid}")
+        if self.life.plan.options.get("optional"):
+            for each in await self.objects():
+                if finalizers := each["metadata"].get("finalizers"):
+                    self.find("finalizer", f"{each['metadata']['name']} needs none, and has {finalizers}")
 
     def _check_object(self, name: str, serial: str, status: dict[str, Any]) -> None:
         calls = [call for call in self.life.journal.of("change", name) if call.succeeded]

@@ -44,7 +44,7 @@ class Places(Part):
 
     async def open(self, name: str) -> None:
         """Make the namespace of a tenant, as an admin would."""
-        await self.life.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await self.life.add_namespace(name)
 
     async def note(self, namespace: str, number: int) -> None:
         """Create or change a note in a namespace."""

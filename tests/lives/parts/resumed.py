@@ -66,7 +66,8 @@ class Resumed(Part):
             light if self.options["alike"] else look
         )
         if self.options["deleting"]:
-            on.delete("lamps", id="put_out", registry=registry)(_do_nothing)
+            optional = bool(self.life.plan.options.get("optional"))
+            on.delete("lamps", id="put_out", registry=registry, optional=optional)(_do_nothing)
 
     async def _do(self, what: str, who: str, spec: Any, meta: Any, retry: int, group: str) -> None:
         """Do the work of a handler; if it fails for good, it has seen the object all the same."""

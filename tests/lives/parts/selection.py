@@ -83,8 +83,9 @@ class Selection(Part):
                 await stopped.wait()
 
         if self.options["deleting"]:
+            optional = bool(self.life.plan.options.get("optional"))
 
-            @on.delete("members", id="remove", backoff=3, **options)
+            @on.delete("members", id="remove", backoff=3, optional=optional, **options)
             async def remove(meta: Any, retry: int, **_: Any) -> None:
                 with self.life.call(who, "remove", meta, group=group):
                     await self.work(retry)
