@@ -179,6 +179,8 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
                 raise TypeError(f"A resource is selected by strings, not by {key}={value!r}.")
             if value == "" and key != "group":  # the core group has an empty name
                 raise TypeError(f"A resource selector has an empty {key}: omit it to match any.")
+            if isinstance(value, str) and "/" in value:
+                raise TypeError(f"{value!r} is a part of a resource selector: only all of it is 'group/version/name'.")
 
     def __str__(self) -> str:
         if self.plural is not None and self.group and self.version:
@@ -227,6 +229,8 @@ def _read_positional(args: tuple[Any, ...]) -> dict[str, Any]:
     if not args:
         return {}
     *where, name = args
+    if isinstance(name, str) and "/" in name and not where:  # as in messages
+        *where, name = name.rpartition("/")[::2]
     if callable(name):
         if where:
             raise TypeError("A selector function must be the only positional argument: pass group=... by keyword.")
