@@ -97,6 +97,8 @@ async def test_objects_that_cannot_be_read_are_left_out(caplog: pytest.LogCaptur
     listing = {"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {}, "items": [{"metadata": {"name": 1}}, good]}
     with caplog.at_level(logging.WARNING):
         async with opened(Memory([ok(listing)])) as client:
-            found = await client.list(Resource("", "v1", "configmaps"))
+            pages = client.iterate(Resource("", "v1", "configmaps"))
+            found = [body async for body in pages]
     assert names(found) == ["good"]
+    assert pages.left_out == 1
     assert "is left out of the list of /api/v1/namespaces/default/configmaps" in caplog.text

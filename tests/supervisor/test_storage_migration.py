@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.levels import TOO_MANY
 from tests.runtime.conftest import Bench
 from trioperator import OperatorRegistry, OperatorSettings, crds, on
 from trioperator._supervisor.storage_migration import PROGRESS, migrate_stored
@@ -132,6 +133,32 @@ async def test_a_migration_that_goes_on_has_not_forgotten_what_could_not_be_writ
     plan.clear()
     assert await migrate_stored(client, NAME, rate=1000, report=lines.append)
     assert lines[-1] == f"{NAME}: 250 objects written; v2 is the only stored version now."
+
+
+async def test_an_object_too_large_for_etcd_does_not_keep_the_others_from_being_written(
+    boxes: Cluster, client: Client, autojump_clock: MockClock, plan: FaultPlan
+) -> None:
+    large = Fault.status(500, message="etcdserver: request is too large")
+    plan.add(large, resource="boxes", verb="update", name="box-007")
+    lines: list[str] = []
+    assert not await migrate_stored(client, NAME, rate=1000, report=lines.append)
+    assert len(writes(boxes)) == 249
+    assert (
+        lines[1]
+        == f"{NAME}: default/box-007 cannot be written: HTTP 500 InternalError: etcdserver: request is too large"
+    )
+
+
+async def test_an_object_that_cannot_be_read_is_not_taken_for_written(
+    boxes: Cluster, client: Client, autojump_clock: MockClock, plan: FaultPlan
+) -> None:
+    deep = b'{"metadata": {"name": "deep"}, "spec": ' + b"[" * TOO_MANY + b"]" * TOO_MANY + b"}"
+    listed = b'{"kind": "BoxList", "apiVersion": "example.com/v2", "metadata": {}, "items": [' + deep + b"]}"
+    plan.add(Fault.answer(200, listed), resource="boxes", verb="list")
+    lines: list[str] = []
+    assert not await migrate_stored(client, NAME, rate=1000, report=lines.append)
+    assert lines[-1] == f"{NAME}: 1 objects could not be written, so other versions are stored still."
+    assert await stored_versions(boxes) == ["v1", "v2"]
 
 
 async def test_missing_rights_end_a_migration(

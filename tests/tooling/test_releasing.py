@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import trioperator
+from tests.levels import TOO_MANY
 from trioperator._tooling.releasing import Place, Traces, release_objects
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
@@ -144,6 +145,16 @@ async def test_an_object_that_cannot_be_changed_is_reported_and_the_others_are_r
     assert (summary.released, summary.failed) == (1, 1)
     assert lines[0].startswith("default/a: not released: ")
     assert await finalizers_of(cluster, "b") == []
+
+
+async def test_an_object_that_cannot_be_read_is_not_taken_for_released(
+    client: Client, autojump_clock: MockClock, plan: FaultPlan
+) -> None:
+    deep = b'{"metadata": {"name": "deep"}, "data": ' + b"[" * TOO_MANY + b"]" * TOO_MANY + b"}"
+    listed = b'{"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {}, "items": [' + deep + b"]}"
+    plan.add(Fault.answer(200, listed), resource="configmaps", verb="list")
+    summary = await release_objects(client, "configmaps", Traces(), EVERYWHERE, report=print)
+    assert (summary.seen, summary.failed) == (0, 1)
 
 
 @pytest.mark.parametrize("prefix", ["kubernetes.io", "k8s.io", "snapshot.storage.kubernetes.io"])

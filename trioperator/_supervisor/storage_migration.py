@@ -17,6 +17,7 @@ import trio
 
 from trioperator._concurrency.clock import wall_now
 from trioperator._kube.error_response import describe_failure, is_denial
+from trioperator._kube.retry import is_always_500
 from trioperator._logs import get_logger
 from trioperator.errors import (
     ApiError,
@@ -84,10 +85,10 @@ async def migrate_stored(client: Client, name: str, *, rate: float, report: Repo
     else:
         report(f"{name}: going on after {progress.after}.")
     migration = _Migration(client, crd, progress, report=report)
-    await migration.run(rate)
-    if migration.failed:
+    failed = await migration.run(rate)
+    if failed:
         await _store_progress(client, name, None)  # begin from the beginning next time
-        report(f"{name}: {migration.failed} objects could not be written, so other versions are stored still.")
+        report(f"{name}: {failed} objects could not be written, so other versions are stored still.")
         return False
     await _prune(client, name, version)
     report(f"{name}: {migration.written} objects written; {version} is the only stored version now.")
@@ -192,19 +193,23 @@ class _Migration:
         """Objects that could not be written: by this run, and by those before that it goes on from."""
         return self._progress.failed
 
-    async def run(self, rate: float) -> None:
-        """Write all objects that are not done. If the server forgets the list meanwhile, list again, and go on."""
+    async def run(self, rate: float) -> int:
+        """Write all objects that are not done, and return how many could not be written, or read, in the whole list.
+
+        If the server forgets the list meanwhile, list again, and go on.
+        """
         began = trio.current_time()
         while True:
+            pages = self._client.iterate(self._kind, all_namespaces=True)
             try:
-                async for obj in self._client.iterate(self._kind, all_namespaces=True):
+                async for obj in pages:
                     key = "/".join(filter(None, (obj["metadata"].get("namespace"), obj["metadata"]["name"])))
                     if self._progress.after is None or key > self._progress.after:
                         await trio.sleep_until(began + self._tried / rate)
                         await self._write(obj, key)
             except ExpiredError:
                 continue
-            return
+            return self.failed + pages.left_out
 
     async def _write(self, obj: JsonObject, key: str) -> None:
         failed = self.failed
@@ -213,7 +218,7 @@ class _Migration:
         except (ConflictError, NotFoundError):
             pass  # written by somebody else, and so in the storage version; or deleted
         except ApiError as error:
-            if not (isinstance(error, InvalidError) or is_denial(error)):
+            if not (isinstance(error, InvalidError) or is_denial(error) or is_always_500(error)):
                 raise
             failed += 1
             self._report(f"{self._name}: {key} cannot be written: {error}")

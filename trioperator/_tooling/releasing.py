@@ -95,7 +95,10 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class ReleaseSummary(msgspec.Struct):
-    """Numbers of objects: *seen*, *released* or to be released, *failed*, and those that have a finalizer *again*."""
+    """Numbers of objects: *seen*, *released* or to be released, *failed*, and those that have a finalizer *again*.
+
+    Those that cannot be read have failed, too: what they have on them is not known.
+    """
 
     seen: int = 0
     released: int = 0
@@ -123,7 +126,7 @@ async def release_objects(
     summary = ReleaseSummary()
     seen: set[str] = set()
     released: set[str] = set()
-    async for body in _iterate(client, kind, place):
+    async for body in _iterate(client, kind, place, summary):
         seen.add(body["metadata"]["uid"])
         removed = _describe(body, traces)
         if not removed:
@@ -146,18 +149,26 @@ async def release_objects(
     return summary
 
 
-async def _iterate(client: Client, kind: Resource | str, place: Place) -> AsyncIterator[dict[str, Any]]:
-    """Yield the objects. If the server forgets the list meanwhile, begin it again: what is done stays done."""
+async def _iterate(
+    client: Client, kind: Resource | str, place: Place, summary: ReleaseSummary | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield the objects. If the server forgets the list meanwhile, begin it again: what is done stays done.
+
+    At the end, those that cannot be read are added to a *summary*.
+    """
     if place.names:
         for name in place.names:
             yield await client.get(kind, name, namespace=place.namespace)
         return
     while True:
+        pages = client.iterate(kind, namespace=place.namespace, all_namespaces=place.all_namespaces)
         try:
-            async for body in client.iterate(kind, namespace=place.namespace, all_namespaces=place.all_namespaces):
+            async for body in pages:
                 yield body
         except ExpiredError:
             continue
+        if summary is not None:
+            summary.failed += pages.left_out
         return
 
 

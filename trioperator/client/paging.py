@@ -73,6 +73,9 @@ class ObjectPages(Generic[T]):
     *locate* returns where it is; *limit* is the number of objects in a page (None: ``settings.watching.page_size``, 0:
     the whole list); *decode* is applied to each object. Nothing stays open between pages, so you can leave the
     iteration at any time. It can be continued after an error of *decode*.
+
+    ``left_out`` is the number of objects so far that are not among them, with a warning each, as they cannot be read:
+    whoever may create objects can nest them too deeply.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class ObjectPages(Generic[T]):
         self._limit = limit
         self._objects: deque[RawObject] = deque()
         self._token: str | None = ""
+        self.left_out = 0
 
     def as_dicts(self) -> ObjectPages[JsonObject]:
         """Return an iterator over the same list from its beginning, whose objects are dicts."""
@@ -114,6 +118,7 @@ class ObjectPages(Generic[T]):
             try:
                 return raw.decode()
             except msgspec.MsgspecError as exc:
+                self.left_out += 1
                 found = await self._locate()
                 found.kube.find_logger().warning("%s is left out of a list: %s", raw, exc)
 
@@ -127,5 +132,6 @@ class ObjectPages(Generic[T]):
             raise
         for broken in page.broken:
             report_broken(kube, path, broken)
+        self.left_out += len(page.broken)
         self._objects.extend(page.items)
         self._token = page.next or None
