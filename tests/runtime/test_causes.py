@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, cast
 
 import msgspec
@@ -18,6 +19,7 @@ from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
 from trioperator._handling.storages.progress import SmartProgressStorage
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import parse_object
+from trioperator._model import diff as diff_module
 from trioperator._model.body import Body
 from trioperator._model.digest import digest
 from trioperator._model.lazy_object import LazyObject
@@ -324,6 +326,29 @@ def test_handlers_get_mappings_of_a_huge_change_which_are_decoded_when_they_are_
     created = detector.detect(state).cause.narrowed_to(("spec", "size"))
     assert (created.old, cast(object, created.new)) == (None, 1)
     assert list(created.diff) == [("add", (), None, 1)]
+
+
+def test_what_is_large_in_a_change_is_decoded_when_a_handler_looks_at_it(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = make_state(wide(100_001))
+    record = handled(wide(), detector)["metadata"]
+    state.body = Undecoded({**wide(100_001), "metadata": record}).body
+    cause, looked = detector.detect(state).cause, list[Any]()
+    hand_out = diff_module._hand_out
+
+    def look(value: Any) -> Any:
+        looked.append(value)
+        return hand_out(value)
+
+    monkeypatch.setattr(diff_module, "_hand_out", look)
+    _, _, changes = cause.given()
+    assert changes
+    assert (len(changes), looked) == (1, [])
+    assert copy.deepcopy(changes) == changes == changes[:] == [tuple(changes[0])]
+    assert changes[0].new == [[]] * 100_001
+    assert not hasattr(changes, "other")
+    assert len(looked) == 2, "it is decoded once"
 
 
 def test_a_huge_object_that_others_write_in_another_order_is_not_changed(detector: Detector) -> None:

@@ -83,6 +83,25 @@ class Diff(Sequence[DiffItem]):
         return Diff(self._items[index]) if isinstance(index, slice) else self._items[index]
 
 
+class _OutlinedDiff(Diff):
+    """Differences of huge objects: what is large in them is decoded when somebody looks at it."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Diff) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "_items":
+            raise AttributeError(name)
+        items = (item._replace(old=_hand_out(item.old), new=_hand_out(item.new)) for item in self._parts)
+        self._items = tuple(items)
+        return self._items
+
+
 _NONE: Final = Diff()
 #: Levels of mappings that are compared key by key.
 MAX_DEPTH: Final = 32
@@ -93,9 +112,7 @@ MAX_ITEMS: Final = 10_000
 def diff(old: Any, new: Any) -> Diff:
     """Return the differences between two values; mappings are compared key by key."""
     found = find_differences(old, new)
-    if found and (is_outlined(old) or is_outlined(new)):
-        return Diff(item._replace(old=_hand_out(item.old), new=_hand_out(item.new)) for item in found)
-    return found
+    return _OutlinedDiff(found) if found and (is_outlined(old) or is_outlined(new)) else found
 
 
 def find_differences(old: Any, new: Any) -> Diff:
