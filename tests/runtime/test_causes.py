@@ -20,6 +20,7 @@ from trioperator._handling.storages.progress import SmartProgressStorage
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import parse_object
 from trioperator._model import diff as diff_module
+from trioperator._model import lazy_object
 from trioperator._model.body import Body
 from trioperator._model.digest import digest
 from trioperator._model.lazy_object import LazyObject
@@ -349,6 +350,16 @@ def test_what_is_large_in_a_change_is_decoded_when_a_handler_looks_at_it(
     assert changes[0].new == [[]] * 100_001
     assert not hasattr(changes, "other")
     assert len(looked) == 2, "it is decoded once"
+
+
+def test_a_huge_object_is_divided_once_for_its_essence(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make_state(wide())
+    state.body = Undecoded({**wide(), "metadata": handled(wide(), detector)["metadata"]}).body
+    monkeypatch.setattr(lazy_object, "_sketch", None)
+    new = detector.detect(state).cause.new
+    assert type(new) is LazyObject
+    assert new.outline is not None
+    assert new == {"spec": wide()["spec"]}
 
 
 def test_a_huge_object_that_others_write_in_another_order_is_not_changed(detector: Detector) -> None:

@@ -127,12 +127,15 @@ class LazyObject(Mapping[str, Any]):
         """
         found = cls(decode, cost=_estimate(raw), soon=soon)
         if found.is_huge and (outline := _sketch(raw)) is not None:
-            found.outline = {**outline, **added}
-            found._large = [name for name, value in outline.items() if _is_sketchy(value)]
-            found._small = {name: value for name, value in found.outline.items() if name not in found._large}
-            return found
+            return found._with_outline({**outline, **added})
         found._stay(found._decode_alone() if decoded is None else decoded)
         return found
+
+    def _with_outline(self, outline: dict[str, Any]) -> LazyObject:
+        self.outline = outline
+        self._large = [name for name, value in outline.items() if _is_sketchy(value)]
+        self._small = {name: value for name, value in outline.items() if name not in self._large}
+        return self
 
     def copy(self) -> LazyObject:
         """Return another view of the same JSON, which shares nothing that is decoded."""
@@ -365,6 +368,13 @@ def conserve(body: Mapping[str, Any], like: Mapping[str, Any], *, raw: bytes | N
     return LazyObject.of(
         raw, lambda: msgspec.json.decode(raw), soon=like._soon, decoded=None if is_outlined(like) else body
     )
+
+
+def conserve_part(part: Mapping[str, Any], like: Mapping[str, Any], *, raw: bytes) -> Mapping[str, Any]:
+    """Return a part of an object, or of its outline, as :func:`conserve` does. A part of an outline is one itself."""
+    if type(like) is LazyObject and type(part) is dict and _is_sketchy(part):
+        return LazyObject(lambda: msgspec.json.decode(raw), cost=like._cost, soon=like._soon)._with_outline(part)
+    return conserve(part, like, raw=raw)
 
 
 def rest_huge(*objects: object) -> None:

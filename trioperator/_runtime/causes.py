@@ -23,7 +23,7 @@ from trioperator._handling.storages.progress import (
 from trioperator._model.body import Body, BodyEssence
 from trioperator._model.finalizer import has_finalizer
 from trioperator._model.keyed_digest import FieldDigests, reveal
-from trioperator._model.lazy_object import are_equal, conserve, is_outlined, outline_of, rest_huge
+from trioperator._model.lazy_object import are_equal, conserve, conserve_part, is_outlined, outline_of, rest_huge
 from trioperator._runtime.object_state import ObjectState
 
 TITLES: Final[Mapping[Reason, str]] = {
@@ -168,7 +168,7 @@ class CauseFactory:
             initial=state.initial,
         )
         initial = state.initial and reason is not Reason.CREATE
-        new = conserve(essence, like=body, raw=encoded)
+        new = conserve_part(essence, like=body, raw=encoded)
         old = new if old is essence else conserve(old, like=body) if old else old
         rest_huge(body, old, new)
         cause = self._make_change_cause(state, reason, initial=initial, old=old, new=new)
