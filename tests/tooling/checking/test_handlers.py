@@ -122,6 +122,8 @@ def test_ids_of_webhooks_and_versions_of_conversions_are_reported() -> None:
             one
         ),
         lambda r: on.create("a", field="metadata.annotations.x", value=1, registry=r)(one),
+        lambda r: on.field("a", field="spec.members[0].name", registry=r)(one),
+        lambda r: on.field("a", field="spec.members[*]", registry=r)(one),
     ],
 )
 def test_filters_that_contradict_each_other_are_reported(declare: Declare) -> None:

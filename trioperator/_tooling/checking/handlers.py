@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator._handling.handlers.filters import ABSENT, PRESENT, MetaFilterToken
@@ -13,6 +14,9 @@ from trioperator._model.resource import Selector
 from trioperator._tooling.checking.assigned_settings import find_assignments
 from trioperator._tooling.checking.problems import Problem, problem_of
 from trioperator._tooling.checking.sources import Source
+
+# The end of a part of a field that is meant for an item of a list, or for all of them.
+_ITEM: Final = re.compile(r"\[(\d+|\*|)\]$")
 
 
 def find_handler_problems(registry: OperatorRegistry, sources: Iterable[Source]) -> Iterator[Problem]:
@@ -85,6 +89,9 @@ def _find_contradiction(handler: ResourceHandler) -> str | None:
     if isinstance(handler, ChangeHandler) and _is_fixed(handler.old) and handler.old == handler.new:
         return f"old={_show(handler.old)} and new={_show(handler.new)} are the same, and only changes match"
     path = handler.field or ()
+    item = next(filter(_ITEM.search, path), None)
+    if item is not None:
+        return f"its field has the key {item!r}, and items of lists are no fields: pass the field that has the list"
     if len(path) != 3 or path[0] != "metadata" or path[1] not in ("labels", "annotations"):
         return None
     wanted = _expected_value(handler)
