@@ -78,8 +78,8 @@ _FAVOURITES = {
 _FAVOURED = 0.6
 # The shares of lives in which kinds are gone for a while, and of those that have objects to resume.
 _WITHOUT_KINDS, _RESUMED = 0.06, 0.1
-# The share of lives of peers that have peering objects in namespaces.
-_PLACES = 0.2
+# The shares of lives of peers that have peering objects in namespaces, and of all that have a CA of webhooks.
+_PLACES, _REVIEWED = 0.2, 0.04
 # Troubles that were added later, by the shares of the lives that have them, of those in which they may happen.
 _LATER = {
     "freeze": 0.4,
@@ -113,6 +113,8 @@ def _draw_added(seed: int, way: _Way, names: list[str], troubles: frozenset[str]
         names = rng.choice([["resumed"], ["resumed"], [*names, "resumed"]])
     if rng.random() < _PLACES and way.together == "peering":
         names, troubles = ["places"], troubles - {"holds", "kinds", "fights"}
+    if rng.random() < _REVIEWED and way.together != "apart" and not {"places", "scripts", "tasks"} & {*names}:
+        names, troubles = ["reviewed"], troubles - {"retire", "upgrades"}
     return names, troubles | _draw_later(seed, way, names, troubles)
 
 

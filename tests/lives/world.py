@@ -23,6 +23,8 @@ KINDS = {
     "Entry": ("entries", "Namespaced"),
     "Query": ("queries", "Namespaced"),
     "Lamp": ("lamps", "Namespaced"),
+    "Pass": ("passes", "Namespaced"),
+    "Ticket": ("tickets", "Namespaced"),
 }
 _ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _STATUS = {"observedGeneration": {"type": "integer"}, "conditions": {"type": "array", "items": _ANYTHING}}

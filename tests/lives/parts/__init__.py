@@ -10,6 +10,7 @@ from tests.lives.parts.indexed import Indexed
 from tests.lives.parts.nested import Nested
 from tests.lives.parts.places import Places
 from tests.lives.parts.resumed import Resumed
+from tests.lives.parts.reviewed import Reviewed
 from tests.lives.parts.scripts import Scripts
 from tests.lives.parts.selection import Selection
 from tests.lives.parts.tasks import Tasks
@@ -19,5 +20,18 @@ __all__ = ["PARTS", "Deeds", "Part"]
 
 PARTS: dict[str, type[Part]] = {
     part.__name__.lower(): part
-    for part in (Background, Changes, Children, Indexed, Nested, Places, Resumed, Scripts, Selection, Tasks, Waiting)
+    for part in (
+        Background,
+        Changes,
+        Children,
+        Indexed,
+        Nested,
+        Places,
+        Resumed,
+        Reviewed,
+        Scripts,
+        Selection,
+        Tasks,
+        Waiting,
+    )
 }

@@ -31,6 +31,8 @@ class Part:
     plural: ClassVar[str]
     others: ClassVar[tuple[str, ...]] = ()
     first: ClassVar[str]
+    #: What all replicas write, whoever is the leader.
+    shared: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, life: Life, options: dict[str, Any]) -> None:
         self.life = life

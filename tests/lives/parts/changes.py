@@ -120,7 +120,8 @@ class Changes(Part):
             "restart", "lease", "writes", "restore", "freeze", "slow leases", "slow", "pauses", "releases", "denials"
         ):
             for handler in ("made", "remove"):
-                done = [call for call in self.life.journal.calls if call.handler == handler and call.succeeded]
+                calls = [call for call in self.life.journal.calls if call.group == "changes of widgets"]
+                done = [call for call in calls if call.handler == handler and call.succeeded]
                 for uid, number in collections.Counter(call.uid for call in done).items():
                     if number > 1:
                         self.find("handled twice", f"{handler} has succeeded {number} times for one widget: {uid}")
