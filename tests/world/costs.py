@@ -81,7 +81,11 @@ def make_act(subject: Subject) -> Callable[[Play], Awaitable[None]]:
 
     async def act(play: Play) -> None:
         objects = await subject.prepare(play)
-        async with play.running("--all-namespaces", "--standalone", subject.file):
+        run = ("--all-namespaces", "--standalone", subject.file)
+        del play.environment["PYTHONDONTWRITEBYTECODE"]
+        async with play.running(*run):
+            pass  # leaves bytecode, as in an image: what is compiled takes 20 MiB more until the process ends
+        async with play.running(*run):
             assert play.process is not None
             assert play.process.poll() is None, play.log
             start = measure_exactly(play.process)
