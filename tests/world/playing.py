@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import json
 import os
 import pathlib
@@ -204,7 +205,7 @@ class Play:
             while True:
                 revision, busy = self.cluster.revision, self._measure_busy()
                 await trio.sleep(quiet)
-                if self._measure_busy() - busy >= quiet * _IDLE:
+                if abs(self._measure_busy() - busy) >= quiet * _IDLE:  # less, if a program has ended meanwhile
                     scope.deadline = min(scope.deadline + quiet, start + _LONGEST)
                 elif self.cluster.revision == revision:
                     if not (self.patient and self._is_put_off()):
@@ -212,12 +213,12 @@ class Play:
                     scope.deadline = min(scope.deadline, trio.current_time() + _RETRY)
 
     def _measure_busy(self) -> float:
-        """Return for how many seconds the operator's threads have run, or waited for a CPU."""
+        """Return for how many seconds the operator, and programs that it runs, have run, or waited for a CPU."""
         total = 0
-        if self.process is not None:
-            for path in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
+        for pid in () if self.process is None else find_descendants(self.process.pid):
+            for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
                 with contextlib.suppress(OSError):  # the thread has ended
-                    total += sum(map(int, path.read_text().split()[:2]))
+                    total += sum(map(int, pathlib.Path(path).read_text().split()[:2]))
         return total / 1e9
 
     def _is_put_off(self) -> bool:
@@ -234,6 +235,16 @@ class Play:
         await self.settle(quiet)
         found = [obj for obj in self.cluster.objects() if obj["kind"] not in self._skipped]
         self.states[step] = normalize(found, self._before, self.masks)
+
+
+def find_descendants(pid: int) -> set[int]:
+    """Return the ids of a process, of those that it has started, and so on; on Linux only."""
+    found = {pid}
+    for path in sorted(pathlib.Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+        with contextlib.suppress(OSError):  # it has ended
+            if int((path / "stat").read_text().rpartition(")")[2].split()[1]) in found:
+                found.add(int(path.name))
+    return found
 
 
 def measure(process: trio.Process) -> Cost:

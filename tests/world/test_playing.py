@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
+import signal
+import subprocess
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from tests.world.operators import OPERATORS
-from tests.world.playing import MODES, Play, make_native, play
+from tests.world.playing import MODES, Play, find_descendants, make_native, play
 from tests.world.states import compare
 from trioperator.apiserver import Cluster
 
@@ -109,6 +112,18 @@ async def test_an_operator_does_the_same_in_all_modes(checkout: pathlib.Path, tm
         assert compare(first.states, found.states) == [], mode
         assert [cost.exit_code for cost in found.costs] == [0, 0] or mode == "kopf", found.log
         assert all(cost.cpu > 0 and cost.memory > 10 for cost in found.costs)
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_the_programs_that_an_operator_runs_are_found() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = find_descendants(process.pid)
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+    assert process.pid in found
+    assert len(found) == 2
 
 
 def test_natively_only_the_import_differs(tmp_path: pathlib.Path) -> None:
