@@ -57,7 +57,10 @@ def test_no_arguments_are_a_usage_error(run: Run) -> None:
             "trioperator",
             "trioperator._supervisor.tree trioperator._kube.api_client trioperator.client trioperator.helpers.logins",
         ),
-        ("trioperator._supervisor.tree", "trioperator._webhooks.service trioperator._webhooks.server httpx"),
+        (
+            "trioperator._supervisor.tree",
+            "trioperator._reconciling trioperator._webhooks.service trioperator._webhooks.server httpx",
+        ),
         (
             "trioperator.cli.root",
             "trioperator.apiserver trioperator.cli.embedded trioperator.cli.loading yaml hypercorn",

@@ -77,6 +77,11 @@ class LevelReconciler:
         self._triggered: set[ObjectState] = set()
         self._waiting: set[ObjectState] = set()  # for the lists of related kinds
         self._blocked: set[ObjectState] = set()  # by others' objects that have the names of children
+        watches.triggers.append(self)
+
+    def close(self) -> None:
+        """Stop being triggered by related objects."""
+        self._watches.triggers.remove(self)
 
     # The interface of the reconciler.
 

@@ -26,10 +26,6 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._kube.status_schemas import StatusSchemas
 from trioperator._logs import get_logger
 from trioperator._model.keyed_digest import FieldDigests
-from trioperator._reconciling.applying import Applier
-from trioperator._reconciling.kstatus import StatusReporter
-from trioperator._reconciling.level_reconciler import LevelReconciler
-from trioperator._reconciling.watches import RelatedWatches
 from trioperator._runtime.cache import ObjectCache
 from trioperator._runtime.causes import CauseFactory, Essences
 from trioperator._runtime.daemons.loops import DaemonLoops
@@ -54,6 +50,7 @@ from trioperator._runtime.watching.watch_set import WatchSet
 from trioperator._runtime.workqueue import WorkQueue
 from trioperator._supervisor.activities import Activities
 from trioperator._supervisor.health import Health
+from trioperator._supervisor.no_level import NoLevel, NoRelated
 from trioperator._supervisor.plan import Plan
 from trioperator._supervisor.shutdown import InFlight, Shutdown
 from trioperator._supervisor.signals import HINT
@@ -63,6 +60,8 @@ from trioperator.errors import ConfigError
 from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
+    from trioperator._reconciling.level_reconciler import LevelReconciler
+    from trioperator._reconciling.watches import RelatedWatches
     from trioperator._telemetry.instruments import Instruments
     from trioperator._telemetry.tracing import Tracing
     from trioperator._webhooks.service import Admission
@@ -150,7 +149,7 @@ class Reconciling(msgspec.Struct, frozen=True, eq=False):
 
     reconciler: Reconciler
     daemons: DaemonManager
-    level: LevelReconciler
+    level: LevelReconciler | NoLevel
     guard: ContentionGuard
     takeover: Takeover
 
@@ -159,7 +158,7 @@ class ReadCaches(msgspec.Struct, frozen=True, eq=False):
     """The readers of watches besides the caches of handled objects: indices, and caches of related objects."""
 
     indexing: Indexing
-    related: RelatedWatches
+    related: RelatedWatches | NoRelated
     backlog_limit: int
 
     def make_stage(self, queue: WorkQueue[Unindexed], instruments: Instruments | None = None) -> Stage:
@@ -170,10 +169,17 @@ class ReadCaches(msgspec.Struct, frozen=True, eq=False):
 
 def build_read_caches(plan: Plan, indices: Indices, invoker: Invoker) -> ReadCaches:
     """Build what keeps the indices of an operator and its caches of related objects up to date."""
-    handlers = [handler for handler in plan.registry.resource_handlers() if isinstance(handler, ReconcileHandler)]
-    related = RelatedWatches(handlers, settings=plan.settings, indices=indices, memo=plan.memo)
     indexing = Indexing(indices, invoker, causes=_build_records(plan.settings)[1])
-    return ReadCaches(indexing, related, plan.settings.queueing.backlog_limit)
+    return ReadCaches(indexing, _build_related(plan, indices), plan.settings.queueing.backlog_limit)
+
+
+def _build_related(plan: Plan, indices: Indices) -> RelatedWatches | NoRelated:
+    handlers = [handler for handler in plan.registry.resource_handlers() if isinstance(handler, ReconcileHandler)]
+    if not handlers:
+        return NoRelated()
+    from trioperator._reconciling.watches import RelatedWatches  # saves 0.6 MiB of memory where there are none
+
+    return RelatedWatches(handlers, settings=plan.settings, indices=indices, memo=plan.memo)
 
 
 def build_watch_manager(
@@ -239,9 +245,7 @@ def build_reconciling(
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
     pauses = ObjectPauses(settings.pausing, schemas, pending=pending, progress=progress, daemons=daemons)
     executor = Executor(invoker, progress, pending, essences, causes, patcher, settings, stopping)
-    related, status = views.related, StatusReporter(schemas, pending)
-    level = LevelReconciler(executor, related, Applier(client, related, guard.ledger), status=status, guard=guard)
-    related.triggers.append(level)
+    level = _build_level(client, views.related, executor, guard, schemas)
     reconciler = Reconciler(
         executor,
         daemons=daemons,
@@ -253,6 +257,23 @@ def build_reconciling(
         lifecycle=plan.lifecycle,
     )
     return Reconciling(reconciler, daemons, level, guard, takeover)
+
+
+def _build_level(
+    client: ApiClient,
+    related: RelatedWatches | NoRelated,
+    executor: Executor,
+    guard: ContentionGuard,
+    schemas: StatusSchemas,
+) -> LevelReconciler | NoLevel:
+    if isinstance(related, NoRelated):
+        return NoLevel()
+    from trioperator._reconciling.applying import Applier
+    from trioperator._reconciling.kstatus import StatusReporter
+    from trioperator._reconciling.level_reconciler import LevelReconciler
+
+    status = StatusReporter(schemas, executor.pending)
+    return LevelReconciler(executor, related, Applier(client, related, guard.ledger), status=status, guard=guard)
 
 
 def check_webhooks(plan: Plan) -> None:

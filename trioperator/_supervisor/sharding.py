@@ -195,7 +195,7 @@ class Workers:
         finally:
             self.router.close(term.shard, self._caches())
             self.watches.select_shards()
-            self._reads.related.triggers.remove(parts.level)
+            parts.level.close()
             parts.guard.close()
 
     async def _migrate(self, term: ShardOwnership) -> None:
