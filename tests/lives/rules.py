@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # Seconds in which an operator has noticed a peer that outranks it.
 _NOTICE = 8.0
-#: Troubles by which a pause may be noticed later.
-DELAYS = ("watches", "retire", "reads", "late start", "slow", "rights", "freeze")
+# Troubles by which a pause may be noticed later.
+_DELAYS = ("watches", "retire", "reads", "late start", "slow", "rights", "freeze")
 
 
 class Leases:
@@ -130,7 +130,7 @@ class Holds:
     def check(self, call: Call) -> None:
         """Make sure that no handler is called for an object that is paused, if that can be known, but to delete it."""
         since, until = self._spans.get(call.uid, (math.inf, math.inf))
-        if call.name in self._life.journal.gone or self._life.has(*DELAYS):
+        if call.name in self._life.journal.gone or self._life.has(*_DELAYS):
             return
         # In the moment in which a pause expires, the operator may be the first to know it. Dates have microseconds.
         if since + _NOTICE < self._life.clock.current_time() < until - 1e-6:

@@ -15,7 +15,6 @@ import trio
 
 import trioperator
 from tests.lives.parts.base import Part
-from tests.lives.rules import DELAYS
 from trioperator._concurrency.clock import wall_now
 from trioperator.errors import ApiError
 
@@ -27,8 +26,8 @@ _SCHEDULE, _PERIOD, _LATE = "*/10 * * * *", 600.0, 70.0
 # Seconds between two writes of a field that others undo, with jitter, and after which it is no longer contended if they
 # let it be.
 _HELD, _CALM = 72.0, 60.0
-# Seconds in which a change is noticed.
-_NOTICE = 0.5
+# Seconds that are lost by rounding.
+_INSTANT = 1e-3
 
 
 class Background(Part):
@@ -41,7 +40,7 @@ class Background(Part):
         super().__init__(life, options)
         self.ticks: dict[str, list[tuple[float, int]]] = {}
         self.passed: list[float] = []
-        self.edited: dict[str, float] = {}
+        self.edited: dict[str, tuple[object, float]] = {}  # the last serial that was set, and when
 
     @classmethod
     def draw(cls, rng: random.Random, troubles: frozenset[str]) -> dict[str, Any]:
@@ -66,7 +65,7 @@ class Background(Part):
 
     async def edit(self, name: str, spec: dict[str, Any]) -> None:
         await super().edit(name, spec)
-        self.edited[name] = trio.current_time()
+        self.edited[name] = spec["serial"], trio.current_time()
 
     async def fight(self, name: str, pause: float, seconds: float) -> None:
         """Undo what the timer writes, again and again."""
@@ -108,7 +107,7 @@ class Background(Part):
             @self.framework.timer("gizmos", id="rest", registry=registry, idle=idle)
             async def rest(spec: Any, meta: Any, **_: Any) -> None:
                 with self.life.call(who, "rest", meta, seen=spec["serial"]):
-                    self._check_rest(meta["name"], idle)
+                    self._check_rest(meta["name"], spec["serial"], idle)
                     await anyio.lowlevel.checkpoint()
 
         if self.options["cron"]:
@@ -161,10 +160,11 @@ class Background(Part):
                 if not calls and passed + _LATE < now and created < passed and not self.life.has("restart", "holds"):
                     self.find("late", f"the timer of {meta['name']} was due by the clock at {passed:.0f} s")
 
-    def _check_rest(self, name: str, idle: float) -> None:
-        """Make sure that an object has not been changed for long enough, if the operator can know that."""
-        passed = trio.current_time() - self.edited.get(name, -idle)
-        if _NOTICE < passed < idle - _NOTICE and not self.life.has(*DELAYS):
+    def _check_rest(self, name: str, serial: object, idle: float) -> None:
+        """Make sure that an object has not been changed for long enough, as seen, unless a poke lets timers be due."""
+        changed, since = self.edited.get(name, (None, 0.0))
+        passed = trio.current_time() - since
+        if changed == serial and passed < idle - _INSTANT and not self.life.has("holds", "pokes"):
             self.find("too early", f"{name} was changed {passed:.3f} s ago, and it should be idle for {idle} s")
 
     def _lag(self) -> float:
