@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -360,6 +360,25 @@ def test_the_chart_refuses_replicas_without_a_lease_and_grants_the_leases_of_sha
     ]
     assert sorted(roles[0]) == sorted(roles[1])
     assert len(roles[0]) == 3
+
+
+@needs_helm
+def test_the_chart_takes_names_that_yaml_would_read_as_something_else() -> None:
+    options = [option for options in CHART.values() for option in options]
+    rendered = template(*options, "--set-string=name=on", "--set-string=namespaces={123}", "--namespace=123")
+    assert rendered.returncode == 0, rendered.stderr
+    read, texts = (list(yaml.load_all(rendered.stdout, loader)) for loader in (yaml.SafeLoader, yaml.BaseLoader))
+    values = [pair for pair in zip(scalars(read), scalars(texts), strict=True) if pair[1] in ("on", "123")]
+    assert len(values) > 50
+    assert [pair for pair in values if pair[0] != pair[1]] == []
+
+
+def scalars(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from scalars(each)
+    else:
+        yield value
 
 
 @needs_helm

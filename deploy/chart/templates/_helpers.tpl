@@ -5,7 +5,7 @@
 {{- end }}
 
 {{- define "operator.selector" -}}
-app.kubernetes.io/name: {{ include "operator.name" . }}
+app.kubernetes.io/name: {{ include "operator.name" . | quote }}
 {{- end }}
 
 {{- define "operator.labels" -}}
@@ -50,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   clientConfig:
     service:
       name: {{ $name }}-webhooks
-      namespace: {{ $root.Release.Namespace }}
+      namespace: {{ $root.Release.Namespace | quote }}
       port: 443
       path: /{{ $id }}
 {{ toYaml $options | indent 2 }}
