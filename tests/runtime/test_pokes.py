@@ -36,6 +36,28 @@ async def test_each_value_calls_reconcile_handlers_and_timers_once(world: World,
         assert counts == [[1, 1], [1, 1], [0, 0], [1, 1]]
 
 
+async def test_timers_that_wait_for_an_idle_object_are_called(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.apply(CRD)
+    registry, calls = trioperator.OperatorRegistry(), list[float]()
+
+    @trioperator.timer("widgets", idle=60, registry=registry)
+    async def tick(**_: Any) -> None:
+        calls.append(trio.current_time())
+
+    async with Bench(cluster, registry, trioperator.OperatorSettings()).running():
+        await cluster.create(widget())
+        await settle(10)
+        for value in ("1", "1", "2"):
+            await cluster.patch("widgets", "w", {"metadata": {"annotations": {POKED: value}}})
+            await settle(1)
+            assert len(calls) == 1, "the next call waits for a change"
+        await cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(1)
+        await cluster.patch("widgets", "w", {"metadata": {"annotations": {POKED: "3"}}})
+        await settle(1)
+        assert len(calls) == 2
+
+
 async def test_a_hundred_pokes_in_a_second_write_nothing(world: World, autojump_clock: MockClock) -> None:
     async with world.running_operator():
         await make_settled(world)
