@@ -30,14 +30,15 @@ _CALM: Final = 100.0
 # OpenSSL's X509_V_FLAG_NO_CHECK_TIME: it has the real time.
 _ANY_TIME: Final = 0x200000
 # Troubles by which the Secret or the configuration is not read or written in time, or goes back.
-_OBSTACLES = ("late start", "restore", "reads", "writes", "denials", "releases", "freeze", "slow")
+_OBSTACLES: Final = ("late start", "restore", "reads", "writes", "denials", "releases", "freeze", "slow")
 
 
 class _Server(trioperator.WebhookServer):
     """The server of one replica behind a Service, and what it serves at present, since when."""
 
     def __init__(self) -> None:
-        super().__init__(host=_HOST, ca_secret=f"default/{_SECRET}", file_check_interval=_INTERVAL)
+        # Not a name: Trio would look it up in a thread of its own, and the clock does not stand still for these.
+        super().__init__(addr="127.0.0.1", host=_HOST, ca_secret=f"default/{_SECRET}", file_check_interval=_INTERVAL)
         self.files: Any = None
         self.since = 0.0
 
