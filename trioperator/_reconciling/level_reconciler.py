@@ -87,9 +87,8 @@ class LevelReconciler:
 
     def find_body(self, state: ObjectState) -> Mapping[str, Any] | None:
         """Return the newest state of an object that has reconcile handlers, though its body was released."""
-        if state not in self._schedules or state.last_object is None:
-            return None
-        return state.last_object.load()
+        found = state.last_object if state in self._schedules else None
+        return None if found is None else found.load()
 
     def has_work(self, state: ObjectState) -> bool:
         """Check whether anything has triggered an object since its last reconcile."""

@@ -16,6 +16,7 @@ import msgspec
 import trio
 
 from trioperator._concurrency.clock import wall_now
+from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator._kube.error_response import describe_failure, is_denial
 from trioperator._kube.retry import is_always_500
 from trioperator._logs import get_logger
@@ -128,7 +129,7 @@ def _read_progress(crd: Mapping[str, Any], version: str) -> _Progress:
     text = (crd["metadata"].get("annotations") or {}).get(PROGRESS, "")
     try:
         progress = msgspec.json.decode(text, type=_Progress)
-    except (msgspec.MsgspecError, RecursionError):
+    except DECODE_ERRORS:
         return _Progress(version)
     return progress if progress.version == version else _Progress(version)
 
