@@ -11,6 +11,7 @@ import subprocess
 #: A folder with checkouts or bare repositories, as ``OWNER+NAME``, ``OWNER/NAME`` or ``NAME``.
 VARIABLE = "WORLD_REPOSITORIES"
 _SECONDS = 120
+_HOST = "https://github.com"
 
 
 class Missing(Exception):
@@ -18,22 +19,23 @@ class Missing(Exception):
 
 
 def find_checkout(repository: str, scratch: pathlib.Path) -> pathlib.Path:
-    """Return a new checkout of ``OWNER/NAME``, or of ``OWNER/NAME@TAG``, in *scratch*: from a folder or GitHub.
+    """Return a new checkout of ``OWNER/NAME``, or of ``OWNER/NAME@COMMIT``, in *scratch*: from a folder or GitHub.
 
-    Raises Missing, which says what to provide.
+    A commit is the name of a tag, or a whole hash. Raises Missing, which says what to provide.
     """
-    repository, _, tag = repository.partition("@")
+    repository, _, commit = repository.partition("@")
     target = scratch / repository.replace("/", "+")
     source = _find_repository(repository)
     if source is None and os.environ.get(VARIABLE):
         raise Missing(f"there is no {repository.replace('/', '+')} in ${VARIABLE}")
     try:
         if source is None:
-            at = [f"--branch={tag}"] if tag else []
-            _git("clone", "--quiet", "--depth=1", *at, f"https://github.com/{repository}", str(target))
+            _git("init", "--quiet", str(target))
+            _git("-C", str(target), "fetch", "--quiet", "--depth=1", f"{_HOST}/{repository}", commit or "HEAD")
+            _git("-C", str(target), "checkout", "--quiet", "FETCH_HEAD")
         else:
             _git("clone", "--quiet", "--shared", "--no-checkout", str(source), str(target))
-            _fill(target, tag or "HEAD")
+            _fill(target, commit or "HEAD")
     except (subprocess.SubprocessError, OSError) as error:
         what = getattr(error, "stderr", None) or error
         raise Missing(f"it cannot be cloned ({str(what).strip()}): put a checkout into ${VARIABLE}") from error

@@ -40,16 +40,25 @@ def test_checkouts_and_bare_repositories_are_found(
     assert len(read_commit(checkout).split()) == 2
 
 
-def test_the_commit_of_a_tag_is_checked_out(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = tmp_path / "all" / "me+app"
+@pytest.mark.parametrize("tag", ["1.0", None])
+@pytest.mark.parametrize("cloned", [False, True])
+def test_the_commit_of_a_tag_or_hash_is_checked_out(
+    tag: str | None, cloned: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "all" / "me" / "app"
     make_repository(work)
-    subprocess.run(["git", "tag", "1.0"], cwd=work, check=True, capture_output=True)
-    (work / "operator.py").write_text("import other\n")
     identity = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
+    subprocess.run(["git", "tag", "1.0"], cwd=work, check=True, capture_output=True)
+    found = subprocess.run(["git", "rev-parse", "1.0"], cwd=work, check=True, capture_output=True, text=True)
+    (work / "operator.py").write_text("import other\n")
     subprocess.run(["git", *identity, "commit", "-q", "-a", "-m", "Second"], cwd=work, check=True, capture_output=True)
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "all"))
+    if cloned:
+        monkeypatch.delenv(VARIABLE, raising=False)
+        monkeypatch.setattr("tests.world.sources._HOST", (tmp_path / "all").as_uri())
+    else:
+        monkeypatch.setenv(VARIABLE, str(tmp_path / "all"))
     (tmp_path / "scratch").mkdir()
-    checkout = find_checkout("me/app@1.0", tmp_path / "scratch")
+    checkout = find_checkout(f"me/app@{tag or found.stdout.strip()}", tmp_path / "scratch")
     assert (checkout / "operator.py").read_text() == "import kopf\n"
 
 
