@@ -90,6 +90,55 @@ async def create_fn(name, namespace, logger, **_):
     assert "aiohttp: 1" in log
 
 
+@pytest.mark.parametrize("module", ["trioperator.kopf", "trioperator"])
+def test_nothing_blocks_the_loop_while_a_handler_waits_for_one_response_after_another(
+    module: str, tmp_path: pathlib.Path
+) -> None:
+    code = f"""
+import runpy, sys, threading, time, unittest.mock
+slept, main, sleep = [], threading.current_thread(), time.sleep
+
+def note(seconds):
+    (slept.append if threading.current_thread() is main else sleep)(seconds)
+
+with unittest.mock.patch("time.sleep", note):
+    sys.argv = [{module!r}, "run", "-A", "--standalone", "--embedded", "app.py"]
+    try:
+        runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+    finally:
+        print("slept:", slept)
+"""
+    source = """
+import os, signal
+import anyio
+import kopf
+
+async def answer(stream):
+    async for word in stream:
+        await stream.send(word)
+
+@kopf.on.startup()
+async def ask(**_):
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, answer)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            for _ in range(200):
+                await stream.send(b"?")
+                await stream.receive()
+        group.cancel_scope.cancel()
+    print("asked")
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+    (tmp_path / "app.py").write_text(
+        source if "kopf" in module else source.replace("import kopf", "import trioperator as kopf")
+    )
+    (tmp_path / "program.py").write_text(code)
+    command, env = [sys.executable, "program.py"], environment(tmp_path, PYTHONPATH=str(ROOT))
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "asked\nslept: []\n", done.stdout + done.stderr
+
+
 def test_a_module_may_be_called_as_a_command(tmp_path: pathlib.Path) -> None:
     (tmp_path / "explore.py").write_text("import kopf\n@kopf.on.startup()\nasync def start(**_): print('reached')\n")
     with running_operator(tmp_path, "-m", "explore") as operator:
