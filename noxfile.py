@@ -250,7 +250,8 @@ def world(session: nox.Session) -> None:
 
     What they import is installed from package registries. ``nox -s world -- clustersecret poolboy`` plays some;
     ``-- suite`` runs Kopf's own tests of its public behaviour, ``-- dask`` those of dask-kubernetes, and
-    ``-- withdrawing`` changes two fields of ClusterSecrets at once, ``-- costs`` measures. Not part of a plain ``nox``.
+    ``-- withdrawing`` changes two fields of ClusterSecrets at once, ``-- costs`` measures. ``-- --real poolboy`` plays
+    on a control plane of the programs in $KUBEBUILDER_ASSETS. Not part of a plain ``nox``.
     """
     session.install("-e", ".[test]", "kopf==1.45.2", "pytest-asyncio", "pytest-mock", "pytest-timeout")
     session.run("python", "-m", "tests.world", "--requirements")

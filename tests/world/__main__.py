@@ -2,6 +2,7 @@
 
 Each is played on an embedded API server: create, change, restart, delete. What is stored after each step must be what
 is stored under Kopf. The differences are in build/world/NAME.MODE.diff, the logs beside them.
+With ``--real``, they are played on control planes of the programs in ``$KUBEBUILDER_ASSETS``, where no pod runs.
 ``$WORLD_REPOSITORIES`` is a folder with checkouts, or bare repositories, of the operators; those that it lacks are
 missing. Without it, they are cloned.
 """
@@ -12,6 +13,7 @@ import argparse
 import contextlib
 import functools
 import itertools
+import os
 import pathlib
 import shutil
 import sys
@@ -21,6 +23,7 @@ from collections.abc import Sequence
 
 import trio
 
+from tests.controlplane import HOW
 from tests.world import (  # noqa: F401 -- add to the table
     application_operators,
     held_out_operators,
@@ -43,8 +46,8 @@ _SKIPPED = "skipped"
 class Verdict:
     """What came of one operator."""
 
-    def __init__(self, operator: Operator, modes: Sequence[str]) -> None:
-        self.operator = operator
+    def __init__(self, operator: Operator, modes: Sequence[str], *, real: bool = False) -> None:
+        self.operator, self.real = operator, real
         self.commit = ""
         self.plays: dict[str, list[Play]] = {mode: [] for mode in modes if mode != "native" or operator.native}
         self.words: dict[str, str] = {}
@@ -77,9 +80,9 @@ class Verdict:
                 self.failed |= self.words[mode].startswith(("differs", "ends by itself"))
 
 
-async def judge(operator: Operator, modes: Sequence[str], scratch: pathlib.Path) -> Verdict:
+async def judge(operator: Operator, modes: Sequence[str], scratch: pathlib.Path, *, real: bool = False) -> Verdict:
     """Play an operator in the modes, and compare what is stored. What differs is played again."""
-    verdict = Verdict(operator, modes)
+    verdict = Verdict(operator, modes, real=real)
     if sys.version_info[:2] < operator.python:
         verdict.commit, verdict.words = _SKIPPED, {"": f"needs Python {'.'.join(map(str, operator.python))}"}
         return verdict
@@ -109,7 +112,7 @@ async def play_once(verdict: Verdict, mode: str, checkout: pathlib.Path, home: p
     name = verdict.operator.name
     home.mkdir()  # noqa: ASYNC240 -- the next step copies a whole checkout
     try:
-        verdict.plays[mode].append(await play(verdict.operator.act, mode, checkout, home))
+        verdict.plays[mode].append(await play(verdict.operator.act, mode, checkout, home, real=verdict.real))
     except Exception as error:  # noqa: BLE001 -- one of many
         verdict.words[mode], verdict.failed = f"failed: {error!r}", True
         (RESULTS / f"{name}.{mode}.error").write_text(traceback.format_exc())
@@ -141,14 +144,16 @@ def describe(verdict: Verdict, mode: str, plays: Sequence[Play]) -> str:
     return f"{word} ({used}; exit {stops})"
 
 
-async def judge_all(operators: Sequence[Operator], modes: Sequence[str], at_once: int) -> list[Verdict]:
+async def judge_all(
+    operators: Sequence[Operator], modes: Sequence[str], at_once: int, *, real: bool = False
+) -> list[Verdict]:
     """Judge the operators, some at once, and print each verdict."""
     verdicts: list[Verdict] = []
     limiter, ports = trio.CapacityLimiter(at_once), trio.Lock()
 
     async def one(operator: Operator, scratch: pathlib.Path) -> None:
         async with ports if operator.ports else contextlib.nullcontext(), limiter:
-            verdict = await judge(operator, modes, scratch)
+            verdict = await judge(operator, modes, scratch, real=real)
         verdicts.append(verdict)
         print(f"{operator.name} ({verdict.commit})", flush=True)
         for mode, words in verdict.words.items():
@@ -181,7 +186,10 @@ def main() -> None:
     parser.add_argument("--modes", default=",".join(MODES), help="separated by commas: kopf, bridge, native")
     parser.add_argument("--at-once", type=int, default=2, help="how many are played at the same time")
     parser.add_argument("--requirements", action="store_true", help="only write what the operators import, to files")
+    parser.add_argument("--real", action="store_true", help="on control planes of $KUBEBUILDER_ASSETS, without nodes")
     options = parser.parse_args()
+    if options.real and not os.environ.get("KUBEBUILDER_ASSETS"):
+        parser.error(HOW)
     if unknown := set(options.names) - OPERATORS.keys():
         parser.error(f"unknown operators: {', '.join(sorted(unknown))}")
     chosen = [OPERATORS[name] for name in options.names or OPERATORS]
@@ -190,7 +198,7 @@ def main() -> None:
         return
     configure(quiet=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    call = functools.partial(judge_all, chosen, options.modes.split(","), options.at_once)
+    call = functools.partial(judge_all, chosen, options.modes.split(","), options.at_once, real=options.real)
     verdicts = trio.run(call)
     missing = [verdict.operator.repository or verdict.operator.name for verdict in verdicts if not verdict.words]
     if missing:

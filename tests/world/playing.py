@@ -19,8 +19,9 @@ from typing import Any, Final
 import trio
 import yaml
 
+from tests.world.servers import Plane, open_embedded, open_plane
 from tests.world.states import normalize
-from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
+from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError
 
 MODES: Final = ("kopf", "bridge", "native")
@@ -65,7 +66,7 @@ class Cost:
 class Play:
     """An operator on a cluster, in one of the modes. *root* is its checkout, and *home* a folder of its own."""
 
-    def __init__(self, cluster: Cluster, mode: str, root: pathlib.Path, home: pathlib.Path) -> None:
+    def __init__(self, cluster: Cluster | Plane, mode: str, root: pathlib.Path, home: pathlib.Path) -> None:
         self.cluster, self.mode, self.root, self.home = cluster, mode, root, home
         self.environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONFAULTHANDLER": "1"}
         self.masks: list[str] = []
@@ -78,6 +79,8 @@ class Play:
         self.states: dict[str, list[str]] = {}
         self.costs: list[Cost] = []
         self.process: trio.Process | None = None
+        #: Whether the cluster is a real control plane.
+        self.is_real = isinstance(cluster, Plane)
         self._skipped: set[str] = set()
         self._before = [obj["metadata"]["uid"] for obj in cluster.objects()]
 
@@ -198,17 +201,19 @@ class Play:
     async def settle(self, quiet: float = _QUIET) -> None:
         """Wait until nothing has been written for *quiet* seconds, by an operator that has nothing to do.
 
-        If *patient*, also for what is put off.
+        Wait also for what is to be collected as garbage: real control planes learn of new kinds every 30 seconds. If
+        *patient*, also for what is put off.
         """
         start = trio.current_time()
-        with trio.move_on_after(_PATIENCE + _RETRY if self.patient else _PATIENCE) as scope:
+        with trio.move_on_after(_PATIENCE + _RETRY if self.patient or self.is_real else _PATIENCE) as scope:
             while True:
                 revision, busy = self.cluster.revision, self._measure_busy()
                 await trio.sleep(quiet)
                 if abs(self._measure_busy() - busy) >= quiet * _IDLE:  # less, if a program has ended meanwhile
                     scope.deadline = min(scope.deadline + quiet, start + _LONGEST)
                 elif self.cluster.revision == revision:
-                    if not (self.patient and self._is_put_off()):
+                    objects = self.cluster.objects()
+                    if not (self.patient and is_put_off(objects)) and not has_garbage(objects):
                         return
                     scope.deadline = min(scope.deadline, trio.current_time() + _RETRY)
 
@@ -221,10 +226,6 @@ class Play:
                     total += sum(map(int, pathlib.Path(path).read_text().split()[:2]))
         return total / 1e9
 
-    def _is_put_off(self) -> bool:
-        objects = self.cluster.objects()
-        return any("deletionTimestamp" in obj["metadata"] or _RETRIES.search(json.dumps(obj)) for obj in objects)
-
     async def until(self, kind: str, name: str, check: Callable[[Any], Any], *, namespace: str | None = None) -> None:
         """Wait for an object of which *check* is true; what never comes shows in the state."""
         with trio.move_on_after(_LONGEST):
@@ -235,6 +236,18 @@ class Play:
         await self.settle(quiet)
         found = [obj for obj in self.cluster.objects() if obj["kind"] not in self._skipped]
         self.states[step] = normalize(found, self._before, self.masks)
+
+
+def is_put_off(objects: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether a handler is about to be called again, or an object is to go."""
+    return any("deletionTimestamp" in obj["metadata"] or _RETRIES.search(json.dumps(obj)) for obj in objects)
+
+
+def has_garbage(objects: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether an object has owners, and none of them exists."""
+    known = {obj["metadata"]["uid"] for obj in objects}
+    owners = ({ref["uid"] for ref in obj["metadata"].get("ownerReferences", ())} for obj in objects)
+    return any(uids and known.isdisjoint(uids) for uids in owners)
 
 
 def find_descendants(pid: int) -> set[int]:
@@ -257,24 +270,21 @@ def measure(process: trio.Process) -> Cost:
     return Cost()
 
 
-async def play(act: Callable[[Play], Any], mode: str, checkout: pathlib.Path, home: pathlib.Path) -> Play:
+async def play(
+    act: Callable[[Play], Any], mode: str, checkout: pathlib.Path, home: pathlib.Path, *, real: bool = False
+) -> Play:
     """Play a scenario in a mode, in the folder *home*, with a copy of the checkout.
 
-    Natively, only ``import kopf`` is replaced, and a file with Kopf's names of annotations and finalizer is added.
+    Natively, only ``import kopf`` is replaced, and a file with Kopf's names of annotations and finalizer is added. On a
+    *real* control plane, nothing runs in pods.
     """
     root = home / "checkout"
     shutil.copytree(checkout, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
     if mode == "native":
         make_native(root.rglob("*.py"))
-    cluster = Cluster(seed=0)
-    async with trio.open_nursery() as nursery:
-        url = str(await nursery.start(serve_cluster, cluster))
-        write_kubeconfig(str(home / "kubeconfig"), cluster.kubeconfig(url))
-        async with cluster.open_controllers():
-            await trio.sleep(0.2)  # for what the controllers create at first
-            playing = Play(cluster, mode, root, home)
-            await act(playing)
-        nursery.cancel_scope.cancel(reason="the scenario has ended")
+    async with (open_plane if real else open_embedded)(home) as cluster:
+        playing = Play(cluster, mode, root, home)
+        await act(playing)
     return playing
 
 

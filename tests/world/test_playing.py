@@ -7,13 +7,14 @@ import os
 import pathlib
 import signal
 import subprocess
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from tests.world.operators import OPERATORS
-from tests.world.playing import MODES, Play, find_descendants, make_native, play
+from tests.world.playing import MODES, Play, find_descendants, has_garbage, make_native, play
 from tests.world.states import compare
 from trioperator.apiserver import Cluster
 
@@ -141,3 +142,11 @@ def test_all_operators_say_where_they_are() -> None:
     assert len(OPERATORS) >= 10
     for operator in OPERATORS.values():
         assert operator.repository is None or operator.repository.count("/") == 1
+
+
+def test_objects_whose_owners_are_all_gone_are_garbage() -> None:
+    def describe(uid: str, *owners: str) -> dict[str, Any]:
+        return {"metadata": {"uid": uid, "ownerReferences": [{"uid": owner} for owner in owners]}}
+
+    assert not has_garbage([describe("a"), describe("b", "a"), describe("c", "a", "gone")])
+    assert has_garbage([describe("a"), describe("b", "gone")])

@@ -1,0 +1,46 @@
+"""Plays of operators, as ``python -m tests.world --real`` has them."""
+
+from __future__ import annotations
+
+import pathlib
+
+from tests.world.playing import Play, play
+
+OPERATOR = """
+import trioperator as kopf
+
+
+@kopf.on.create("kopfexamples")
+@kopf.on.update("kopfexamples")
+async def fn(spec, patch, client, **_):
+    patch.status["seen"] = spec["field"]
+    meta = {"name": "child"}
+    await client.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"field": spec["field"]}})
+"""
+CRD = pathlib.Path(__file__).parents[2] / "examples" / "crd.yaml"
+OBJECT = {"apiVersion": "kopf.dev/v1", "kind": "KopfExample", "metadata": {"name": "one", "namespace": "default"}}
+
+
+async def act(play: Play) -> None:
+    await play.apply(CRD)
+    async with play.running("--standalone", "--all-namespaces", "main.py"):
+        await play.apply({**OBJECT, "spec": {"field": "a"}})
+        await play.until("kopfexamples", "one", lambda found: found.get("status"))
+        await play.record("created", quiet=1)
+    await play.apply({**OBJECT, "spec": {"field": "b"}})
+    play.states["refusal"] = [(await play.refusal(None, "kopfexamples", "two", "default")).partition(" (")[0]]
+    async with play.running("--standalone", "--all-namespaces", "main.py"):
+        await play.record("changed while it was down", quiet=1)
+
+
+async def test_an_operator_is_played_on_a_real_control_plane_as_on_the_embedded_server(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "own"
+    root.mkdir()
+    (root / "main.py").write_text(OPERATOR)
+    states = {}
+    for real in (False, True):
+        home = tmp_path / f"own.native-{int(real)}"
+        home.mkdir()
+        states[real] = (await play(act, "native", root, home, real=real)).states
+    assert [len(lines) for lines in states[False].values()] == [2, 1, 2], states[False]
+    assert states[True] == states[False]
