@@ -202,16 +202,18 @@ class Play:
         """Wait until nothing has been written for *quiet* seconds, by an operator that has nothing to do.
 
         Wait also for what is to be collected as garbage: real control planes learn of new kinds every 30 seconds. If
-        *patient*, also for what is put off.
+        *patient*, also for what is put off. An operator that is busy and writes nothing for a minute asks in a loop.
         """
-        start = trio.current_time()
+        start = written = trio.current_time()
         with trio.move_on_after(_PATIENCE + _RETRY if self.patient or self.is_real else _PATIENCE) as scope:
             while True:
                 revision, busy = self.cluster.revision, self._measure_busy()
                 await trio.sleep(quiet)
+                changed = self.cluster.revision != revision
+                written = trio.current_time() if changed else written
                 if abs(self._measure_busy() - busy) >= quiet * _IDLE:  # less, if a program has ended meanwhile
-                    scope.deadline = min(scope.deadline + quiet, start + _LONGEST)
-                elif self.cluster.revision == revision:
+                    scope.deadline = min(scope.deadline + quiet, start + _LONGEST, written + _PATIENCE)
+                elif not changed:
                     objects = self.cluster.objects()
                     if not (self.patient and is_put_off(objects)) and not has_garbage(objects):
                         return

@@ -100,6 +100,24 @@ async def test_a_patient_step_lasts_longer_than_the_minute_until_a_handler_is_ca
         assert "progress" not in found["metadata"].get("annotations", {})
 
 
+async def test_a_step_ends_when_an_operator_that_is_always_busy_has_written_nothing_for_a_minute(
+    tmp_path: pathlib.Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Play, "_measure_busy", lambda self: trio.current_time())
+    play = Play(Cluster(seed=0), "bridge", tmp_path, tmp_path)
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}
+
+    async def write() -> None:
+        await trio.sleep(40)
+        await play.cluster.create(config)
+
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await play.settle()
+    assert trio.current_time() - start == pytest.approx(102, abs=1)
+
+
 async def test_an_operator_does_the_same_in_all_modes(checkout: pathlib.Path, tmp_path: pathlib.Path) -> None:
     modes = [mode for mode in MODES if mode != "kopf" or importlib.util.find_spec("kopf")]
     plays = {}
