@@ -63,6 +63,13 @@ async def test_the_id_of_the_webhook_is_below_the_path(path: str, webhook: str |
     assert fn.calls[0]["webhook"] == webhook
 
 
+@pytest.mark.parametrize("path", ["/hooks/check/", "/hooks//check", "/hooks///check//"])
+async def test_slashes_around_the_id_of_a_webhook_change_nothing(path: str) -> None:
+    fn = Fn()
+    assert (await ask(fn, path=path))[0] == 200
+    assert fn.calls[0]["webhook"] == "check"
+
+
 @pytest.mark.parametrize(
     ("options", "status"),
     [({"path": "/"}, 404), ({"path": "/hooksx"}, 404), ({"method": "GET"}, 405), ({"method": "PUT"}, 405)],

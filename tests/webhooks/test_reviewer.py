@@ -300,10 +300,7 @@ def define_kind(plural: str, group: str) -> dict[str, Any]:
 
 
 async def test_only_the_handler_of_the_webhook_is_called_or_all_without_one(
-    cluster: Cluster,
-    registry: trioperator.OperatorRegistry,
-    autojump_clock: object,
-    caplog: pytest.LogCaptureFixture,
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
 ) -> None:
     for name in ("One_x", "two"):
 
@@ -315,16 +312,35 @@ async def test_only_the_handler_of_the_webhook_is_called_or_all_without_one(
         assert (await ask(webhook="One_x"))["warnings"] == ["called"]
         assert (await ask(webhook="one-x"))["warnings"] == ["called"]  # the path of a service
         assert (await ask())["warnings"] == ["called", "called"]
-        for _ in range(2):
+
+
+async def test_a_webhook_without_a_handler_is_warned_of_once(
+    cluster: Cluster,
+    registry: trioperator.OperatorRegistry,
+    autojump_clock: object,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @trioperator.on.validate("widgets", id="check", registry=registry)
+    async def check(**_: Any) -> None: ...
+
+    async with asking(cluster, registry) as ask:
+        for webhook in ("three", "three", *["x" * 10_000] * 2):
             with pytest.raises(ReviewError, match="no handler for this webhook") as caught:
-                await ask(webhook="three")
+                await ask(webhook=webhook)
             assert caught.value.status == 404
-        with pytest.raises(ReviewError):
-            await ask(webhook="x" * 10_000)
-    reported = [text for text in caplog.messages if text.startswith("There is no handler for the webhook")]
-    assert reported[0] == "There is no handler for the webhook 'three': its reviews are answered with HTTP 404."
-    assert len(reported) == 2
-    assert len(reported[1]) < 250
+        reported = find_reported(caplog)
+        assert reported[0] == "There is no handler for the webhook 'three': its reviews are answered with HTTP 404."
+        assert len(reported) == 2
+        assert len(reported[1]) < 250
+        for number in range(200):  # anybody may ask for as many as they like
+            with pytest.raises(ReviewError):
+                await ask(webhook=f"other-{number}")
+    assert len(find_reported(caplog)) == 100
+
+
+def find_reported(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings of webhooks without a handler."""
+    return [text for text in caplog.messages if text.startswith("There is no handler for the webhook")]
 
 
 async def test_reviews_that_nobody_handles_are_allowed_on_request(
