@@ -12,7 +12,7 @@ import pytest
 import trio
 
 import trioperator
-from tests.webhooks.admission import operating, sleeping_server
+from tests.webhooks.admission import make_review, operating, sleeping_server
 from tests.webhooks.conversions import Hooks, add_handlers, converting, definition, make_conversion, widget
 from trioperator import crds
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
@@ -65,6 +65,17 @@ async def asking(
             return (await fns[0](review, **hints))["response"]
 
         yield ask
+
+
+async def test_an_operator_that_only_converts_reviews_nothing(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    add_handlers(registry)
+    async with asking(cluster, registry) as ask:
+        for webhook in (None, "check"):
+            with pytest.raises(ReviewError, match="no handler for this webhook") as caught:
+                await ask(make_review(), webhook=webhook)
+            assert caught.value.status == 404
 
 
 def sized(name: str, version: str = "v1", **spec: Any) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class Reviewer:
 
     def _report_unknown(self, webhook: str | None) -> None:
         """Warn of a webhook without a handler, once."""
-        shown = f"{webhook:.{_MAX_SHOWN}}"
+        shown = f"{webhook or '':.{_MAX_SHOWN}}"
         if shown in self._unknown or len(self._unknown) == _MAX_UNKNOWN:
             return
         self._unknown.add(shown)
