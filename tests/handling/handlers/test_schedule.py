@@ -84,6 +84,14 @@ def test_a_date_that_never_comes_is_rejected(expression: str) -> None:
         parse_schedule(expression)
 
 
+def test_what_is_too_long_is_rejected_and_not_quoted() -> None:
+    with pytest.raises(ValueError, match="at most 1000 characters, not 400008"):
+        parse_schedule(f"{'0,' * 200_000}0 * * * *"[:-1])
+    with pytest.raises(ValueError, match="Unknown time zone") as caught:
+        parse_schedule("* * * * *", "Europe/" * 100_000)
+    assert len(str(caught.value)) < 300
+
+
 @pytest.mark.parametrize("timezone", ["Europe/Atlantis", "../etc", "", "Europe"])
 def test_an_unknown_time_zone_is_rejected(timezone: str) -> None:
     with pytest.raises(ValueError, match=r"Unknown time zone .*Europe/Berlin.*tzdata"):

@@ -197,6 +197,24 @@ async def test_what_a_function_must_not_return_is_logged_once_about_the_object_a
         assert getattr(errors[0], "k8s_ref", {}).get("name") == "w"
 
 
+@pytest.mark.parametrize("option", ["interval", "cron", "timezone"])
+async def test_what_is_wrong_is_quoted_in_part(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, option: str
+) -> None:
+    options: dict[str, Any] = {"cron": "@hourly"} if option == "timezone" else {}
+    options[option] = lambda spec, **_: spec["wrong"]
+
+    @trioperator.timer("widgets", registry=bench.registry, **options)
+    async def tick(**_: Any) -> None: ...
+
+    async with bench.running():
+        await bench.cluster.create(widget(wrong="x" * 100_000))
+        await settle(10)
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(errors) == 1
+    assert len(errors[0]) < 800
+
+
 async def test_a_function_that_failed_is_asked_again_in_time_and_when_the_object_changes(
     bench: Bench, autojump_clock: MockClock, ticks: Ticks
 ) -> None:

@@ -18,6 +18,10 @@ _NAMED: Final[Mapping[str, str]] = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+# Characters of an expression: it may come from whoever may write an object, and is parsed whenever a call is due.
+_MAX_LENGTH: Final = 1000
+# Characters of a time zone in messages.
+_MAX_SHOWN: Final = 100
 _HOW = "five fields (minute, hour, day of month, month, day of week) such as '*/5 * * * *', or a name such as '@hourly'"
 
 
@@ -46,6 +50,8 @@ def parse_schedule(expression: str, timezone: str | datetime.tzinfo | None = Non
     """
     from cronsim import CronSimError
 
+    if len(expression) > _MAX_LENGTH:
+        raise ValueError(f"A cron expression has at most {_MAX_LENGTH} characters, not {len(expression)}.")
     schedule = Schedule(_NAMED.get(expression.strip().lower(), expression), parse_timezone(timezone))
     try:
         upcoming = schedule.next_after(datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC))
@@ -63,13 +69,15 @@ def parse_timezone(timezone: str | datetime.tzinfo | None) -> datetime.tzinfo:
     if isinstance(timezone, datetime.tzinfo):
         return timezone
     if not isinstance(timezone, str):
-        raise TypeError(f"A time zone must be a name such as 'Europe/Berlin' or a tzinfo, not {timezone!r}.")
+        raise TypeError(
+            f"A time zone must be a name such as 'Europe/Berlin' or a tzinfo, not {timezone!r:.{_MAX_SHOWN}}."
+        )
     import zoneinfo  # slow to import
 
     try:
         return zoneinfo.ZoneInfo(timezone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(
-            f"Unknown time zone {timezone!r}: use a name such as 'Europe/Berlin'. If the system has no time zones,"
-            " install the package tzdata."
+            f"Unknown time zone {timezone!r:.{_MAX_SHOWN}}: use a name such as 'Europe/Berlin'. If the system"
+            " has no time zones, install the package tzdata."
         ) from None

@@ -21,6 +21,8 @@ from trioperator.errors import UserCodeError
 
 # Seconds: a clock that is set back by more than this was wrong, and schedules start again, as in Debian's cron.
 _CORRECTION: Final = 3 * 3600.0
+# Characters of what a function has returned, in messages: it may be what somebody has written to the object.
+_MAX_SHOWN: Final = 200
 
 
 class RhythmError(Exception):
@@ -80,7 +82,7 @@ def _ask(daemon: Daemon, timer: TimerHandler, option: str, fn: Any) -> Any:
 
 
 def _describe(timer: TimerHandler, option: str, found: object) -> str:
-    return f"The function {option}= of {timer} has returned {found!r}"
+    return f"The function {option}= of {timer} has returned {found!r:.{_MAX_SHOWN}}"
 
 
 class Turns:
