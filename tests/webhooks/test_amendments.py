@@ -11,6 +11,7 @@ import trio
 from trioperator._webhooks.amendments import CALM, Repairs, StoredConfiguration, inject, list_differences
 
 EXEMPTING = {"matchExpressions": [{"key": "control-plane", "operator": "DoesNotExist"}]}
+EVERYWHERE = {"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}
 
 
 def hook(name: str = "check", **fields: Any) -> dict[str, Any]:
@@ -53,8 +54,17 @@ async def test_what_comes_back_and_does_no_harm_is_left_alone_for_a_while(autoju
 
 @pytest.mark.parametrize(
     "changed",
-    [[], [hook(), hook("more")], [hook("other")], [hook(rules=[])], [hook(clientConfig={"url": "https://evil.test"})]],
-    ids=["none", "more", "others", "rules", "address"],
+    [
+        [],
+        [hook(), hook("more")],
+        [hook("other")],
+        [hook(rules=[])],
+        [hook(clientConfig={"url": "https://evil.test"})],
+        [hook(namespaceSelector={"matchLabels": {"reviewed": "yes"}})],
+        [hook(namespaceSelector={"matchExpressions": [{"key": "reviewed", "operator": "Exists"}]})],
+        [hook(namespaceSelector={"matchExpressions": [EVERYWHERE, *EXEMPTING["matchExpressions"]]})],
+    ],
+    ids=["none", "more", "others", "rules", "address", "labels", "some-namespaces", "no-namespaces"],
 )
 async def test_what_comes_back_and_does_harm_is_repaired_all_the_same(
     autojump_clock: object, changed: list[Any]

@@ -33,13 +33,17 @@ _INJECTORS: Final = frozenset(
         "service.beta.openshift.io/inject-cabundle",
     }
 )
-# The fields of webhooks that decide what is reviewed, and where: not the namespaces, which platforms exempt.
+# The fields of webhooks that decide what is reviewed, and where: not the namespaces, of which platforms exempt some.
 _DECISIVE: Final = frozenset(
     {
         *("name", "clientConfig", "rules", "failurePolicy", "matchPolicy", "objectSelector", "matchConditions"),
         *("sideEffects", "timeoutSeconds", "admissionReviewVersions", "reinvocationPolicy"),
     }
 )
+_NAMESPACES: Final = "namespaceSelector"
+# Operators of selectors that leave namespaces out, and the label that none is without.
+_EXEMPTING: Final = frozenset({"NotIn", "DoesNotExist"})
+_EVERYWHERE: Final = ("kubernetes.io/metadata.name", "DoesNotExist")
 
 
 class _Manager(msgspec.Struct):
@@ -116,6 +120,10 @@ class Repairs:
             self.is_fought(stored)
             and [hook.get("name") for hook in wanted] == [hook.get("name") for hook in stored]
             and not any(key in _DECISIVE for _, key in _compare(wanted, stored))
+            and all(
+                _exempts_some(*(hook.get(_NAMESPACES) or {} for hook in pair))
+                for pair in zip(wanted, stored, strict=True)
+            )
         )
 
 
@@ -139,6 +147,18 @@ def list_differences(wanted: list[JsonObject], stored: list[JsonObject]) -> str:
     fields += ["missing webhooks"] if names - found else []
     fields += ["further webhooks"] if found - names else []
     return ", ".join(fields) or "the order"
+
+
+def _exempts_some(wanted: JsonObject, stored: JsonObject) -> bool:
+    """Return whether a selector of namespaces is as wanted, but for labels by which some are left out: not all."""
+    expected, found = (selector.get("matchExpressions") or [] for selector in (wanted, stored))
+    further = [each for each in found if each not in expected]
+    return (
+        (wanted.get("matchLabels") or {}) == (stored.get("matchLabels") or {})
+        and all(each in found for each in expected)
+        and all(each.get("operator") in _EXEMPTING for each in further)
+        and all((each.get("key"), each.get("operator")) != _EVERYWHERE for each in further)
+    )
 
 
 def _compare(wanted: Iterable[JsonObject], stored: Iterable[JsonObject]) -> list[tuple[Any, str]]:
