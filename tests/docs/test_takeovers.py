@@ -109,3 +109,29 @@ async def test_a_tenant_named_like_a_namespace_gets_nothing_of_it(
     assert "deletionTimestamp" not in left["metadata"]
     assert not labels.keys() & (left["metadata"].get("labels") or {}).keys()
     assert await cluster.find("configmaps", "quota", "tenant-prod") is None
+
+
+async def test_a_handler_that_returns_what_it_has_applied_shows_nothing_of_others(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    registry = trioperator.OperatorRegistry()
+
+    @trioperator.on.create("webapps", id="create", registry=registry)
+    async def create(name: str, client: trioperator.Client, **_: Any) -> Any:
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"by": "operator"}}
+        return await client.apply(secret, force=True)
+
+    await cluster.apply(definition("webapps", "WebApp", "Namespaced"))
+    metadata = {"name": "victim", "namespace": "default"}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"key": "cGF5cm9sbA=="}}
+    await cluster.create(secret)
+    operator.expect_failures()
+    await operator.start(registry=registry)
+    for name in ("victim", "other"):
+        body = {"apiVersion": "example.com/v1", "kind": "WebApp", "metadata": {**metadata, "name": name}, "spec": {}}
+        await cluster.create(body)
+    await trio.sleep(600)
+    left, other = [await cluster.get("webapps", name, "default") for name in ("victim", "other")]
+    assert other["status"]["create"]["data"], "what is its own is shown"
+    assert "cGF5cm9sbA==" not in str(left)
+    assert (await cluster.get("secrets", "victim", "default"))["data"] == {"key": "cGF5cm9sbA=="}
