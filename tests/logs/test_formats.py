@@ -52,6 +52,18 @@ class TestTextFormats:
         assert re.fullmatch(time + r" trioperator\.objects  \[INFO    \] Handler 'fn' succeeded\.", one)
         assert re.fullmatch(time + r" activities\.startup   \[WARNING \] m", two)
 
+    @pytest.mark.parametrize("level", [logging.DEBUG, logging.CRITICAL, 23, 1_000_000])
+    @pytest.mark.parametrize(
+        "name", ["a", "trioperator.objects", "exactly_twenty_chars", "one.that_is_so_long_that_it_is_cut"]
+    )
+    def test_full_is_what_its_format_string_says(self, stream: Stream, name: str, level: int) -> None:
+        configure(verbose=True)
+        logging.getLogger(name).log(level, "seen %d", 1)
+        configure(verbose=True, log_format=LogFormat.FULL.value)
+        logging.getLogger(name.rpartition("one.")[2]).log(level, "seen %d", 1)
+        fast, slow = (line.partition("]")[2] for line in stream.getvalue().splitlines())
+        assert fast == slow
+
     def test_full_shows_the_last_parts_of_long_names_and_other_handlers_get_the_whole_name(
         self, stream: Stream, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -100,6 +112,16 @@ class TestTextFormats:
         text = stream.getvalue()
         assert text.startswith("m\n  Traceback (most recent call last):\n    File ")
         assert "\n  ValueError: bad\n  Stack (most recent call last):\n    File " in text
+
+    def test_filters_of_the_handler_apply(self, stream: Stream) -> None:
+        configure(log_format=LogFormat.PLAIN)
+        (handler,) = (
+            found for found in logging.getLogger().handlers if type(found).__module__.startswith("trioperator")
+        )
+        handler.addFilter(lambda record: "secret" not in record.getMessage())
+        get_logger("x").info("a secret")
+        get_logger("x").info("seen")
+        assert stream.getvalue() == "seen\n"
 
     @pytest.mark.parametrize("log_format", [LogFormat.PLAIN, LogFormat.FULL, "%(name)s %(message)s"])
     def test_control_characters_of_names_and_messages_are_escaped(

@@ -21,13 +21,9 @@ finally:
     if _hidden:
         del sys.modules["rich"]
 
-# The variables that were ever bound. To look for bound ones, structlog copies and searches the whole context.
-_variables: Final[Mapping[str, Any] | None] = getattr(_contextvars, "_CONTEXT_VARS", None)
+# The variables that were ever bound; something where that is not known. To look for bound ones, structlog copies and
+# searches the whole context.
+bound_variables: Final[Mapping[str, Any]] = getattr(_contextvars, "_CONTEXT_VARS", {"": None})
 
 
-def may_have_bound() -> bool:
-    """Check whether any key-value pairs may be bound in the context."""
-    return _variables is None or bool(_variables)
-
-
-__all__ = ["BoundLoggerBase", "DropEvent", "bound_contextvars", "may_have_bound", "merge_contextvars"]
+__all__ = ["BoundLoggerBase", "DropEvent", "bound_contextvars", "bound_variables", "merge_contextvars"]

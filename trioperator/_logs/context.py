@@ -15,11 +15,13 @@ current_cause: Final[contextvars.ContextVar[Any]] = contextvars.ContextVar("trio
 current_handler: Final[contextvars.ContextVar[str | None]] = contextvars.ContextVar("trioperator-handler", default=None)
 
 _OWN: Final = "trioperator"
+_OWN_PREFIX: Final = f"{_OWN}."
 
 
 def add_current_object(record: logging.LogRecord) -> None:
     """Add the handler that runs, and the reference of its object, to a record of a user's own logger."""
-    if to_text(record.name).partition(".")[0] == _OWN:
+    name = record.name if type(record.name) is str else to_text(record.name)
+    if name == _OWN or name.startswith(_OWN_PREFIX):
         return
     handler = current_handler.get()
     if handler is not None and not hasattr(record, "k8s_handler"):

@@ -31,7 +31,7 @@ class LogFormat(enum.Enum):
 
 def _get_prefix(record: logging.LogRecord) -> str:
     ref = getattr(record, "k8s_ref", None)
-    if not isinstance(ref, Mapping):
+    if type(ref) is not dict and not isinstance(ref, Mapping):
         return ""
     namespace, name = ref.get("namespace"), ref.get("name") or ""
     return f"[{namespace}/{name}] " if namespace else f"[{name}] "
@@ -74,7 +74,7 @@ def _fit_name(name: str) -> str:
     """Return the last parts of a logger's name that fit into its column: the first ones say less."""
     while len(name) > _COLUMN and "." in name:
         name = name.partition(".")[2]
-    return name
+    return name[:_COLUMN]
 
 
 _RED, _YELLOW, _NO_COLOR = "\x1b[31m", "\x1b[33m", "\x1b[0m"
@@ -97,14 +97,13 @@ def _has_colors(stream: TextIO) -> bool:
 class _TextFormatter(logging.Formatter):
     """Formatter for format strings of the standard library, with an optional prefix that names the object.
 
-    A record is one line, as control characters are escaped. Tracebacks and stacks are indented below it. With *fits*,
-    the logger's name is shortened to its column. With *colors*, errors are red and warnings yellow.
+    A record is one line, as control characters are escaped. Tracebacks and stacks are indented below it. With
+    *colors*, errors are red and warnings yellow.
     """
 
-    def __init__(self, fmt: str, *, prefix: bool, fits: bool = False, colors: bool = False) -> None:
+    def __init__(self, fmt: str, *, prefix: bool, colors: bool) -> None:
         super().__init__(fmt)
         self._prefix = prefix
-        self._fits = fits
         self._colors = colors
         self._uses_time = self.usesTime()
         self._second = -1
@@ -115,7 +114,9 @@ class _TextFormatter(logging.Formatter):
         record.message = escape_controls(_get_prefix(record) + message if self._prefix else message)
         if self._uses_time:
             record.asctime = self.formatTime(record)
-        text = self._color(self.formatMessage(record), record.levelno)
+        text = self.formatMessage(record)
+        if self._colors:
+            text = _color(text, record.levelno)
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         if record.exc_text:
@@ -124,26 +125,26 @@ class _TextFormatter(logging.Formatter):
             text = f"{text}\n{_indent(self.formatStack(record.stack_info))}"
         return text
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        if not self._fits:
-            return super().formatMessage(record)
-        name, record.name = record.name, _fit_name(record.name)
-        try:
-            return super().formatMessage(record)
-        finally:
-            record.name = name  # other handlers get the same record
-
-    def _color(self, text: str, level: int) -> str:
-        if not self._colors or level < logging.WARNING:
-            return text
-        return f"{_YELLOW if level < logging.ERROR else _RED}{text}{_NO_COLOR}"
-
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
         second = int(record.created)
         if second != self._second:
             self._clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
             self._second = second
         return f"{self._clock},{int(record.msecs):03d}"
+
+
+class _FullFormatter(_TextFormatter):
+    """Formatter of LogFormat.FULL, three times as fast as by its format string. Long names of loggers are shortened."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        level, name = record.levelname, _fit_name(record.name)
+        return f"[{record.asctime}] {name:<{_COLUMN}} [{level!s:<8.8}] {record.message}"
+
+
+def _color(text: str, level: int) -> str:
+    if level < logging.WARNING:
+        return text
+    return f"{_YELLOW if level < logging.ERROR else _RED}{text}{_NO_COLOR}"
 
 
 class _JsonFormatter(logging.Formatter):
@@ -225,6 +226,13 @@ class _Handler(logging.Handler):
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
         self._stream = stream
+
+    def handle(self, record: logging.LogRecord) -> bool | logging.LogRecord:  # type: ignore[override]
+        if self.filters or self.lock is None:
+            return super().handle(record)
+        with self.lock:  # as by its methods, of which each is a call
+            self.emit(record)
+        return True
 
     def emit(self, record: logging.LogRecord) -> None:
         add_current_object(record)
@@ -325,6 +333,7 @@ def _make_formatter(
         return _JsonFormatter(prefix=bool(prefix), refkey=refkey or "object")
     fmt = log_format.value if isinstance(log_format, LogFormat) else log_format
     try:
-        return _TextFormatter(fmt, prefix=prefix is None or prefix, fits=log_format is LogFormat.FULL, colors=colors)
+        make = _FullFormatter if log_format is LogFormat.FULL else _TextFormatter
+        return make(fmt, prefix=prefix is None or prefix, colors=colors)
     except (ValueError, TypeError) as error:
         raise ConfigError(f"The log format {log_format!r} is invalid: {error}.") from None

@@ -9,9 +9,9 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypedDict
 
-from trioperator._logs._structlog import BoundLoggerBase, DropEvent, may_have_bound, merge_contextvars
+from trioperator._logs._structlog import BoundLoggerBase, DropEvent, bound_variables, merge_contextvars
 from trioperator._logs.context import current_handler
-from trioperator._logs.processors import has_processors, process
+from trioperator._logs.processors import users_processors
 from trioperator._logs.records import RECORD_KEYS, interpolate, represent
 
 
@@ -151,9 +151,9 @@ class Logger(BoundLoggerBase):
         """
         return (
             self._processors is _PROCESSORS
-            and not has_processors()
+            and not users_processors.chosen
             and self._context.keys() <= _OBJECT_KEY_SET
-            and not (may_have_bound() and merge_contextvars(None, "", {}))
+            and not (bound_variables and merge_contextvars(None, "", {}))
         )
 
 
@@ -194,7 +194,7 @@ def _is_word(value: object) -> bool:
     return isinstance(value, str) and bool(value) and not any(char.isspace() or char in "\"'=" for char in value)
 
 
-_PROCESSORS: Final = (merge_contextvars, process, _to_logging_call)
+_PROCESSORS: Final = (merge_contextvars, users_processors.process, _to_logging_call)
 _ROOT: Final = "trioperator"
 _object_log: Final = logging.getLogger(f"{_ROOT}.objects")
 

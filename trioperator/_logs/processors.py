@@ -47,13 +47,7 @@ class _Processors:
         return entry
 
 
-_processors: Final = _Processors()
-process: Final = _processors.process
-
-
-def has_processors() -> bool:
-    """Return whether any processors are set."""
-    return bool(_processors.chosen)
+users_processors: Final = _Processors()
 
 
 def set_log_processors(processors: Iterable[Processor]) -> None:
@@ -76,4 +70,4 @@ def set_log_processors(processors: Iterable[Processor]) -> None:
 
     They apply to the whole process. See docs/command.md.
     """
-    _processors.choose(processors)
+    users_processors.choose(processors)

@@ -14,7 +14,10 @@ RECORD_KEYS: Final = frozenset(vars(logging.makeLogRecord({}))) | frozenset(
 
 def get_message(record: logging.LogRecord) -> str:
     """Return the message of a record; with the arguments appended if they do not match."""
+    message, args = record.msg, record.args
     try:
+        if type(message) is str and type(record) is logging.LogRecord:  # as its own method does
+            return message % args if args else message
         return record.getMessage()
     except Exception:  # noqa: BLE001 -- log the message even if its arguments do not match
         args = record.args if isinstance(record.args, tuple) else (record.args,)
