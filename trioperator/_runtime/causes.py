@@ -153,13 +153,12 @@ class CauseFactory:
         essence = self._essences.reduce(state, view)
         encoded = encode_essence(essence)
         finalized = has_finalizer(body, self._finalizer)
-        if not digested:
-            current = not withheld and self._diffbase.is_current(body=view, encoded=encoded)
-            old = essence if current else recall(state, self._diffbase.fetch(body=view), encoded)
+        if digested:
+            is_stored, stored = self._compare_digested(state, essence)
         else:
-            stored, is_stored = self._fetch_digested(state, essence)
-            current = is_stored and not withheld
-            old = essence if current else recall(state, stored, encoded)
+            is_stored, stored = self._diffbase.compare(body=view, encoded=encoded)
+        current = is_stored and not withheld
+        old = essence if current else recall(state, essence if is_stored else stored, encoded)
         reason = detect_reason(
             body,
             finalized=finalized,
@@ -174,20 +173,17 @@ class CauseFactory:
         cause = self._make_change_cause(state, reason, initial=initial, old=old, new=new)
         return Change(cause, state.revision, encoded, current, finalized)
 
-    def _fetch_digested(self, state: ObjectState, essence: BodyEssence) -> tuple[Mapping[str, Any] | None, bool]:
-        """Return the stored last-handled configuration, and whether it is the current one, where it has digests.
+    def _compare_digested(self, state: ObjectState, essence: BodyEssence) -> tuple[bool, Mapping[str, Any] | None]:
+        """Return whether the last-handled configuration is the current one, and what it is unless it is.
 
         Values are only known of fields that have not changed since. One that was stored without digests is not current.
         """
         body, fields = state.body, state.cache.kind.digested_fields
         assert body is not None
         hidden = self._digests.hide(body, fields, uid=state.uid)
-        view = Body(hidden)
         encoded = encode_essence(self._digests.hide(essence, fields, uid=state.uid))
-        if self._diffbase.is_current(body=view, encoded=encoded):
-            return essence, True
-        stored = self._diffbase.fetch(body=view)
-        return (None if stored is None else reveal(stored, fields, present=body, hidden=hidden)), False
+        is_current, stored = self._diffbase.compare(body=Body(hidden), encoded=encoded)
+        return is_current, None if stored is None else reveal(stored, fields, present=body, hidden=hidden)
 
     def make_deletion_cause(self, state: ObjectState) -> ChangeCause:
         """Return the cause of the optional delete handlers of an object that is gone, from its last state."""

@@ -72,7 +72,9 @@ class Completion:
         last_handled = self._progress.last_handled(state)
         handled = last_handled.finish(change.encoded)  # not cause.new: a handler may have changed what it was given
         if not (change.current and handled == change.encoded and is_detected):  # else it is there already
-            self._progress.record_handled(state, handled, records, cause.logger)
+            is_new = is_detected and handled == change.encoded and not last_handled.is_withheld
+            essence = cause.new if is_new and type(cause.new) is dict else None
+            self._progress.record_handled(state, handled, records, cause.logger, essence=essence)
         is_alone = not self._pending.get(state)
         stored, is_held = await self._store(state, records, cause.logger)
         last_handled.record(handled, change.encoded, finished=True, withheld=is_held)

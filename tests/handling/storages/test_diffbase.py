@@ -66,7 +66,10 @@ def is_current(
     essence = storage.build(body=Body(raw), extra_fields=fields)
     if progress is not None:
         essence = progress.clear(essence=essence)
-    return storage.is_current(body=Body(raw), encoded=encode_essence(essence))
+    body, encoded = Body(raw), encode_essence(essence)
+    found = storage.is_current(body=body, encoded=encoded)
+    assert storage.compare(body=body, encoded=encoded) == (found, None if found else storage.fetch(body=body))
+    return found
 
 
 def size_of_annotations(raw: dict[str, Any]) -> int:

@@ -204,6 +204,12 @@ async def test_a_configuration_is_recorded_unless_it_is_there() -> None:
     assert json.loads(again["metadata"]["annotations"][LAST]) == {"spec": {"size": 2}}
 
 
+async def test_a_configuration_that_is_known_not_to_be_stored_is_recorded_as_it_was_decoded() -> None:
+    object, records, patch = make("a"), make_records(), Patch()
+    records.record_handled(object, encode(size=1), body=body(object), patch=patch, essence={"spec": {"size": 1}})
+    assert json.loads(patch["metadata"]["annotations"][LAST]) == {"spec": {"size": 1}}
+
+
 async def test_a_configuration_that_becomes_too_big_is_reported_once() -> None:
     object, records = make("a"), make_records()
     patch = Patch()

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from trioperator._model.body import Body
+
 _MAX_NAME = 63
 _MAX_PREFIX = 253
 _SAFE = str.maketrans({"/": ".", "<": "_", ">": "_"})
@@ -27,9 +29,10 @@ def check_prefix(prefix: str) -> str:
 
 def is_replicated(body: Mapping[str, Any]) -> bool:
     """Return whether the object's annotations are copies of its owner's, as a ReplicaSet's are of its Deployment's."""
-    if body.get("kind") != "ReplicaSet":
+    raw = body._raw if type(body) is Body else body  # each access through the view costs another call
+    if raw.get("kind") != "ReplicaSet":
         return False
-    owners = (body.get("metadata") or {}).get("ownerReferences") or ()
+    owners = (raw.get("metadata") or {}).get("ownerReferences") or ()
     return any(owner.get("kind") == "Deployment" for owner in owners)
 
 

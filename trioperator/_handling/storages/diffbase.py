@@ -78,6 +78,11 @@ class DiffBaseStorage(abc.ABC):
         stored = self.fetch(body=body)
         return stored is not None and stored == _decode_essence(encoded)
 
+    def compare(self, *, body: Body, encoded: bytes) -> tuple[bool, BodyEssence | None]:
+        """Return whether the stored essence equals the one *encoded*, and the stored one unless it does."""
+        is_current = self.is_current(body=body, encoded=encoded)
+        return is_current, None if is_current else self.fetch(body=body)
+
 
 class AnnotationsDiffBaseStorage(DiffBaseStorage):
     """Storage of the last-handled essence as JSON in the annotation ``prefix/key``.
@@ -107,7 +112,10 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         return without_annotations(essence, [key for key in self._keys(body) if key in kept]) if kept else essence
 
     def fetch(self, *, body: Body) -> BodyEssence | None:
-        text, essence = self._read(body)
+        return self._complete(*_read(self._texts(body)), body)
+
+    def _complete(self, text: str, essence: BodyEssence | None, body: Body) -> BodyEssence | None:
+        """Return a stored essence with the values that its digests stand for."""
         if essence is None or DIGEST not in text:
             return essence
         # Digests stand for parts of the essence, or for any other field that a handler names as field=.
@@ -117,15 +125,6 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
             return cast(BodyEssence, restore(essence, {**body, **present, "metadata": metadata}))
         except RecursionError:
             return None
-
-    def _read(self, body: Mapping[str, Any]) -> tuple[str, BodyEssence | None]:
-        """Return the stored JSON and the essence decoded from it."""
-        for text in self._texts(body):
-            try:
-                return text, _decode_essence(text)
-            except (msgspec.MsgspecError, RecursionError):
-                continue
-        return "", None
 
     def _texts(self, body: Mapping[str, Any]) -> list[str]:
         present = annotations_of(body)
@@ -148,19 +147,38 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
             annotations[key] = text
 
     def is_current(self, *, body: Body, encoded: bytes) -> bool:
+        return self._look(body, encoded)[0]
+
+    def compare(self, *, body: Body, encoded: bytes) -> tuple[bool, BodyEssence | None]:
+        if type(self) is not AnnotationsDiffBaseStorage:  # subclasses may fetch from elsewhere
+            return super().compare(body=body, encoded=encoded)
+        is_current, text, stored = self._look(body, encoded)
+        return is_current, None if is_current else self._complete(text, stored, body)
+
+    def _look(self, body: Body, encoded: bytes) -> tuple[bool, str, BodyEssence | None]:
+        """Return whether the stored essence equals the one encoded; else also its JSON, and what is decoded from it."""
         texts = self._texts(body)
-        if not texts:
-            return False
         # Equal JSON means equal essences; otherwise, decode it and resolve its digests before the comparison.
-        if texts[0].rstrip("\n").encode() == encoded:
-            return True
-        text, stored = self._read(body)
+        if texts and texts[0].rstrip("\n").encode() == encoded:
+            return True, texts[0], None
+        text, stored = _read(texts)
         if stored is None:
-            return False
+            return False, text, None
         try:
-            return matches(stored, encoded) if DIGEST in text else stored == _decode_essence(encoded)
+            is_current = matches(stored, encoded) if DIGEST in text else stored == _decode_essence(encoded)
         except RecursionError:
-            return False
+            is_current = False
+        return is_current, text, stored
+
+
+def _read(texts: Iterable[str]) -> tuple[str, BodyEssence | None]:
+    """Return the first JSON that can be decoded, and the essence that it is."""
+    for text in texts:
+        try:
+            return text, _decode_essence(text)
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+    return "", None
 
 
 class StatusDiffBaseStorage(DiffBaseStorage):

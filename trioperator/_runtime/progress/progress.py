@@ -132,13 +132,24 @@ class Progress:
         states: Mapping[str, HandlerState] = {} if progress is None else progress.states
         self._records.purge(state, states, body=Body(state.body), patch=records)
 
-    def record_handled(self, state: ObjectState, configuration: bytes, records: Patch, logger: Logger) -> None:
-        """Record a configuration as the last-handled one: by a patch, or in memory where somebody removes it."""
+    def record_handled(
+        self,
+        state: ObjectState,
+        configuration: bytes,
+        records: Patch,
+        logger: Logger,
+        *,
+        essence: dict[str, Any] | None = None,
+    ) -> None:
+        """Record a configuration as the last-handled one: by a patch, or in memory where somebody removes it.
+
+        *essence* is the configuration, decoded, where it is known not to be stored on the object.
+        """
         assert state.body is not None
         last_handled = self.last_handled(state)
         if last_handled.is_kept:
             last_handled.keep(configuration)
-        elif self._records.record_handled(state, configuration, body=Body(state.body), patch=records):
+        elif self._records.record_handled(state, configuration, body=Body(state.body), patch=records, essence=essence):
             logger.warning(
                 "The last-handled configuration is too big for annotations, and is stored as digests: of big fields it"
                 " is known that they have changed, but not from what."

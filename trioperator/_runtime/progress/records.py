@@ -151,16 +151,27 @@ class RecordStore:
         if self._seen is not None and annotations_of(body):
             purge_annotations([f"{self._seen.prefix}/{_SEEN_KEY}"], body=body, patch=patch)
 
-    def record_handled(self, state: ObjectState, configuration: bytes, *, body: Body, patch: Patch) -> bool:
+    def record_handled(
+        self,
+        state: ObjectState,
+        configuration: bytes,
+        *,
+        body: Body,
+        patch: Patch,
+        essence: dict[str, Any] | None = None,
+    ) -> bool:
         """Write a configuration into a patch as the last-handled one, unless it is stored as such already.
 
-        Returns whether it is stored as digests from now on, because it is too big for annotations.
+        *essence* is the configuration, decoded, where it is known not to be stored. Returns whether it is stored as
+        digests from now on, because it is too big for annotations.
         """
-        if state.cache.kind.digested_fields:  # one that was stored without digests is not the same
-            configuration = encode_essence(self._decode(state, configuration))
-        if self._diffbase.is_current(body=body, encoded=configuration):
-            return False
-        self._diffbase.store(body=body, patch=patch, essence=self._decode(state, configuration))
+        if essence is None or not self._takes_outlines or state.cache.kind.digested_fields:
+            if state.cache.kind.digested_fields:  # one that was stored without digests is not the same
+                configuration = encode_essence(self._decode(state, configuration))
+            if self._diffbase.is_current(body=body, encoded=configuration):
+                return False
+            essence = self._decode(state, configuration)
+        self._diffbase.store(body=body, patch=patch, essence=essence)
         return has_digests(patch) and not has_digests(body)
 
     def _decode(self, state: ObjectState, configuration: bytes) -> dict[str, Any]:
