@@ -142,8 +142,8 @@ def _compare(old: Any, new: Any, path: FieldPath, items: list[DiffItem]) -> None
     elif new is None:
         items.append(DiffItem(DiffOperation.REMOVE, path, old, None))
     elif (
-        _is_mapping(old)
-        and _is_mapping(new)
+        (type(old) is dict or isinstance(old, Mapping))  # to ask the abstract class takes much longer
+        and (type(new) is dict or isinstance(new, Mapping))
         and len(path) < MAX_DEPTH
         and len(items) + len(old) + len(new) <= MAX_ITEMS
     ):
@@ -156,11 +156,6 @@ def _compare(old: Any, new: Any, path: FieldPath, items: list[DiffItem]) -> None
                 _compare(before, value, (*path, key), items)
     else:
         items.append(DiffItem(DiffOperation.CHANGE, path, old, new))
-
-
-def _is_mapping(value: Any) -> bool:
-    """Check whether a value is a mapping; to ask the abstract class about what is none takes much longer."""
-    return type(value) is dict or isinstance(value, Mapping)
 
 
 def reduce_diff(whole: Diff, path: FieldPath) -> Diff:

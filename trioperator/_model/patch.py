@@ -171,11 +171,11 @@ def is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
 
 def apply_merge(target: Any, patch: Any) -> Any:
     """Apply a merge patch (RFC 7386), and return the result. The target is not changed; untouched values are shared."""
-    if not is_mapping(patch):
+    if type(patch) is not dict and not is_mapping(patch):
         return patch
     if type(target) is msgspec.Raw:  # a large value in an outline
         target = decode_json(target)
-    merged = dict(target) if is_mapping(target) else {}
+    merged = dict(target) if type(target) is dict or is_mapping(target) else {}
     for key, value in patch.items():
         if value is None:
             merged.pop(key, None)
@@ -202,7 +202,9 @@ def find_unmet(
     unmet: list[tuple[str, ...]] = []
     for key, value in wanted.items():
         kept = written.get(key)
-        if type(value) not in _PLAIN and is_mapping(value) and (is_mapping(kept) or (kept is None and value)):
+        if type(value) is dict and type(kept) is dict:
+            unmet += find_unmet(value, kept, (*path, key))
+        elif type(value) not in _PLAIN and is_mapping(value) and (is_mapping(kept) or (kept is None and value)):
             unmet += find_unmet(value, kept or {}, (*path, key))
         elif kept != value or isinstance(kept, bool) is not isinstance(value, bool):  # 1 is not true in JSON
             unmet.append((*path, key))
