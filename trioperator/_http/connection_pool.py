@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 import trio
 
+from trioperator._concurrency.clock import find_clock
 from trioperator._http.client_connection import Http1Connection, render_request
 from trioperator._http.tls_connection import describe_error, open_connection
 from trioperator._http.transport import Headers, Response, TransportError
@@ -70,6 +71,7 @@ class ConnectionPool:
         self._open: set[Http1Connection] = set()
         self._waiters: deque[trio.Event] = deque()
         self._retired = False
+        self._now: Callable[[], float] = trio.current_time  # until the first connection is opened, in a run
 
     async def send(
         self,
@@ -175,7 +177,7 @@ class ConnectionPool:
         """
         left = math.inf
         if scope is not None:
-            left, scope.deadline = scope.deadline - trio.current_time(), math.inf
+            left, scope.deadline = scope.deadline - self._now(), math.inf
         waiter = trio.Event()
         if first:
             self._waiters.appendleft(waiter)
@@ -190,7 +192,7 @@ class ConnectionPool:
                 self._waiters.remove(waiter)
             raise
         if scope is not None:
-            scope.deadline = trio.current_time() + left
+            scope.deadline = self._now() + left
 
     def _wake(self) -> None:
         if self._waiters:
@@ -198,7 +200,9 @@ class ConnectionPool:
 
     def _pop_idle(self) -> Http1Connection | None:
         """Return the most recently used idle connection that is alive and not too old."""
-        horizon = trio.current_time() - _MAX_IDLE_TIME
+        if not self._idle:
+            return None
+        horizon = self._now() - _MAX_IDLE_TIME
         while self._idle:
             conn = self._idle.pop()
             if conn.idle_since >= horizon and conn.is_alive():
@@ -208,7 +212,7 @@ class ConnectionPool:
 
     async def _dial(self, connect_timeout: float | None) -> Http1Connection:
         """Open a connection. Raises TransportError with ``reached=False``."""
-        origin = self._origin
+        origin, self._now = self._origin, find_clock()
         stream = None
         try:
             with trio.move_on_after(connect_timeout if connect_timeout is not None else float("inf")):
@@ -242,7 +246,7 @@ class ConnectionPool:
         if conn.counted:
             self._busy -= 1
         if conn.reusable and not self._retired and len(self._idle) < max(_MAX_IDLE, self._max_connections()):
-            now = trio.current_time()
+            now = self._now()
             conn.used = True
             conn.idle_since = now
             self._idle.append(conn)

@@ -17,6 +17,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import trio
 
+from trioperator._concurrency.clock import find_clock
 from trioperator._concurrency.core_tasks import keep
 from trioperator._concurrency.fair_queue import FairQueue
 from trioperator._concurrency.pulse import Pulse
@@ -128,6 +129,7 @@ class WorkQueue(Generic[T]):
         self._many = _FEW
         self._order = itertools.count()
         self._running = 0
+        self._now = find_clock()
         self._changed = Pulse()
         self._requeuing = trio.CancelScope()
         self.closed = False
@@ -151,7 +153,7 @@ class WorkQueue(Generic[T]):
         if entry is None:
             entry = self._entries[item] = _Entry(item)
         if self._window and lane is Lane.FRESH and entry.lane is None and not (entry.processing or self.closed):
-            self._wait_until(entry, min(trio.current_time() + self._window, entry.due or math.inf))
+            self._wait_until(entry, min(self._now() + self._window, entry.due or math.inf))
         else:
             self._add_now(entry, lane)
 
@@ -238,11 +240,11 @@ class WorkQueue(Generic[T]):
 
     async def _work(self, entry: _Entry[T] | None) -> None:
         """Reconcile *entry*, and then what is queued, until nothing is."""
-        batch, now, observer = 0, trio.current_time(), self._observer
+        batch, began, observer = 0, self._now(), self._observer
         result: Result | None
         try:
             while (entry := entry or self._next()) is not None:
-                began, writes = now, 0
+                writes = 0
                 entry.lane = entry.due = None
                 while writes < _LOOP_LIMIT:
                     entry.processing, entry.dirty, result = True, None, None
@@ -259,10 +261,10 @@ class WorkQueue(Generic[T]):
                     writes += not result.progress
                 assert result is not None
                 self._settle(entry, result)
-                entry, batch, now = None, batch + 1, trio.current_time()
-                if (batch == _BATCH or now - began > _LONG) and (self._fresh or self._initial):
+                entry, batch = None, batch + 1
+                if (batch == _BATCH or self._now() - began > _LONG) and (self._fresh or self._initial):
                     await trio.lowlevel.checkpoint()
-                    batch, now = 0, trio.current_time()
+                    batch, began = 0, self._now()
         finally:
             self._running -= 1
 
@@ -271,7 +273,7 @@ class WorkQueue(Generic[T]):
         match result:
             case Again() if not self.closed:
                 self._reconciler.report_loop(entry.item, writes=_LOOP_LIMIT, backoff=_LOOP_BACKOFF)
-                self.requeue_at(entry.item, trio.current_time() + _LOOP_BACKOFF)
+                self.requeue_at(entry.item, self._now() + _LOOP_BACKOFF)
             case _ if entry.dirty is not None and (self.closed or self._reconciler.has_work(entry.item)):
                 self._enqueue(entry, entry.dirty)  # for this worker, or another that comes to it first
             case RequeueAt(time):
@@ -280,15 +282,17 @@ class WorkQueue(Generic[T]):
                 del self._entries[entry.item]
 
     def _next(self) -> _Entry[T] | None:
-        while self._fresh or self._initial:
-            if self._fresh and (not self._initial or self._since_initial < _FRESH_IN_A_ROW):
+        while True:
+            is_fresh = bool(self._fresh)
+            if is_fresh and (self._since_initial < _FRESH_IN_A_ROW or not self._initial):
                 self._since_initial += 1
                 return self._fresh.popleft()
+            if not (is_fresh or self._initial):
+                return None
             self._since_initial = 0
             entry = self._initial.popleft()
             if entry.lane is Lane.INITIAL:  # else it has become urgent, and is in the other lane, too
                 return entry
-        return None
 
     async def serve_due(self) -> None:
         """Queue the items whose due time has come, until the queue is closed."""
@@ -303,13 +307,13 @@ class WorkQueue(Generic[T]):
 
     def _queue_due(self) -> None:
         for entry in self._pop_due():
-            if entry.due is not None and entry.due > trio.current_time():
+            if entry.due is not None and entry.due > self._now():
                 self._set_alarm(entry, entry.due)
             elif entry.due is not None:
                 self._add_now(entry)
 
     def _pop_due(self) -> Iterator[_Entry[T]]:
-        now = trio.current_time()
+        now = self._now()
         while self._heap and self._heap[0][0] <= now:
             time, _, entry = heapq.heappop(self._heap)
             if entry.alarm == time:  # else an earlier alarm of the item has gone off
