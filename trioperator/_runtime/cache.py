@@ -86,7 +86,8 @@ class ObjectCache:
             return uid
         if state is None:
             if type == "DELETED" and not self.kind.handlers.events:
-                self.predecessors.tell(uid, WatchEvent(type, 0))
+                if self.predecessors.states:
+                    self.predecessors.tell(uid, WatchEvent(type, 0))
                 return uid
             state = self._add(uid, obj, initial=type in _INITIAL)
         was_leaving, has_left = state in self.leaving, type == LEFT
@@ -203,7 +204,7 @@ class ObjectCache:
                 continue
             del self.objects[state.uid]
             self._push(state, WatchEvent("DELETED", state.version, body=self._last_state(state)), Lane.FRESH)
-        if self.predecessors:
+        if self.predecessors.states:
             self.predecessors.keep({*listed, *missing})
         self.listed.set()
 

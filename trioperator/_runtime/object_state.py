@@ -337,7 +337,8 @@ class ObjectState:
         """Pass a state to what listens, if it is newer, and to what may be running in another version of the kind."""
         if self._listeners and self._is_newer(event):
             self._tell(event)
-        self.cache.predecessors.tell(self.uid, event)
+        if self.cache.predecessors.states:
+            self.cache.predecessors.tell(self.uid, event)
 
     def _tell(self, event: WatchEvent) -> None:
         for listener in self._listeners:

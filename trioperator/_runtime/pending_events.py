@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -64,7 +64,8 @@ class PendingEvents:
 
         If it is not paused, what it waits for is made due by a poke.
         """
-        state.cache.predecessors.hand_over(state)
+        if state.cache.predecessors.states:
+            state.cache.predecessors.hand_over(state)
         if state in self._guard.watched:
             await self._guard.prepare(state)
             self._guard.observe(state)
@@ -139,7 +140,7 @@ class PendingEvents:
         return is_listed
 
     async def _call_handlers(
-        self, state: ObjectState, handlers: Sequence[EventHandler], body: Mapping[str, Any], event_type: str | None
+        self, state: ObjectState, handlers: tuple[EventHandler, ...], body: Mapping[str, Any], event_type: str | None
     ) -> None:
         """Call the handlers of raw events, unless the object is paused."""
         if event_type != "DELETED" and self._is_marked(body) and self._pauses.find(body) is not None:

@@ -144,7 +144,7 @@ class Reconciler:
             return DONE
         run = self._incoming.begin(state)
         try:
-            pause = await (self._take if state.cache.predecessors else self.events.take)(state)
+            pause = await (self._take if state.cache.predecessors.states else self.events.take)(state)
             if state.gone or self._executor.stopping.is_set() or state.cache.retired:
                 result = await (self._gone.handle(state) if state.gone else self._save_last(state))
             elif pause is not None:

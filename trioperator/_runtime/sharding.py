@@ -33,10 +33,14 @@ class Shard(msgspec.Struct, frozen=True, eq=False):
 
 
 class ShardRouter:
-    """Takes objects to the queues of their shards: those that are owned; the others are only followed."""
+    """Takes objects to the queues of their shards: those that are owned; the others are only followed.
+
+    It ``is_divided`` if there are several shards.
+    """
 
     def __init__(self, shards: int) -> None:
         self._count = shards
+        self.is_divided = shards > 1
         self._open: dict[int, Shard] = {}
         self._owned: set[int] = set()
         self.daemons = ShardDaemons(self._open, self.find)
@@ -64,11 +68,6 @@ class ShardRouter:
     def ranges(self) -> ShardRanges:
         """The ranges of hashes of the shards whose objects are handled, or being drained."""
         return ShardRanges.of(range_of(number, self._count) for number in self._open)
-
-    @property
-    def is_divided(self) -> bool:
-        """Whether there are several shards."""
-        return self._count > 1
 
     def find_shard(self, uid: str) -> int:
         """Return the number of the shard of objects with this uid."""

@@ -45,64 +45,61 @@ class _State(Protocol):
 
 
 class Predecessors(Generic[S]):
-    """The states of a cache's objects in another version, until what is remembered of them is taken over."""
+    """The ``states`` of a cache's objects in another version, until what is remembered of them is taken over."""
 
     def __init__(self) -> None:
-        self._states: dict[str, S] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._states)
+        self.states: dict[str, S] = {}
 
     def add(self, cache: _Cache[S]) -> None:
         """Add the states of a cache, and those which it has not taken over itself."""
-        self._states |= cache.predecessors._states
-        self._states |= cache.objects
+        self.states |= cache.predecessors.states
+        self.states |= cache.objects
 
     def find(self, state: S) -> Iterator[S]:
         """Yield the states of an object in earlier versions, the earliest one first."""
-        if (before := self._states.get(state.uid)) is not None:
+        if (before := self.states.get(state.uid)) is not None:
             yield from before.cache.predecessors.find(before)
             yield before
 
     def hand_over(self, state: S) -> None:
         """Let a state take over what is remembered of its object, and which version of it was written last."""
-        if self._states and (before := self._states.pop(state.uid, None)) is not None:
+        if (before := self.states.pop(state.uid, None)) is not None:
             before.cache.predecessors.hand_over(before)
             state.inherit(before.remember())
             state.catch_up(before.comparable_version)
 
     def lend(self, state: S) -> None:
         """Let a state have what is remembered of its object until now, and take it over later."""
-        if self._states and (before := self._states.get(state.uid)) is not None:
+        if (before := self.states.get(state.uid)) is not None:
             before.cache.predecessors.lend(before)
             state.inherit(before.remember())
 
     def tell(self, key: str, event: WatchEvent) -> None:
         """Pass what an object is now to what may still be done for it in another version."""
-        if self._states and (before := self._states.get(key)) is not None:
+        if (before := self.states.get(key)) is not None:
             before.tell(event)
 
     def forget_versions(self) -> None:
         """Treat the next states as newer than those in other versions: etcd was restored."""
-        for state in self._states.values():
+        for state in self.states.values():
             state.forget_version()
-        for predecessors in {id(state.cache): state.cache.predecessors for state in self._states.values()}.values():
+        for predecessors in {id(state.cache): state.cache.predecessors for state in self.states.values()}.values():
             predecessors.forget_versions()
 
     def find_missing(self, listed: Collection[str]) -> list[S]:
         """Return the states of objects that are not listed."""
-        return [state for key, state in self._states.items() if key not in listed]
+        return [state for key, state in self.states.items() if key not in listed]
 
     def keep(self, listed: Collection[str]) -> None:
         """Forget the objects that are not listed: they are gone."""
-        for key in [key for key in self._states if key not in listed]:
-            self._states.pop(key).tell(WatchEvent("DELETED", 0))
+        for key in [key for key in self.states if key not in listed]:
+            self.states.pop(key).tell(WatchEvent("DELETED", 0))
 
     def remember(self) -> dict[str, Memory]:
         """Return what is remembered of objects whose states have not taken that over."""
-        for state in self._states.values():
+        for state in self.states.values():
             state.cache.predecessors.lend(state)
-        return {key: state.remember() for key, state in self._states.items()}
+        return {key: state.remember() for key, state in self.states.items()}
 
 
 class AtWork:

@@ -268,11 +268,13 @@ def _declares_any(handlers: Iterable[ResourceHandler], names: frozenset[str]) ->
     )
 
 
-def select_matching(handlers: Iterable[R], cause: ObjectCause) -> tuple[R, ...]:
+def select_matching(handlers: tuple[R, ...], cause: ObjectCause) -> tuple[R, ...]:
     """Return the *handlers* whose filters match the object, in their order, each function once for an id.
 
     A filter that raises is logged, and does not match: other handlers are still called.
     """
+    if len(handlers) == 1 and not handlers[0].has_filters:
+        return handlers
     return _deduplicated([h for h in handlers if not h.has_filters or _safely_matches(h, cause)])
 
 
