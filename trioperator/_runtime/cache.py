@@ -86,8 +86,7 @@ class ObjectCache:
             return uid
         if state is None:
             if type == "DELETED" and not self.kind.handlers.events:
-                if self.predecessors.states:
-                    self.predecessors.tell(uid, WatchEvent(type, 0))
+                self.predecessors.tell(uid, WatchEvent(type, 0))
                 return uid
             state = self._add(uid, obj, initial=type in _INITIAL)
         was_leaving, has_left = state in self.leaving, type == LEFT

@@ -170,7 +170,7 @@ class CauseFactory:
         new = conserve_part(essence, like=body, raw=encoded)
         old = new if old is essence else conserve(old, like=body) if old else old
         rest_huge(body, old, new)
-        cause = self._make_change_cause(state, reason, initial=initial, old=old, new=new)
+        cause = self._make_change_cause(state, reason, initial=initial, old=old, new=new, encoded=encoded)
         return Change(cause, state.revision, encoded, current, finalized)
 
     def _compare_digested(self, state: ObjectState, essence: BodyEssence) -> tuple[bool, Mapping[str, Any] | None]:
@@ -199,6 +199,7 @@ class CauseFactory:
         initial: bool,
         old: Mapping[str, Any] | None,
         new: Mapping[str, Any],
+        encoded: bytes | None = None,
     ) -> ChangeCause:
         assert state.body is not None
         return ChangeCause(
@@ -211,6 +212,7 @@ class CauseFactory:
             initial=initial,
             old=old,
             new=new,
+            encoded=encoded,
         )
 
 

@@ -64,8 +64,6 @@ class PendingEvents:
 
         If it is not paused, what it waits for is made due by a poke.
         """
-        if state.cache.predecessors.states:
-            state.cache.predecessors.hand_over(state)
         if state in self._guard.watched:
             await self._guard.prepare(state)
             self._guard.observe(state)

@@ -246,6 +246,7 @@ class Reconciler:
                 except NotFoundError:  # its version is not served any more: this one is
                     before.cache.update_kind(replace(before.cache.kind, resource=state.cache.kind.resource))
                     raise
+        state.cache.predecessors.hand_over(state)
         return await self.events.take(state)
 
     async def _save_last(self, state: ObjectState) -> Result:

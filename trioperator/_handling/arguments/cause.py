@@ -18,7 +18,7 @@ from trioperator._model.body import Annotations, Body, Labels, Meta, Spec, Statu
 from trioperator._model.diff import Diff, diff, reduce_diff
 from trioperator._model.fields import FieldPath, resolve
 from trioperator._model.jsontypes import copy_json
-from trioperator._model.lazy_object import LazyObject, rest_huge
+from trioperator._model.lazy_object import LazyObject, decode_json, rest_huge
 from trioperator._model.patch import Patch
 from trioperator._model.resource import Resource
 
@@ -143,6 +143,7 @@ class EventCause(ObjectCause, kw_only=True, eq=False):
 class ChangeCause(ObjectCause, kw_only=True, eq=False):
     """Detected change of an object. ``old`` and ``new`` are its essences; ``old`` is None at creation.
 
+    ``encoded`` is ``new`` as JSON, if that is known: whoever gets a copy gets what is decoded from it.
     Where these are large, what is made of them is forgotten, and made again, when whoever uses it waits.
     """
 
@@ -150,6 +151,7 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
     initial: bool
     old: Mapping[str, Any] | None
     new: Mapping[str, Any] | None
+    encoded: bytes | None = None
     _diff: Diff | None = None
     _copies: tuple[Any, Any, Diff] | None = None
 
@@ -172,10 +174,14 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
         """Return what handlers get of the change: copies of ``old`` and ``new``, and their differences."""
         found = self._copies
         if found is None:
-            old, new = _copy(self.old), _copy(self.new)
+            old = self._copy_new() if self.old is self.new else _copy(self.old)
+            new = self._copy_new()
             found = self._copies = old, new, diff(old, new)
             self._forget_soon()
         return found
+
+    def _copy_new(self) -> Any:
+        return _copy(self.new) if self.encoded is None or type(self.new) is not dict else decode_json(self.encoded)
 
     def _forget_soon(self) -> None:
         if type(self.new) is LazyObject:
@@ -196,7 +202,9 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
             return self
         change = reduce_diff(self.diff, field)
         old, new = resolve(self.old or {}, field), resolve(self.new or {}, field)
-        narrowed = msgspec.structs.replace(self, old=old, new=new, _diff=change, _copies=None, _kwargs=None)
+        narrowed = msgspec.structs.replace(
+            self, old=old, new=new, encoded=None, _diff=change, _copies=None, _kwargs=None
+        )
         narrowed.body = self.body
         return narrowed
 
