@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
+import time
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from trioperator._http.endpoint import Endpoint, open_sockets, parse_endpoint
 from trioperator.errors import ConfigError
@@ -105,3 +109,28 @@ async def test_a_port_in_use_is_an_error() -> None:
 async def test_an_unknown_host_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"Cannot listen on port 80 of no-such-host\.invalid: unknown host"):
         await open_sockets(parse_endpoint("http://no-such-host.invalid/"))
+
+
+@pytest.mark.parametrize("host", [f"{'a' * 64}.example", "\ud800.example", "a..b"])
+async def test_a_host_that_can_be_no_name_is_an_error(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"Cannot listen on port 80 of .*: unknown host"):
+        await open_sockets(Endpoint(host=host, port=80, path="/"))
+
+
+async def test_a_mock_clock_stands_still_while_a_name_is_looked_up(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up, is_asked = socket.getaddrinfo, threading.Event()
+
+    def look_up_slowly(host: str, port: int, **options: Any) -> Any:
+        if not options["flags"] & socket.AI_NUMERICHOST:
+            is_asked.set()
+            time.sleep(0.05)  # real time, in which the clock would jump
+        return look_up(host, port, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up_slowly)
+    with trio.fail_after(100):
+        _, sockets = await open_sockets(parse_endpoint("http://localhost:0/"))
+    with closing(sockets):
+        assert is_asked.is_set()
+        assert trio.current_time() == 0

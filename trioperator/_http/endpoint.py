@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import socket
 import urllib.parse
+from typing import Any
 
 import trio
 
+from trioperator._concurrency.threads import run_in_thread
 from trioperator._model.urls import mask_userinfo
 from trioperator.errors import ConfigError
 
@@ -58,8 +61,8 @@ async def open_sockets(endpoint: Endpoint) -> tuple[Endpoint, list[socket.socket
     """
     port = endpoint.port
     try:
-        addresses = await trio.socket.getaddrinfo(endpoint.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
+        addresses = await _look_up(endpoint.host, port)
+    except (OSError, UnicodeError) as error:
         raise ConfigError(f"Cannot listen on port {port} of {endpoint.host}: unknown host ({error}).") from None
     sockets: list[socket.socket] = []
     problem: OSError | None = None
@@ -75,6 +78,18 @@ async def open_sockets(endpoint: Endpoint) -> tuple[Endpoint, list[socket.socket
         why = problem.strerror if problem else "the host has no address"
         raise ConfigError(f"Cannot listen on port {port} of {endpoint.host}: {why}.")
     return dataclasses.replace(endpoint, port=port), sockets
+
+
+async def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:
+    """Return the addresses of a host, as ``socket.getaddrinfo()`` does. Names are looked up in a thread.
+
+    Tests observe that thread. They do not observe that of Trio's own function: a mock clock would jump while it works.
+    """
+    find = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        return find(flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):  # it is a name
+        return await run_in_thread(lambda: find(flags=socket.AI_PASSIVE), limiter=trio.CapacityLimiter(1))
 
 
 def _listen(family: int, kind: int, protocol: int, address: tuple[int | str, ...]) -> socket.socket:
