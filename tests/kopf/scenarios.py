@@ -191,6 +191,35 @@ async def patches_of_parents(operator: OperatorRunner, cluster: Cluster) -> None
 
 
 @scenario
+async def fields_that_objects_lack(operator: OperatorRunner, cluster: Cluster) -> None:
+    """Objects without the field of a handler are not in scope: with it, they count as new."""
+    seen: list[Any] = []
+    created = {"labels": {"mine": "yes"}}
+
+    @kopf.on.create("configmaps", labels=created["labels"])
+    @kopf.on.update("configmaps", labels=created["labels"])
+    async def of_mine(name: str, reason: str, **_: Any) -> None:
+        seen.append((name, reason))
+
+    @kopf.on.update("configmaps", field="data.key")
+    @kopf.on.field("configmaps", field="data.key")
+    async def of_field(name: str, old: Any, new: Any, **_: Any) -> None:
+        seen.append((name, old, new))
+
+    await operator.start(settings=kopf.OperatorSettings())
+    await cluster.create(config_map("a"))
+    await cluster.create(config_map("b"))
+    await trio.sleep(10)
+    assert not any("annotations" in each["metadata"] for each in await cluster.list("configmaps")), "not written to"
+    await cluster.patch("configmaps", "a", {"metadata": created})
+    for value in ("1", "2", None):
+        await trio.sleep(10)
+        await cluster.patch("configmaps", "b", {"data": {"key": value}})
+    await trio.sleep(10)
+    assert seen == [("a", "create"), ("b", None, "1"), ("b", "1", "2"), ("b", "2", None)], seen
+
+
+@scenario
 async def exceptions(operator: OperatorRunner, cluster: Cluster) -> None:
     operator.expect_failures()
     raised: list[type[BaseException]] = [ValueError, ExceptionGroup, asyncio.CancelledError, kopf.PermanentError]

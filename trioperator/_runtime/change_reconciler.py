@@ -92,7 +92,9 @@ class ChangeReconciler:
         result = await self._finalizers.adjust(state, cause.logger, blocked=blocked, finalized=change.finalized)
         if result is not None:
             return result
-        if self._progress.get(state) is None and not (withheld or any_prematches(handlers.changes, cause)):
+        needs_fields = self._executor.settings.persistence.needs_fields
+        in_scope = withheld or any_prematches(handlers.changes, cause, needs_fields=needs_fields)
+        if self._progress.get(state) is None and not in_scope:
             return await self._store_pending(state, cause.logger)
         if cause.reason in TITLES:
             return await self._handle_cause(state, change)

@@ -188,6 +188,8 @@ class _PostingSettings(_Tolerant, settings.PostingSettings):
 
 @dataclasses.dataclass(kw_only=True)
 class _PersistenceSettings(_Tolerant, settings.PersistenceSettings):
+    needs_fields = True
+
     finalizer: str = setting(FINALIZER, FINALIZER_RULE)
     progress_storage: Any = dataclasses.field(
         default_factory=SmartProgressStorage, metadata={"rule": PROGRESS_STORAGE.or_none()}

@@ -246,6 +246,8 @@ class PersistenceSettings(Section):
     """Settings of what is stored on objects: see docs/settings.md."""
 
     _path: ClassVar[str] = "settings.persistence"
+    #: Whether handlers of a field keep only objects in scope that have or had it, as Kopf does against its manual.
+    needs_fields: ClassVar[bool] = False
 
     finalizer: str = setting("trioperator.dev/finalizer", FINALIZER)
     """Finalizer that blocks the deletion of objects until it is handled; default: "trioperator.dev/finalizer"."""

@@ -307,10 +307,13 @@ def select_change_handlers(handlers: Iterable[ChangeHandler], cause: ChangeCause
     )
 
 
-def any_prematches(handlers: tuple[ChangeHandler, ...], cause: ChangeCause) -> bool:
-    """Return whether any of the *handlers* prematches the object, so that it might be called for some change."""
+def any_prematches(handlers: tuple[ChangeHandler, ...], cause: ChangeCause, *, needs_fields: bool = False) -> bool:
+    """Return whether any of the *handlers* prematches the object, so that it might be called for some change.
+
+    If it *needs_fields*, none does for a field that the object neither has nor had.
+    """
     for handler in handlers:  # noqa: SIM110 -- any() takes several times longer, and this is asked of each state
-        if not handler.has_filters or prematches(handler, cause):
+        if not handler.has_filters or prematches(handler, cause, needs_fields=needs_fields):
             return True
     return False
 

@@ -151,11 +151,14 @@ def matches(handler: ResourceHandler, cause: Filterable) -> bool:
     return _matches(handler, cause, change=True)
 
 
-def prematches(handler: ResourceHandler, cause: Filterable) -> bool:
+def prematches(handler: ResourceHandler, cause: Filterable, *, needs_fields: bool = False) -> bool:
     """Return whether the filters of *handler* match the object, whatever has changed in it.
 
-    Finalizers are added, and the last-handled configuration is stored, only for objects that prematch a handler.
+    Finalizers are added, and the last-handled configuration is stored, only for objects that prematch a handler. If it
+    *needs_fields*, it does not prematch an object that neither has nor had its field.
     """
+    if needs_fields and handler.field and handler.value is None and _old_and_new(handler.field, cause) == (None, None):
+        return False
     return _matches(handler, cause, change=False)
 
 
