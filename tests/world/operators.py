@@ -486,10 +486,10 @@ async def prefect_kubernetes(play: Play) -> None:
     "aiopg",
     "bitmath",
     "httpx",
-    "kubernetes_asyncio",
     "python-json-logger",
     "verlib2",
     "wrapt",
+    apart=("kubernetes_asyncio==31.1.0",),  # those of newer ones ask for tokens in coroutines
 )
 async def crate_operator(play: Play) -> None:
     play.environment |= {f"CRATEDB_OPERATOR_{name}": value for name, value in _CRATE.items()}
