@@ -284,6 +284,7 @@ async def airflow(play: Play) -> None:
             ("connections", "example-connection"),
         ):
             await play.cluster.delete(f"{kind}.airflow.drfaust92", name, "default")
+        play.patient = True  # the Secret that a handler has missed is there now: it is called again within a minute
         await record("deleted")
 
 
