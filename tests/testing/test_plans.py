@@ -100,3 +100,9 @@ async def test_chance_is_repeatable_by_its_seed(cluster: Cluster) -> None:
     assert 20 < first.count(503) < 80
     assert await codes(1) == first
     assert await codes(2) != first
+
+
+def test_a_criterion_that_does_not_exist_is_an_error(plan: FaultPlan) -> None:
+    options: dict[str, Any] = {"verb": "get", "probability": 0.5}
+    with pytest.raises(TypeError, match="no criteria probability"):
+        plan.add(Fault.reset(), **options)

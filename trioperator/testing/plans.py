@@ -170,8 +170,10 @@ class FaultPlan:
 
         Of the matching requests, the first ``skip`` are spared and the next ``times`` (default: all) fail; ``since``
         and ``until`` limit that to a span of Trio's time, in seconds; ``chance`` is the probability of each failure.
-        The criteria of the selection: see :class:`Selection`.
+        The criteria of the selection: see :class:`Selection`. Raises TypeError for any other.
         """
+        if unknown := selection.keys() - Selection.__annotations__.keys():
+            raise TypeError(f"FaultPlan.add() has no criteria {', '.join(sorted(unknown))}.")
         rule = FaultRule(
             fault=fault,
             selection=selection,
