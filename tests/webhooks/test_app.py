@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -176,7 +177,13 @@ async def test_an_unexpected_error_is_logged_and_not_shown(caplog: pytest.LogCap
 
 @pytest.mark.parametrize(
     ("query", "limit"),
-    [("timeout=10s", 10), ("timeout=0.5s", 0.5), ("", math.inf), ("timeout=x", math.inf), ("\xff=%zz&", math.inf)],
+    [
+        ("timeout=10s", 10),
+        ("a=b&timeout=0.5s&c", 0.5),
+        ("", math.inf),
+        ("timeout=x", math.inf),
+        ("\xff=%zz&", math.inf),
+    ],
 )
 async def test_a_hanging_function_is_given_up_before_the_client_does(
     query: str, limit: float, autojump_clock: object
@@ -250,6 +257,24 @@ async def test_a_review_has_its_headers_and_the_certificate_of_its_client() -> N
     assert dict(asked.sent[0]["headers"])[b"content-length"] == b"2"
     hints = {"webhook": "check", "headers": {"User-Agent": "me"}, "sslpeer": {"version": 3}}
     assert reviews.calls == [{"request": {"a": 1}, **hints}]
+
+
+async def test_heads_of_requests_are_not_remembered() -> None:
+    reviews = Reviews()
+    tracemalloc.start()
+    try:
+        await reviews.ask(b"{}")
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(100):
+            asked = Asked(b"{}", headers=[(b"x%d" % number + b"x" * 30_000, b"")])
+            asked.scope["query_string"] = b"timeout=1s&x%d=" % number + b"x" * 30_000
+            await reviews.app(asked.scope, asked.receive, asked.send)
+            reviews.calls.clear()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert asked.status == 200
+    assert after - before < 300_000
 
 
 async def test_what_is_refused_for_its_head_is_not_received() -> None:

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import parse_qs
 
 import msgspec
 import trio
@@ -36,7 +35,7 @@ _MAX_LARGE: Final = 2
 # Share of the time of a review after which it is answered: before the API server gives up.
 _ANSWER_SHARE: Final = 0.98
 _JSON: Final = ((b"content-type", b"application/json"),)
-_TIMEOUT: Final = re.compile(r"(\d+(?:\.\d+)?)s")
+_TIMEOUT: Final = re.compile(r"(?:^|&)timeout=(\d+(?:\.\d+)?)s(?=&|$)")
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -202,13 +201,11 @@ class _Body:
         self._budget.take(-self._taken)
 
 
-@functools.lru_cache(maxsize=256)
 def _title(name: bytes) -> str:
     return name.decode("latin-1").title()
 
 
-@functools.lru_cache(maxsize=64)
 def _find_timeout(query: str) -> float:
     """Return for how many seconds a review is worth its while, as API servers say in the query: ``?timeout=10s``."""
-    match = _TIMEOUT.fullmatch(parse_qs(query).get("timeout", [""])[0])
+    match = _TIMEOUT.search(query)
     return float(match[1]) * _ANSWER_SHARE if match else math.inf
