@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from trioperator._model.namespaces import NamespacePattern, is_exact, match_namespace
+from trioperator._model.namespaces import NamespacePattern, is_exact, match_namespace, may_exist
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,23 @@ def test_a_plain_name_is_exact(pattern: str, exact: bool) -> None:
 
 def test_a_regular_expression_is_never_exact() -> None:
     assert not is_exact(re.compile("ns"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "possible"),
+    [
+        ("my-ns-1", True),
+        ("a" * 63, True),
+        ("a" * 64, False),
+        ("NS", False),
+        ("../x", False),
+        ("-a", False),
+        ("a.b", False),
+        (" a", False),
+        ("NS*", True),
+        ("!a/b", True),
+        (re.compile("NS"), True),
+    ],
+)
+def test_a_plain_name_is_possible_if_it_can_be_that_of_a_namespace(pattern: NamespacePattern, possible: bool) -> None:
+    assert may_exist(pattern) is possible

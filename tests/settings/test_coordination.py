@@ -35,6 +35,7 @@ def test_times_that_contradict_each_other_are_named(name: str, value: float) -> 
         ("leadership", "lease_duration", 0),
         ("leadership", "enabled", "yes"),
         ("leadership", "shards", 0),
+        ("peering", "name", "a/b"),  # the operator would pause until an object of this name exists
         ("peering", "lifetime", -1),
         ("peering", "priority", "high"),
         ("peering", "tie_break", 1),

@@ -52,6 +52,7 @@ class Uncopyable:
         ({"clusterwide": True, "namespaces": ["a"]}, TypeError, "either clusterwide or restricted to namespaces"),
         ({"namespaces": "default"}, TypeError, "Pass namespaces as a list, such as ['default']."),
         ({"namespaces": re.compile("a.*")}, TypeError, "Pass namespaces as a list"),
+        ({"namespaces": ["a", "Foo/.."]}, ConfigError, "There can be no namespace 'Foo/..'"),
         ({"liveness_endpoint": "nonsense"}, ConfigError, "nonsense"),
         ({"health_endpoint": "nonsense"}, ConfigError, "nonsense"),
         ({"metrics_endpoint": "nonsense"}, ConfigError, "nonsense"),

@@ -32,3 +32,8 @@ def match_namespace(name: str, pattern: NamespacePattern) -> bool:
 def is_exact(pattern: NamespacePattern) -> bool:
     """Return whether the pattern is a plain name."""
     return isinstance(pattern, str) and not set(pattern) & set("*?!,[")
+
+
+def may_exist(pattern: NamespacePattern) -> bool:
+    """Return whether there may be a namespace of the name that the pattern is, if it is one: see RFC 1123."""
+    return not is_exact(pattern) or re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", str(pattern)) is not None

@@ -20,6 +20,7 @@ from trioperator._http.listener import raise_file_limit
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._logs import bound_contextvars
 from trioperator._model.memo import Memo
+from trioperator._model.namespaces import may_exist
 from trioperator._model.signatures import takes
 from trioperator._runtime.watching.scope import Scope
 from trioperator._supervisor.plan import OperatorOptions, Plan
@@ -172,6 +173,10 @@ def _make_scope(options: OperatorOptions) -> Scope:
         raise TypeError("An operator is either clusterwide or restricted to namespaces, not both.")
     if isinstance(namespaces, str | re.Pattern):  # otherwise each of its characters would be a pattern
         raise TypeError(f"Pass namespaces as a list, such as [{namespaces!r}].")
+    for name in namespaces:
+        if not may_exist(name):
+            rule = "names consist of lower-case letters, digits and '-', at most 63"
+            raise ConfigError(f"There can be no namespace {name!r}: {rule}.")
     return Scope(clusterwide=not namespaces, namespaces=tuple(namespaces))
 
 

@@ -11,6 +11,8 @@ from typing import Annotated, Any, TypeVar, get_args
 import msgspec
 import typer
 
+from trioperator._model.namespaces import may_exist
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -42,11 +44,15 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_scope(*, clusterwide: bool, namespaces: Collection[str]) -> None:
-    """Raise BadParameter for all namespaces together with some, and for an empty name."""
+    """Raise BadParameter for all namespaces together with some, and for what can be no name of a namespace."""
     if clusterwide and namespaces:
         raise typer.BadParameter("pass either -n or -A, not both.", param_hint="'-n' / '-A'")
     if not all(map(str.strip, namespaces)):
         raise typer.BadParameter("the name of a namespace is empty.", param_hint="'-n'")
+    for name in namespaces:
+        if not may_exist(name):
+            rule = "it must consist of lower-case letters, digits and '-', at most 63"
+            raise typer.BadParameter(f"{name!r} can be no namespace: {rule}.", param_hint="'-n'")
 
 
 def check_lease(context: typer.Context, *, has_lease: bool) -> None:

@@ -25,7 +25,7 @@ class PeeringSettings(Section):
 
     _path: ClassVar[str] = "settings.peering"
 
-    name: str = setting("default", TEXT)
+    name: str = setting("default", OBJECT_NAME)
     """Name of the peering object; default: "default"."""
 
     stealth: bool = setting(False, BOOLEAN)
