@@ -22,6 +22,7 @@ import trio
 import yaml
 
 from tests.controlplane import ControlPlane
+from tests.world.playing import make_native
 from tests.world.sources import find_checkout
 from trioperator import Client, configure, open_client
 from trioperator.apiserver import Cluster, serve_cluster, write_kubeconfig
@@ -87,6 +88,22 @@ async def change(client: Client, name: str) -> None:
     )
 
 
+async def change_all(client: Client, process: trio.Process, rounds: int) -> None:
+    """Change ClusterSecrets one by one. Raises EOFError if the operator ends meanwhile."""
+
+    async def watch(process: trio.Process) -> None:
+        raise EOFError(f"The operator has ended by itself, with {await process.wait()}.")
+
+    with trio.fail_after(600):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch, process)
+            await wait_started(client)
+            for number in range(rounds):
+                await change(client, f"secret-{number}")
+            await trio.sleep(5)  # for handlers that would bring them back late
+            nursery.cancel_scope.cancel(reason="all are changed")
+
+
 async def count_returned(mode: str, rounds: int, checkout: pathlib.Path, folder: pathlib.Path) -> int:
     """Return how many Secrets are in namespaces that they were withdrawn from."""
     async with open_server(folder) as kubeconfig, open_client(kubeconfig=kubeconfig) as client:
@@ -100,11 +117,7 @@ async def count_returned(mode: str, rounds: int, checkout: pathlib.Path, folder:
         with (folder / "log").open("wb") as log:
             process = await trio.lowlevel.open_process(command, env=env, cwd=checkout, stdout=log, stderr=log)
             try:
-                with trio.fail_after(600):
-                    await wait_started(client)
-                    for number in range(rounds):
-                        await change(client, f"secret-{number}")
-                    await trio.sleep(5)  # for handlers that would bring them back late
+                await change_all(client, process, rounds)
             finally:
                 process.terminate()
                 await process.wait()
@@ -124,6 +137,8 @@ def main() -> None:
     configure(quiet=True)
     with tempfile.TemporaryDirectory() as scratch:
         checkout = find_checkout("zakkg3/ClusterSecret", pathlib.Path(scratch))
+        if options.mode == "native":
+            make_native(checkout.rglob("*.py"))
         folder = pathlib.Path(scratch, "server")
         folder.mkdir()
         try:
