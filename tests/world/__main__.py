@@ -28,6 +28,7 @@ from tests.world import (  # noqa: F401 -- add to the table
     application_operators,
     held_out_operators,
     later_operators,
+    latest_operators,
     more_operators,
     newer_operators,
     platform_operators,
