@@ -47,6 +47,16 @@ async def test_what_is_sent_is_left_as_it_is(client: Client, owner: dict[str, An
     assert manifest == config_map("one")
 
 
+async def test_a_number_that_is_none_is_an_error_as_null_would_remove_the_field(client: Client) -> None:
+    manifest = config_map("one")
+    for write in (client.create, client.apply, client.replace):
+        with pytest.raises(ValueError, match=r"data\.share is nan, which is no number in JSON"):
+            await write({**manifest, "data": {"share": float("nan")}})
+    await client.create(manifest)
+    with pytest.raises(ValueError, match=r"data\.share is inf"):
+        await client.patch("configmaps", "one", merge={"data": {"share": float("inf")}})
+
+
 async def test_an_object_that_exists_is_not_created_again(client: Client, autojump_clock: MockClock) -> None:
     await client.create(config_map("one"))
     with pytest.raises(ConflictError, match="already exists"):

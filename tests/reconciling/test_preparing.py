@@ -26,6 +26,7 @@ on = trioperator.on
         (trioperator.Child(config_map("x"), ready=bool), "Owned(..., bodies=True)"),
         ({**config_map("x"), "metadata": {"name": "x", "namespace": "other"}}, "its children are in its own namespace"),
         ({**config_map("x"), "data": {"x": object()}}, "object"),
+        ({**config_map("x"), "data": {"x": float("nan")}}, "data.x is nan, which is no number in JSON"),
         ([3], "which is not a child"),
     ],
 )

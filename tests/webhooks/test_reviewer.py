@@ -478,7 +478,11 @@ async def test_a_list_of_the_object_can_be_extended_in_place(
     ]
 
 
-@pytest.mark.parametrize("value", [object(), lambda body: body["nothing"].clear()], ids=["no JSON", "a function fails"])
+@pytest.mark.parametrize(
+    "value",
+    [object(), float("nan"), lambda body: body["nothing"].clear()],
+    ids=["no JSON", "no number", "a function fails"],
+)
 async def test_a_patch_that_cannot_be_made_denies(
     value: Any, cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
 ) -> None:

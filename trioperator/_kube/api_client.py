@@ -13,7 +13,6 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import msgspec
 import trio
 
 from trioperator._concurrency.threads import run_in_thread
@@ -29,7 +28,7 @@ from trioperator._kube.objects import Page, parse_deep_page, parse_page
 from trioperator._kube.outage import Outage
 from trioperator._kube.retry import adjust_delay, is_repeatable, is_retryable, iterate_backoffs, may_be_processed
 from trioperator._logs import Logger, get_logger
-from trioperator._model.jsontypes import JsonObject
+from trioperator._model.jsontypes import JsonObject, encode_json
 from trioperator._model.urls import build_target
 from trioperator.errors import ApiError, ConnectionLostError, ServerError, TooManyRequestsError
 from trioperator.settings import OperatorSettings
@@ -49,8 +48,6 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON: Final = "application/json"
 # Bytes of an error response to a streaming request, at most.
 _MAX_ERROR_BODY: Final = 1024 * 1024
-
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class ApiClient:
@@ -199,7 +196,7 @@ class ApiClient:
         backoffs: Iterable[float] | float | None = None,
     ) -> JsonObject:
         """Create an object and return it as created. Raises as :meth:`request` does."""
-        data = await self.request("POST", path, params=params, body=_encode(body), backoffs=backoffs)
+        data = await self.request("POST", path, params=params, body=encode_json(body), backoffs=backoffs)
         return decode_object(data, path)
 
     async def put(
@@ -211,7 +208,7 @@ class ApiClient:
         backoffs: Iterable[float] | float | None = None,
     ) -> JsonObject:
         """Replace an object and return the new one. Raises as :meth:`request` does."""
-        data = await self.request("PUT", path, params=params, body=_encode(body), backoffs=backoffs)
+        data = await self.request("PUT", path, params=params, body=encode_json(body), backoffs=backoffs)
         return decode_object(data, path)
 
     async def delete(self, path: str, *, body: JsonObject | None = None, params: Params | None = None) -> JsonObject:
@@ -220,12 +217,12 @@ class ApiClient:
         Without a uid as its precondition, it is not retried if it may have been processed. Raises as :meth:`request`
         does; NotFoundError also if the response to a successful earlier attempt was lost.
         """
-        data = _encode(body) if body is not None else None
+        data = encode_json(body) if body is not None else None
         return decode_object(await self.request("DELETE", path, params=params, body=data), path)
 
     async def patch(self, path: str, patch: JsonObject | list[JsonObject], *, content_type: str = MERGE_PATCH) -> bytes:
         """Patch an object and return the new one as JSON. Raises as :meth:`request` does."""
-        return await self.request("PATCH", path, body=_encode(patch), content_type=content_type)
+        return await self.request("PATCH", path, body=encode_json(patch), content_type=content_type)
 
     async def list_page(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 import msgspec
@@ -21,6 +22,33 @@ class RawEvent(TypedDict):
 
     type: RawEventType
     object: RawBody
+
+
+def encode_json(value: Any) -> bytes:
+    """Encode as JSON what users want written. Raises as :func:`check_numbers` and ``msgspec.json.encode`` do."""
+    encoded = _encode(value)
+    check_numbers(value, encoded)
+    return encoded
+
+
+def check_numbers(value: Any, encoded: bytes) -> None:
+    """Raise ValueError if a value has an infinite number or NaN: in JSON that is null, which removes fields."""
+    if b"null" in encoded:  # else it has none
+        for path, item in _iterate(value):
+            if isinstance(item, float) and not math.isfinite(item):
+                raise ValueError(f"{path.removeprefix('.') or 'it'} is {item}, which is no number in JSON")
+
+
+def _iterate(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a value consists of, and where it is; in no order, as it may be as deep as can be encoded."""
+    left = [("", value)]
+    while left:
+        path, value = left.pop()
+        yield path, value
+        if isinstance(value, Mapping):
+            left += ((f"{path}.{key}", item) for key, item in value.items())
+        elif isinstance(value, list | tuple | set | frozenset):
+            left += ((f"{path}[{index}]", item) for index, item in enumerate(value))
 
 
 def copy_json(value: Any) -> Any:

@@ -10,6 +10,7 @@ import msgspec
 from trioperator._handling.arguments.reconciling import ReconcileCause, ReconcileHandler
 from trioperator._handling.handlers.children import Child, Desired
 from trioperator._kube.api_client import ApiClient
+from trioperator._model.jsontypes import check_numbers
 from trioperator._model.resource import Resource
 from trioperator._reconciling.claims import CLAIM, claim_of
 from trioperator._reconciling.manifests import Manifest
@@ -69,6 +70,7 @@ class Preparer:
         version = api_version.rpartition("/")[2]
         resource = Resource(kind.resource.group, version, kind.resource.plural, kind=name)
         encoded = msgspec.json.encode(body, order="deterministic")
+        check_numbers(body, encoded)
         key = ChildKey(resource, namespace, metadata["name"])
         strategy = child.strategy or kind.owners[handler].strategy
         if strategy == "rolling" and child.ready is None:

@@ -6,7 +6,6 @@ import base64
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 import trio
 
 from trioperator._concurrency.clock import steady_now
@@ -30,7 +29,7 @@ from trioperator._handling.reviews.admission import (
 from trioperator._handling.reviews.admission_review import ReviewRequest, build_review, parse_review
 from trioperator._handling.reviews.webhook_configuration import make_segments
 from trioperator._logs import get_logger, object_logger
-from trioperator._model.jsontypes import JsonObject
+from trioperator._model.jsontypes import JsonObject, encode_json
 from trioperator._model.patch import Patch
 from trioperator._model.resource import Resource, Selection, select_resources
 from trioperator._webhooks.other_versions import OtherVersion
@@ -274,7 +273,7 @@ def _encode_patch(patch: Patch, cause: AdmissionCause, handlers: Collection[Admi
     names = ", ".join(map(str, handlers))
     operations = guard.call("The patch of {}", names, build_json_patch, cause.raw, patch)
     try:
-        encoded = msgspec.json.encode(operations)
+        encoded = encode_json(operations)
     except Exception as error:
         raise UserCodeError(f"The patch of {names} ({describe_unserializable(dict(patch))})", error) from error
     return base64.b64encode(encoded) if operations else b""

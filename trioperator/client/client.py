@@ -9,14 +9,13 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, Unpack, overload
 
-import msgspec
 import trio
 
 from trioperator._concurrency.backoff import Backoff
 from trioperator._kube.api_client import MERGE_PATCH, Params
 from trioperator._kube.messages import decode_object
 from trioperator._kube.retry import JSON_PATCH, adjust_delay
-from trioperator._model.jsontypes import JsonObject
+from trioperator._model.jsontypes import JsonObject, encode_json
 from trioperator.client.adoption import CREATE_ONLY, HANDLED, adopt, check_owner
 from trioperator.client.connection import Connection
 from trioperator.client.deleting import Deletion, is_replaced, replaced_error
@@ -396,7 +395,7 @@ class Client(Reader):
                 check_owner(found, owner, what=target)
                 condition = {"resourceVersion": found["metadata"]["resourceVersion"]}
             sent = body if given else {**body, "metadata": {**body["metadata"], **condition}}
-            encoded = msgspec.json.encode(sent)
+            encoded = encode_json(sent)
             data = await target.kube.request("PATCH", path, params=params, body=encoded, content_type=APPLY_PATCH)
             return decode_object(data, path)
 
@@ -413,7 +412,7 @@ class Client(Reader):
         conditional: bool = False,
     ) -> JsonObject:
         path = target.get_path(subresource)
-        body = msgspec.json.encode(_bind(patch, content_type, target.uid))
+        body = encode_json(_bind(patch, content_type, target.uid))
 
         async def send() -> JsonObject:
             try:

@@ -37,6 +37,7 @@ ENDLESS["again"] = ENDLESS
         ({"x": {("a", 1): 2}}, "x has a key of the type tuple"),
         ({"spec": Body({"spec": {"a": 1}}).spec}, "spec is of the type Spec"),
         ({"x": "\ud800"}, "x is of the type str"),
+        ({"x": [1.0, float("nan")]}, "x[1] is nan"),
         ({"x": object(), "y": Broken()}, "x is of the type object"),
         (Broken(x=object()), "it cannot be read: ZeroDivisionError()"),
     ],

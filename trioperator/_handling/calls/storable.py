@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
+from trioperator._model.jsontypes import encode_json
 from trioperator._model.patch import Patch
 from trioperator.errors import PermanentError
 
@@ -37,14 +36,14 @@ def check_storable(patch: Patch, result: Any) -> None:
 
 def _is_json(value: Any) -> bool:
     try:
-        msgspec.json.encode(value)
+        encode_json(value)
     except Exception:  # noqa: BLE001 -- the values are the user's, and so may be their methods
         return False
     return True
 
 
 def describe_unserializable(value: Any) -> str:
-    """Return the path and the type of the first value that is not JSON-serializable."""
+    """Return the path and the type of the first value that is not JSON-serializable; of a float, the value."""
     try:
         return _search(value)
     except Exception as error:  # noqa: BLE001 -- any mapping of the user's
@@ -62,6 +61,8 @@ def _search(value: Any) -> str:
             break
     else:
         return f"{path[:100]}… is nested too deeply, or contains itself"
+    if isinstance(value, float):
+        return f"{path or 'it'} is {value}"
     kind = type(value).__qualname__
     if isinstance(value, dict):
         bad = [key for key in value if not _is_json({key: None})]

@@ -10,6 +10,7 @@ import trio
 
 from trioperator._handling.calls.storable import describe_unserializable
 from trioperator._logs import Logger
+from trioperator._model.jsontypes import encode_json
 from trioperator._model.patch import Patch, PatchFn, find_unmet, merge_patches, merging, preview
 from trioperator._runtime.object_state import ObjectState
 
@@ -129,7 +130,7 @@ class PendingPatches:
         """
         try:
             # A copy, so that the handler cannot change it later through references.
-            plain = msgspec.json.decode(msgspec.json.encode(patch))
+            plain = msgspec.json.decode(encode_json(patch))
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
             problem = describe_unserializable(patch)
             logger.error(
