@@ -128,6 +128,7 @@ def clients(session: nox.Session) -> None:
     tests = [
         "tests/apiserver/test_clients.py",
         "tests/both/test_styles.py",
+        "tests/both/test_walkthrough.py",
         "tests/client/test_connection.py",
         "tests/client/test_library_logins.py",
         "tests/helpers",
@@ -164,7 +165,7 @@ def e2e(session: nox.Session) -> None:
             "set KUBEBUILDER_ASSETS to the folder with etcd, kube-apiserver, kube-controller-manager and kubectl"
             " (`setup-envtest use -p path` downloads them)"
         )
-    session.install("-e", ".[test]")
+    session.install("-e", ".[test]", "kubernetes")
     # Another system of many processes takes part: what fails is asked once more, and the summary tells ("1 rerun").
     session.run("python", "-m", "pytest", "-m", "e2e", "--reruns=1", "-raR", *session.posargs)
 
