@@ -443,8 +443,8 @@ DEFECTS = (
         (
             Edit(
                 "_concurrency/clock.py",
-                "    try:\n        epoch = _epochs.get().steady  #",
-                "    return wall_now()\n    try:\n        epoch = _epochs.get().steady  #",
+                "    try:\n        epochs = _epochs.get()  # without one call more",
+                "    return wall_now()\n    try:\n        epochs = _epochs.get()  # without one call more",
             ),
         ),
         having=("changes", "clock"),
