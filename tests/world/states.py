@@ -30,8 +30,9 @@ _KINDS = (
 _UID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?")
 # Where the frameworks keep their state: the names differ natively, and the contents are tested by others. Kopf marks a
-# prefix of an operator's own as soon as it calls a handler, the bridge when it has something to store there.
-_STORED = re.compile(r"^(kopf\.zalando\.org|trioperator\.dev)/|/kopf-managed$")
+# prefix of an operator's own as soon as it calls a handler, the bridge when it has something to store there. The bridge
+# also stores what has been seen, while handlers of that are retried.
+_STORED = re.compile(r"^(kopf\.zalando\.org|trioperator\.dev)/|/(kopf-managed|seen-configuration)$")
 # What only one of them has in its records of progress: in the status, and as JSON in annotations of any prefix.
 _RECORDED = re.compile(r'"attempted": "<time>", |,\\"attempted\\":\\"<time>\\"')
 # What Kopf leaves of its progress in the status when nothing is in progress any more.

@@ -39,6 +39,7 @@ def test_the_names_of_the_frameworks_are_the_same_and_their_absence_is_a_differe
 
     kopf = state("kopf.zalando.org/last-handled-configuration", "kopf.zalando.org/KopfFinalizerMarker")
     assert state("trioperator.dev/last-handled-configuration", "trioperator.dev/finalizer") == kopf
+    assert state("mine.example.com/seen-configuration", "trioperator.dev/finalizer") == kopf
     assert state("other/annotation", "trioperator.dev/finalizer") != kopf
     assert state("trioperator.dev/last-handled-configuration", "other/finalizer") != kopf
 
