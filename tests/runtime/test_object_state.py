@@ -80,6 +80,15 @@ def test_a_deleted_object_stays_deleted_with_its_last_state() -> None:
     assert state.body == body(6, size=2)
 
 
+def test_the_last_state_is_not_decoded_of_an_object_whose_deletion_is_handled() -> None:
+    _, _, state = cached("delete")
+    state.close()
+    state.mark_deletion_handled()
+    state.advance(WatchEvent("DELETED", 6, raw(6)))
+    assert state.gone
+    assert state.body is None
+
+
 def test_an_object_has_vanished_as_soon_as_its_deletion_is_pending() -> None:
     cache, _, state = cached()
     cache.observe("DELETED", raw(6))

@@ -249,6 +249,8 @@ class ObjectState:
         """Make the state of a watch event the newest one, unless a newer one is known. *body* is it, if decoded."""
         if event.type == "DELETED":
             self.gone = True
+            if body is None and self._memory.deletion_handled:
+                return  # nothing is left to be done with the last state
         elif event.version > self.version and not self.gone:
             self.version = event.version
         else:
