@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
 _ERRORS = (TrioperatorError, TimeoutError)
+# Seconds in which a call returns: a watch that went deaf after some retries is ended after about 75 seconds of silence.
+_PATIENCE = 120
 
 
 class Scripts(Part):
@@ -111,7 +113,7 @@ class Scripts(Part):
         await trio.sleep(self.life.random.choice([0, 1]))
         self.life.nursery.start_soon(self._delete_later, name, made["metadata"]["uid"])
         await trio.sleep(self.life.random.choice([0, 0, 2]))
-        with trio.fail_after(80):
+        with trio.fail_after(_PATIENCE):
             await client.wait_deleted(made)
 
     async def _delete_later(self, name: str, uid: str) -> None:
@@ -125,7 +127,7 @@ class Scripts(Part):
         names = [f"seen-{number}-{index}" for index in range(4)]
         seen: set[str] = set()
         self.life.nursery.start_soon(self._create_by_and_by, names)
-        end = trio.current_time() + 120  # a deaf watch is ended after about 75 seconds of silence
+        end = trio.current_time() + _PATIENCE
         async with client.watch("configmaps", namespace="default") as events:
             while trio.current_time() < end and not seen.issuperset(names):
                 with trio.move_on_after(self.life.random.choice([0.1, 0.5, 2])):
@@ -142,7 +144,7 @@ class Scripts(Part):
     async def _await_condition(self, client: Any, number: int) -> None:
         name = f"late-{number}"
         self.life.nursery.start_soon(self._create_by_and_by, [name])
-        with trio.fail_after(80):
+        with trio.fail_after(_PATIENCE):
             await client.wait_for("configmaps", name, condition=lambda _: True, namespace="default")
 
     async def check(self) -> None:
