@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import tracemalloc
 from typing import Any
@@ -264,12 +265,14 @@ async def test_heads_of_requests_are_not_remembered() -> None:
     tracemalloc.start()
     try:
         await reviews.ask(b"{}")
+        gc.collect()
         before, _ = tracemalloc.get_traced_memory()
         for number in range(100):
             asked = Asked(b"{}", headers=[(b"x%d" % number + b"x" * 30_000, b"")])
             asked.scope["query_string"] = b"timeout=1s&x%d=" % number + b"x" * 30_000
             await reviews.app(asked.scope, asked.receive, asked.send)
             reviews.calls.clear()
+        gc.collect()
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
