@@ -36,6 +36,7 @@ def declare(server: Server) -> None:
 
     @trioperator.daemon(*WIDGETS, **options)
     async def daemon(name: str, stopped: Any) -> None:
+        server.notes.add("running", name)
         await stopped.wait()
         server.notes.add("stopped", name, "FILTERS_MISMATCH" in str(stopped.reason))
 
@@ -52,16 +53,18 @@ async def test_an_object_that_leaves_is_released_and_one_that_is_deleted_is_dele
     async with server.operating():
         for name in ("one", "two"):
             await server.until(WIDGETS, name, is_finalized)
+        await server.notes.until(lambda notes: {("running", "one"), ("running", "two")} <= set(notes))
         await relabel(server, "silver")
         await server.until(WIDGETS, "one", is_released)
-        await server.notes.until(1)
+        await server.notes.until(lambda notes: ("stopped", "one", True) in notes)
         await server.delete(WIDGETS, "two")
         await server.until_gone(WIDGETS, "two")
         await server.notes.until(lambda notes: ("event", "two") in notes)
         await relabel(server, "gold")
         await server.until(WIDGETS, "one", is_finalized)
-    assert server.notes.all[0] == ("stopped", "one", True)
-    assert {note for note in server.notes.all[1:] if note[1] == "two"} == {
+    ended = [note for note in server.notes.all if note[0] != "running"]
+    assert ended[0] == ("stopped", "one", True)
+    assert {note for note in ended[1:] if note[1] == "two"} == {
         ("stopped", "two", False),
         ("delete", "two"),
         ("event", "two"),
