@@ -119,6 +119,14 @@ def test_what_is_no_object_is_rejected(result: Any, match: str) -> None:
         build_converted(widget(), result, Patch(), "example.com/v2")
 
 
+def test_a_number_that_is_none_is_rejected_wherever_it_comes_from() -> None:
+    nan = float("nan")
+    patches = [Patch({"spec": {"size": nan}}), Patch(fns=[lambda body: body["spec"].update(size=nan)])]
+    for result, patch in [({"spec": {"size": nan}}, Patch()), *((None, patch) for patch in patches)]:
+        with pytest.raises(ValueError, match=r"spec\.size is nan, which is no number in JSON"):
+            build_converted(widget(), result, patch, "example.com/v2")
+
+
 UNUSED = OperatorRegistry()
 
 

@@ -104,11 +104,15 @@ async def test_a_function_that_fails_is_reported_and_the_others_are_applied(
     def spoil(body: dict[str, Any]) -> None:
         body["spec"]["size"] = object()
 
+    def divide(body: dict[str, Any]) -> None:
+        body["spec"]["size"] = float("inf")
+
     functions = make(parts, await parts.cluster.create(widget(size=1)))
-    await functions.apply([*contribute(fail, spoil, by="bad"), *contribute(increment, by="good")], None)
+    await functions.apply([*contribute(fail, spoil, divide, by="bad"), *contribute(increment, by="good")], None)
     assert (await parts.get())["spec"] == {"size": 2}
-    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR", "ERROR"]
     assert caplog.messages[0] == ("A function in the patch of bad has failed: ValueError('something'): it is dropped.")
+    assert "spec.size is inf, which is no number in JSON" in caplog.messages[2]
 
 
 async def test_a_function_that_fails_is_reported_once_though_it_is_called_again(

@@ -13,7 +13,7 @@ from trioperator._handling.handlers.handler import ErrorsMode, ResourceHandler
 from trioperator._handling.handlers.typed import encode_object
 from trioperator._handling.reviews.admission import Headers, SSLPeer
 from trioperator._model.custom_kind import find_kind, get_kind
-from trioperator._model.jsontypes import JsonObject
+from trioperator._model.jsontypes import JsonObject, check_numbers, encode_json
 from trioperator._model.patch import Patch, apply_merge, is_mapping
 
 CONVERSION_KWARGS = INDEX_KWARGS | {"from_", "headers", "sslpeer", "to"}
@@ -93,9 +93,14 @@ def build_converted(
     if returned is not None and not is_mapping(returned):
         raise TypeError(f"its metadata are of the type {type(returned).__qualname__}")
     after["metadata"] = {**metadata, **(returned or {})}
-    after = msgspec.json.decode(msgspec.json.encode(apply_merge(after, patch), enc_hook=_encode_view))
+    merged = apply_merge(after, patch)
+    encoded = msgspec.json.encode(merged, enc_hook=_encode_view)
+    check_numbers(merged, encoded)
+    after = msgspec.json.decode(encoded)
     for fn in patch.fns:
         fn(after)
+    if patch.fns:
+        encode_json(after)  # fails for what cannot be sent
     changed = after.pop("metadata", None) or {}
     kept = {key: value for key, value in metadata.items() if key not in _CONVERTED}
     dropped = [key for key, value in changed.items() if key not in _CONVERTED and value != kept.get(key)]

@@ -43,7 +43,7 @@ import trio
 from trioperator._concurrency.backoff import Backoff
 from trioperator._handling import guard
 from trioperator._logs import Logger
-from trioperator._model.jsontypes import copy_json
+from trioperator._model.jsontypes import copy_json, encode_json
 from trioperator._model.lazy_object import conserve
 from trioperator._model.patch import PatchFn, apply_merge, is_mapping, json_patch
 from trioperator._runtime.kind import Kind
@@ -275,4 +275,4 @@ def _with_status(body: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[s
 def _apply(fn: PatchFn, body: Mapping[str, Any]) -> Any:
     changed = copy_json(body)
     fn(changed)
-    return msgspec.json.decode(msgspec.json.encode(changed))
+    return msgspec.json.decode(encode_json(changed))
