@@ -14,6 +14,8 @@ import msgspec
 import trio
 import trustme
 
+from trioperator._concurrency.pulse import Pulse
+
 Object = dict[str, Any]
 
 AUTHORITY = trustme.CA()
@@ -60,6 +62,8 @@ class Hooks(httpx.AsyncBaseTransport):
         self.handlers: dict[str, Handler] = {}
         self.asked: list[tuple[str, Object]] = []  # paths with queries, and reviews
         self.connections = 0
+        self.open = 0  # connections at this moment
+        self.closed = Pulse()
 
     def requests(self, path: str = "") -> list[Object]:
         """Return the requests of the reviews at the path."""
@@ -102,11 +106,14 @@ async def serve_hooks(
 
     async def serve(stream: trio.SSLStream[trio.SocketStream]) -> None:
         hooks.connections += 1
+        hooks.open += 1
         try:
             await _serve_connection(hooks, stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError):
             pass  # whoever does not trust the certificate goes away, or who has waited for too long
         finally:
+            hooks.open -= 1
+            hooks.closed.set()
             await trio.aclose_forcefully(stream)
 
     async with trio.open_nursery() as nursery:

@@ -72,11 +72,11 @@ class WebhookClient:
         url, server_name = self._place(config, shown)
         client = self._client(config.ca_bundle, urlsplit(url).hostname or "")
         self._calls += 1
-        connecting = _Connecting()
+        sockets = _Sockets()
         request = _request(url, content, host=urlsplit(shown).netloc, server_name=server_name)
-        request.extensions["trace"] = connecting.trace
+        request.extensions["trace"] = sockets.trace
         try:
-            with connecting, trio.fail_after(timeout):
+            with sockets, trio.fail_after(timeout):
                 response = await client.send(request)
         except trio.TooSlowError:
             raise WebhookCallError(f'failed to call webhook: Post "{shown}": context deadline exceeded') from None
@@ -126,8 +126,8 @@ class WebhookClient:
         return client
 
 
-class _Connecting:
-    """The sockets of a request whose TLS handshakes are not complete: httpcore leaves them open if it is cancelled."""
+class _Sockets:
+    """The sockets of a call: httpcore leaves one open if the call is cancelled before the request is sent."""
 
     def __init__(self) -> None:
         self._sockets: list[trio.socket.SocketType] = []
@@ -136,8 +136,6 @@ class _Connecting:
         """See httpcore's extension ``trace``."""
         if event == "connection.connect_tcp.complete":
             self._sockets.append(info["return_value"].get_extra_info("socket"))
-        elif event == "connection.start_tls.complete":
-            self._sockets.clear()
 
     def __enter__(self) -> None:
         pass
