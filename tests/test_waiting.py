@@ -30,7 +30,7 @@ SLEEPS: Final = {
     "trioperator.cli.cluster.serve": "for the signal that ends the command",
     "trioperator.cli.file_changes._set_when_cancelled": "for its cancellation",
     "trioperator.cli.keys._wait": "between two looks at an operator, where no key can be pressed",
-    "trioperator.client.client.Client._send": "backoff after a conflict",
+    "trioperator.client.writing.retry_conflicts": "backoff after a conflict",
     "trioperator.client.deleting.Deletion.send": "backoff after a failed deletion",
     "trioperator.client.watching.ObjectWatch.advance": "backoff after a failed list or watch",
     "trioperator._coordination.leadership.Leadership._acquire": "the retry period of a lease, as in client-go",

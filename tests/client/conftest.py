@@ -73,3 +73,11 @@ def handling(owner: dict[str, Any]) -> Any:
         yield
     finally:
         current_cause.reset(token)
+
+
+@pytest.fixture
+async def owner(cluster: Cluster) -> dict[str, Any]:
+    """Return an object that is to own others."""
+    made = config_map("owner")
+    made["metadata"]["labels"] = {"team": "a"}
+    return await cluster.create(made)

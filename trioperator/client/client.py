@@ -5,18 +5,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, Unpack, overload
+from typing import Any, Literal, TypeAlias, Unpack, overload
 
-import trio
-
-from trioperator._concurrency.backoff import Backoff
 from trioperator._kube.api_client import MERGE_PATCH, Params
-from trioperator._kube.messages import decode_object
-from trioperator._kube.retry import JSON_PATCH, adjust_delay
-from trioperator._model.jsontypes import JsonObject, encode_json
-from trioperator.client.adoption import CREATE_ONLY, HANDLED, adopt, check_owner
+from trioperator._kube.retry import JSON_PATCH
+from trioperator._model.jsontypes import JsonObject
+from trioperator.client.adoption import HANDLED, adopt
 from trioperator.client.connection import Connection
 from trioperator.client.deleting import Deletion, is_replaced, replaced_error
 from trioperator.client.kinds import explain_nameless, parse_kind, to_dict
@@ -36,17 +31,19 @@ from trioperator.client.typed import (
     find_model,
     make_decoder,
 )
-from trioperator.errors import ConflictError, InvalidError, NotFoundError
+from trioperator.client.writing import (
+    APPLY_PATCH,
+    STRATEGIC_PATCH,
+    ChildApply,
+    Patch,
+    is_conditional,
+    make_params,
+    retry_conflicts,
+)
+from trioperator.errors import ConflictError, NotFoundError
 
 #: Policy for the children of a deleted object.
 Propagation: TypeAlias = Literal["Background", "Foreground", "Orphan"]
-
-STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
-APPLY_PATCH: Final = "application/apply-patch+yaml"
-# Attempts at a write that meets conflicts with other writers, and the delays between them, as in client-go's
-# DefaultBackoff.
-_ATTEMPTS: Final = 5
-_BACKOFF: Final = Backoff(initial=0.01, maximum=1.0, factor=5.0, jitter=0.1)
 
 
 class Client(Reader):
@@ -118,7 +115,7 @@ class Client(Reader):
         else:
             target = await self._prepare(body, namespace, owner=owner)
             path = target.resource.get_path(target.namespace)
-        params = _make_params(target, dry_run=dry_run)
+        params = make_params(target, dry_run=dry_run)
         created = await self._send(target, lambda: target.kube.post(path, body, params=params))
         return make_decoder(None if parent else find_model((obj,), subresource=subresource))(created)
 
@@ -148,8 +145,8 @@ class Client(Reader):
         target = await self._prepare(body, namespace, owner=None)
         if not target.name:
             raise ValueError(f"Only objects with a name can be replaced: set metadata.name{explain_nameless(obj)}.")
-        path, params = target.get_path(subresource), _make_params(target, dry_run=dry_run)
-        conditional = _is_conditional(body)
+        path, params = target.get_path(subresource), make_params(target, dry_run=dry_run)
+        conditional = is_conditional(body)
         new = await self._send(target, lambda: target.kube.put(path, body, params=params), conditional=conditional)
         return make_decoder(find_model((obj,), subresource=subresource))(new)
 
@@ -192,11 +189,10 @@ class Client(Reader):
         if len(given) != 1:
             raise TypeError("patch() takes exactly one of merge=, json= and strategic=.")
         ((content_type, patch),) = given
-        params = _make_params(found, dry_run=dry_run)
-        conditional = _is_conditional(patch) if isinstance(patch, Mapping) else False
-        new = await self._patch(
-            found, patch, content_type, subresource=subresource, params=params, conditional=conditional
-        )
+        params = make_params(found, dry_run=dry_run)
+        conditional = isinstance(patch, Mapping) and is_conditional(patch)
+        write = Patch(found, content_type, patch, params, subresource)
+        new = await self._send(found, write.send, conditional=conditional)
         return make_decoder(find_model(target, subresource=subresource))(new)
 
     @overload
@@ -245,14 +241,11 @@ class Client(Reader):
             raise ValueError(f"Only objects with a name can be applied: set metadata.name{explain_nameless(obj)}.")
         metadata.pop("managedFields", None)  # as read: the server accepts none
         target = await self._prepare(body, namespace, owner=None if subresource else owner)
-        params = {**_make_params(target, field_manager=field_manager, dry_run=dry_run), "force": force}
-        if target.owner is None or adopt:
-            conditional = _is_conditional(body)
-            new = await self._patch(
-                target, body, APPLY_PATCH, subresource=subresource, params=params, conditional=conditional
-            )
-        else:
-            new = await self._apply_child(target, body, target.owner, params=params)
+        params = {**make_params(target, field_manager=field_manager, dry_run=dry_run), "force": force}
+        write: Patch | ChildApply = Patch(target, APPLY_PATCH, body, params, subresource)
+        if target.owner is not None and not adopt:
+            write = ChildApply(target, target.owner, body, params)
+        new = await self._send(target, write.send, conditional=is_conditional(body))
         return make_decoder(find_model((obj,), subresource=subresource))(new)
 
     async def delete(
@@ -304,8 +297,8 @@ class Client(Reader):
         Raises NotFoundError if there is no such object, or its kind has no scale.
         """
         found = await self._locate(target, namespace)
-        patch = {"spec": {"replicas": replicas}}
-        return await self._patch(found, patch, MERGE_PATCH, subresource="scale", params=_make_params(found))
+        patch = Patch(found, MERGE_PATCH, {"spec": {"replicas": replicas}}, make_params(found), "scale")
+        return await self._send(found, patch.send)
 
     async def evict(
         self, pod: object, *, namespace: str | None = None, grace_period: int | None = None, dry_run: bool = False
@@ -384,92 +377,8 @@ class Client(Reader):
             metadata["namespace"] = where
         return Target(kube, resource, where, metadata.get("name") or "", owner=owner_uid)
 
-    async def _apply_child(self, target: Target, body: JsonObject, owner: str, *, params: Params) -> JsonObject:
-        """Apply a child if it does not exist, or if it is still in the version that is known to be owned."""
-        path, given = target.get_path(), _is_conditional(body)
-
-        async def send() -> JsonObject:
-            condition: Mapping[str, Any] = CREATE_ONLY
-            with contextlib.suppress(NotFoundError):
-                found = await target.kube.get(path)
-                check_owner(found, owner, what=target)
-                condition = {"resourceVersion": found["metadata"]["resourceVersion"]}
-            sent = body if given else {**body, "metadata": {**body["metadata"], **condition}}
-            encoded = encode_json(sent)
-            data = await target.kube.request("PATCH", path, params=params, body=encoded, content_type=APPLY_PATCH)
-            return decode_object(data, path)
-
-        return await self._send(target, send, conditional=given)
-
-    async def _patch(
-        self,
-        target: Target,
-        patch: object,
-        content_type: str,
-        *,
-        subresource: str | None,
-        params: Params,
-        conditional: bool = False,
-    ) -> JsonObject:
-        path = target.get_path(subresource)
-        body = encode_json(_bind(patch, content_type, target.uid))
-
-        async def send() -> JsonObject:
-            try:
-                data = await target.kube.request("PATCH", path, params=params, body=body, content_type=content_type)
-            except (ConflictError, InvalidError) as error:
-                if target.uid is None or not await is_replaced(target, target.uid):
-                    raise
-                raise replaced_error(target, repeated=error.repeated) from error
-            new = decode_object(data, path)
-            if target.uid not in (None, (new.get("metadata") or {}).get("uid", target.uid)):
-                raise replaced_error(target)  # the status of custom resources can be merged with any uid
-            return new
-
-        return await self._send(target, send, conditional=conditional)
-
     async def _send(
         self, target: Target, send: Callable[[], Awaitable[JsonObject]], *, conditional: bool = False
     ) -> JsonObject:
-        """Send a write; repeat it after conflicts with other writers unless it is *conditional*."""
-        conflicts = 0
-        while True:
-            with self._forgetting(target.resource):
-                try:
-                    return await send()
-                except ConflictError as error:
-                    conflicts += 1
-                    if conditional or conflicts >= _ATTEMPTS or not _is_passing(error):
-                        raise
-                    delay = adjust_delay(_BACKOFF.delay(conflicts), error, enforce=False)
-            await trio.sleep(delay)
-
-
-def _make_params(target: Target, *, field_manager: str | None = None, dry_run: bool = False) -> dict[str, str | None]:
-    manager = field_manager or target.kube.settings.persistence.field_manager
-    return {"fieldManager": manager, "dryRun": "All" if dry_run else None}
-
-
-def _bind(patch: object, content_type: str, uid: str | None) -> object:
-    """Bind a patch to the object with this uid: the server rejects it for another one of the name."""
-    if uid is None:
-        return patch
-    if isinstance(patch, Mapping):
-        metadata = patch.get("metadata", {})
-        return {**patch, "metadata": {"uid": uid, **metadata}} if isinstance(metadata, Mapping) else patch
-    if content_type == JSON_PATCH and isinstance(patch, Sequence):
-        return [{"op": "test", "path": "/metadata/uid", "value": uid}, *patch]
-    return patch
-
-
-def _is_conditional(body: Mapping[str, Any]) -> bool:
-    """Return whether a write is bound to one version of an object, or to its uid: sending it again cannot help."""
-    metadata = body.get("metadata") or {}
-    return bool(metadata.get("resourceVersion") or metadata.get("uid"))
-
-
-def _is_passing(error: ConflictError) -> bool:
-    """Return whether the same write may succeed next time: it met another write, not a field of another manager."""
-    causes = error.details.get("causes")
-    owned = any(isinstance(cause, Mapping) and cause.get("reason") == "FieldManagerConflict" for cause in causes or ())
-    return error.reason == "Conflict" and not owned
+        with self._forgetting(target.resource):
+            return await (send() if conditional else retry_conflicts(send))
