@@ -8,7 +8,7 @@ import datetime
 import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import trio
@@ -20,17 +20,15 @@ from .api import Api
 from .bodies import patching
 from .bodies.decoding import WriteOptions
 from .bodies.delete_options import DeleteOptions
+from .bootstrap import API_SERVICE, create_component_statuses, create_namespaces
 from .gate import Gate
-from .manifests import Manifest, load_objects, metadata_of
-from .model.builtin_kinds import COMPONENTS, DEFAULT_NAMESPACES
-from .model.json_text import decode_json
-from .model.kinds import Kind, kind_of
+from .manifests import Manifest, find_kind, load_objects, metadata_of, to_plain
+from .model.kinds import Kind
 from .model.messages import RequestLog
-from .model.nesting import TOO_DEEP
 from .model.user import ADMIN, User
 from .reading.waiting import ObjectWait
 from .serving.certificates import CertificateAuthority
-from .serving.kubeconfig import EXTENSION
+from .serving.kubeconfig import make_kubeconfig
 from .store.state import State
 from .store.storage import Snapshot, Stored
 from .webhooks.client import WebhookClient
@@ -46,12 +44,6 @@ BODY_LIMIT = 3 * 1024 * 1024  # bytes, as the real server has it
 
 Object = dict[str, Any]
 Objects = list[Object]
-_OWN_SERVICE: Final[Object] = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
-    "spec": {"clusterIP": "10.0.0.1", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]},
-}
 
 
 class Cluster:
@@ -116,13 +108,7 @@ class Cluster:
         self._gate.follow(self.api.followups.add, certificate=self._certificate)
         if data is not None:
             self._restore(data, seed)
-        self._bootstrap()
-
-    def _bootstrap(self) -> None:
-        """Create what every cluster has: the default namespaces, and the default roles with RBAC."""
-        for name in DEFAULT_NAMESPACES:
-            kept: Object = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-            self._add("Namespace", name, {"labels": {"kubernetes.io/metadata.name": name}}, kept)
+        create_namespaces(self._state)
         self._gate.prepare()
         self.api.followups.run()
 
@@ -141,16 +127,9 @@ class Cluster:
 
     async def add_components(self) -> None:
         """Create what standalone clusters have: the Service of the API, and a status of each component."""
-        for name in COMPONENTS:
-            self._add("ComponentStatus", name, {}, {"conditions": [{"type": "Healthy", "status": "True"}]})
+        create_component_statuses(self._state)
         if await self.find("services", "kubernetes", "default") is None:
-            await self.create(_OWN_SERVICE)
-
-    def _add(self, kind: str, name: str, meta: Object, content: Object) -> None:
-        table = self._state.table(self._kind(kind))
-        if name not in table.objects:
-            own = {"name": name, "uid": self._state.uid(), "creationTimestamp": self._state.timestamp()}
-            self._state.store.put(table, name, {"kind": kind, "apiVersion": "v1", "metadata": own | meta, **content})
+            await self.create(API_SERVICE)
 
     @cached_property
     def ca(self) -> CertificateAuthority:
@@ -183,24 +162,11 @@ class Cluster:
         It authenticates as *user*, by default an admin, with a token, or with a client certificate (which needs TLS).
         Keep it secret.
         """
-        server: Object = {"server": url, "extensions": [EXTENSION]}
-        if authority := self.ca_certificates.get(url):
-            server["certificate-authority-data"] = authority
-        context = {"cluster": "embedded", "user": "embedded", "namespace": "default"}
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "embedded", "cluster": server}],
-            "users": [{"name": "embedded", "user": self._credentials(user, certificate)}],
-            "contexts": [{"name": "embedded", "context": context}],
-            "current-context": "embedded",
-        }
-
-    def _credentials(self, user: User, certificate: bool) -> Object:
-        if not certificate:
-            return {"token": self._gate.tokens.issue_for(user)}
-        pair = (base64.b64encode(part).decode("ascii") for part in self.ca.issue(user))
-        return dict(zip(("client-certificate-data", "client-key-data"), pair, strict=True))
+        credentials = {"token": self._gate.tokens.issue_for(user)}
+        if certificate:
+            pair = (base64.b64encode(part).decode("ascii") for part in self.ca.issue(user))
+            credentials = dict(zip(("client-certificate-data", "client-key-data"), pair, strict=True))
+        return make_kubeconfig(url, credentials, authority=self.ca_certificates.get(url))
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -337,9 +303,9 @@ class Cluster:
 
     async def create(self, manifest: Mapping[str, Any], namespace: str | None = None) -> Object:
         """Create the object. Raises ConflictError if it exists."""
-        kind = self._kind_of(manifest)
+        kind = find_kind(self._state.catalog, manifest)
         place = self._namespace(kind, namespace or metadata_of(manifest).get("namespace"))
-        return await self._saved(await self.api.writer.create(kind, place, _plain(manifest), WriteOptions()))
+        return await self._saved(await self.api.writer.create(kind, place, to_plain(manifest), WriteOptions()))
 
     async def apply(self, manifest: Manifest, namespace: str | None = None) -> Objects:
         """Create the objects, or merge them into existing ones, and return them.
@@ -349,7 +315,7 @@ class Cluster:
         """
         results = []
         for obj in load_objects(manifest):
-            kind = self._kind_of(obj)
+            kind = find_kind(self._state.catalog, obj)
             meta = metadata_of(obj)
             name = str(meta.get("name") or "")
             place = self._namespace(kind, namespace or meta.get("namespace"))
@@ -387,11 +353,11 @@ class Cluster:
         self, manifest: Mapping[str, Any], namespace: str | None = None, *, subresource: str = ""
     ) -> Object:
         """Replace the object, and return the new one. Raises NotFoundError if it does not exist."""
-        kind = self._kind_of(manifest)
+        kind = find_kind(self._state.catalog, manifest)
         meta = metadata_of(manifest)
         place = self._namespace(kind, namespace or meta.get("namespace"))
         name = str(meta.get("name") or "")
-        sent = _plain(manifest)
+        sent = to_plain(manifest)
         written = await self.api.writer.replace(kind, place, name, sent, WriteOptions(), subresource=subresource)
         return await self._saved(written)
 
@@ -421,18 +387,6 @@ class Cluster:
             raise ConfigError(f"The cluster has no resource {name!r}: apply its CustomResourceDefinition first.")
         return kind
 
-    def _kind_of(self, manifest: Mapping[str, Any]) -> Kind:
-        api_version, name = kind_of(manifest)
-        kind = self._state.catalog.by_object(api_version, name)
-        if kind is None:
-            text = f"The cluster has no kind {name!r} in {api_version!r}"
-            group, others = api_version.rpartition("/")[0], self._state.catalog
-            served = [each.version for each in others if each.group == group and each.kind == name]
-            if served:
-                raise ConfigError(f"{text}, but in {' and '.join(f'{group}/{each}'.lstrip('/') for each in served)}.")
-            raise ConfigError(f"{text}: apply its CustomResourceDefinition first.")
-        return kind
-
     @staticmethod
     def _namespace(kind: Kind, namespace: str | None) -> str:
         return (namespace or "default") if kind.namespaced else ""
@@ -441,11 +395,3 @@ class Cluster:
 def _copy(raw: bytes) -> Object:
     obj: Object = msgspec.json.decode(raw)
     return obj
-
-
-def _plain(manifest: Mapping[str, Any]) -> Any:
-    try:
-        return decode_json(msgspec.json.encode(manifest))
-    except (ValueError, RecursionError) as error:
-        reason = TOO_DEEP if isinstance(error, RecursionError) else error
-        raise ConfigError(f"The manifest cannot be used: {reason}.") from None

@@ -6,9 +6,14 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from trioperator.errors import ConfigError
 
 from .bodies.yaml import YamlError, load_documents
+from .model.json_text import decode_json
+from .model.kinds import Catalog, Kind, kind_of
+from .model.nesting import TOO_DEEP
 
 Manifest = str | pathlib.Path | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
@@ -28,6 +33,29 @@ def metadata_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     else:
         return meta
     raise ConfigError(f"The manifest of a {manifest.get('kind')} {text}.")
+
+
+def find_kind(catalog: Catalog, manifest: Mapping[str, Any]) -> Kind:
+    """Return the kind of the manifest's object. Raises ConfigError if the cluster does not serve it."""
+    api_version, name = kind_of(manifest)
+    kind = catalog.by_object(api_version, name)
+    if kind is not None:
+        return kind
+    text = f"The cluster has no kind {name!r} in {api_version!r}"
+    group = api_version.rpartition("/")[0]
+    served = [each.version for each in catalog if each.group == group and each.kind == name]
+    if served:
+        raise ConfigError(f"{text}, but in {' and '.join(f'{group}/{each}'.lstrip('/') for each in served)}.")
+    raise ConfigError(f"{text}: apply its CustomResourceDefinition first.")
+
+
+def to_plain(manifest: Mapping[str, Any]) -> Any:
+    """Return the manifest with types of JSON only. Raises ConfigError if it has others, or is nested too deeply."""
+    try:
+        return decode_json(msgspec.json.encode(manifest))
+    except (ValueError, RecursionError) as error:
+        reason = TOO_DEEP if isinstance(error, RecursionError) else error
+        raise ConfigError(f"The manifest cannot be used: {reason}.") from None
 
 
 def load_objects(manifest: Manifest) -> list[Mapping[str, Any]]:

@@ -18,6 +18,23 @@ from trioperator.errors import ConfigError
 EXTENSION: Final[Mapping[str, Any]] = {"name": "trioperator.dev", "extension": {"embedded": True}}
 
 
+def make_kubeconfig(url: str, credentials: Mapping[str, Any], *, authority: str | None) -> dict[str, Any]:
+    """Return a kubeconfig for the server at the URL, with its CA certificate, if any, as PEM in base64."""
+    server: dict[str, Any] = {"server": url, "extensions": [EXTENSION]}
+    if authority:
+        server["certificate-authority-data"] = authority
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "embedded", "cluster": server}],
+        "users": [{"name": "embedded", "user": credentials}],
+        "contexts": [
+            {"name": "embedded", "context": {"cluster": "embedded", "user": "embedded", "namespace": "default"}}
+        ],
+        "current-context": "embedded",
+    }
+
+
 def write_kubeconfig(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
     """Write the kubeconfig atomically, with permissions for its owner only.
 
