@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from tests.kube.conftest import ANSWER, Script, Serve, Server, Talk, answer_all
 from trioperator._http.connection_pool import ConnectionPool, Origin
-from trioperator._http.transport import TransportError, find_header
+from trioperator._http.transport import Request, TransportError, find_header
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator._kube.tls_config import build_ssl_context, read_tls_config
 from trioperator.errors import PausedError
@@ -49,9 +49,8 @@ async def fetch(
 ) -> bytes:
     """Send one request and read its response."""
     with trio.fail_after(60):
-        response = await transport.send(
-            method, target, headers=[(b"Accept", b"*/*")], body=body, repeatable=method != "POST"
-        )
+        request = Request(method, target, [(b"Accept", b"*/*")], body, repeatable=method != "POST")
+        response = await transport.send(request)
         return await response.read(10**9)
 
 
@@ -80,7 +79,7 @@ async def test_a_request_arrives_unchanged(serve: Serve, open_transport: OpenTra
     server = await serve(script)
     transport = open_transport(server)
     with trio.fail_after(60):
-        response = await transport.send("PATCH", "/a/b?c=d", headers=[(b"X-One", b"1"), (b"X-Two", b"2")], body=b"{1}")
+        response = await transport.send(Request("PATCH", "/a/b?c=d", [(b"X-One", b"1"), (b"X-Two", b"2")], b"{1}"))
         assert response.status == 200
         assert find_header(response.headers, b"content-type") == "application/json"
         assert await response.read(10**9) == b"{}"
@@ -104,7 +103,7 @@ async def test_nothing_can_be_injected_into_a_request(
 ) -> None:
     server = await serve(answer_all)
     with pytest.raises(ValueError, match="line break or space"):
-        await open_transport(server).send("GET", target, headers=[(b"X", value)])
+        await open_transport(server).send(Request("GET", target, [(b"X", value)]))
     assert server.connections == 0
 
 
@@ -289,7 +288,7 @@ async def test_a_streaming_response_returns_parts_as_they_arrive(serve: Serve, o
     server = await serve(script)
     transport = open_transport(server)
     with trio.fail_after(60):
-        response = await transport.send("GET", "/", headers=[], streaming=True)
+        response = await transport.send(Request("GET", "/", []), streaming=True)
         assert await response.receive() == b"ab"
         go.set()
         assert await response.receive() == b"c"
@@ -300,7 +299,7 @@ async def test_a_streaming_response_returns_parts_as_they_arrive(serve: Serve, o
 async def test_interim_responses_are_skipped(serve: Serve, open_transport: OpenTransport) -> None:
     server = await serve(sends(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n", ANSWER))
     with trio.fail_after(60):
-        response = await open_transport(server).send("GET", "/", headers=[])
+        response = await open_transport(server).send(Request("GET", "/", []))
         assert response.status == 200
         assert find_header(response.headers, b"link") is None
         assert await response.read(10**9) == b"{}"
@@ -388,7 +387,7 @@ async def test_an_unexpected_response_is_never_taken_for_the_next_one(
 
 async def test_a_body_above_the_limit_is_a_final_error(serve: Serve, open_transport: OpenTransport) -> None:
     server = await serve(sends(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n" + b"x" * 5000))
-    response = await open_transport(server).send("GET", "/", headers=[])
+    response = await open_transport(server).send(Request("GET", "/", []))
     with pytest.raises(TransportError, match="larger than 4096 bytes") as caught:
         await response.read(4096)
     assert caught.value.final
@@ -482,7 +481,7 @@ async def test_the_connect_timeout_covers_the_handshake(
     transport = open_transport(server, context=client_tls)
     with trio.fail_after(60):
         with pytest.raises(TransportError, match=r"no connection within 0\.05 s") as caught:
-            await transport.send("GET", "/", headers=[], connect_timeout=0.05)
+            await transport.send(Request("GET", "/", []), connect_timeout=0.05)
     assert not caught.value.reached
 
 
@@ -548,7 +547,7 @@ async def test_the_time_for_a_request_begins_when_it_has_a_connection(
 
     async def request(timeout: float) -> None:
         with trio.move_on_after(timeout) as scope:
-            response = await transport.send("GET", "/", headers=[], scope=scope)
+            response = await transport.send(Request("GET", "/", []), scope=scope)
             await response.read(10)
         late.append(scope.cancelled_caught)
 
@@ -579,7 +578,7 @@ async def test_a_request_that_must_not_be_sent_any_more_when_its_turn_comes_is_n
 
     async def write() -> None:
         with pytest.raises(PausedError):
-            await transport.send("PATCH", "/late", headers=[], check=check)
+            await transport.send(Request("PATCH", "/late", []), check=check)
 
     server = await serve(script)
     transport = open_transport(server, max_connections=1)
@@ -630,7 +629,7 @@ async def test_streams_do_not_count_against_the_limit(serve: Serve, open_transpo
     server = await serve(script)
     transport = open_transport(server, max_connections=1)
     with trio.fail_after(60):
-        responses = [await transport.send("GET", "/watch", headers=[], streaming=True) for _ in range(5)]
+        responses = [await transport.send(Request("GET", "/watch", []), streaming=True) for _ in range(5)]
         assert await fetch(transport) == b"{}"
         for response in responses:
             await response.aclose()
@@ -700,7 +699,7 @@ async def test_a_stream_whose_reader_is_cancelled_goes_on(
     server = await serve(script, tls=server_tls if tls else None)
     transport = open_transport(server, context=client_tls if tls else None)
     with trio.fail_after(60):
-        response = await transport.send("GET", "/watch", headers=[], streaming=True)
+        response = await transport.send(Request("GET", "/watch", []), streaming=True)
         assert await response.receive() == b"ab"
         for _ in range(3):
             with trio.move_on_after(0.01) as scope:
@@ -758,7 +757,7 @@ async def test_a_failed_connection_attempt_releases_its_place(open_transport: Op
 async def test_an_abandoned_response_closes_its_connection_only(serve: Serve, open_transport: OpenTransport) -> None:
     server = await serve(answer_all)
     transport = open_transport(server, max_connections=1)
-    response = await transport.send("GET", "/", headers=[])
+    response = await transport.send(Request("GET", "/", []))
     await response.aclose()
     await response.aclose()
     assert await response.receive() == b""
@@ -776,7 +775,7 @@ async def test_the_server_may_reject_a_body_before_it_has_read_it(serve: Serve, 
                 pass
 
     server = await serve(script)
-    response = await open_transport(server).send("PUT", "/", headers=[], body=b"x" * 10_000_000)
+    response = await open_transport(server).send(Request("PUT", "/", [], b"x" * 10_000_000))
     assert response.status == 413
 
 
@@ -798,7 +797,7 @@ async def test_a_retired_pool_lets_streams_finish_and_keeps_no_connections(
     transport = open_transport(server)
     with trio.fail_after(60):
         await fetch(transport)
-        stream = await transport.send("GET", "/watch", headers=[], streaming=True)
+        stream = await transport.send(Request("GET", "/watch", []), streaming=True)
         transport.retire()
         go.set()
         assert await stream.read(10**9) == b"a"
@@ -808,7 +807,7 @@ async def test_a_retired_pool_lets_streams_finish_and_keeps_no_connections(
 async def test_closing_ends_responses_in_progress(serve: Serve, open_transport: OpenTransport) -> None:
     server = await serve(sends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", end=False))
     transport = open_transport(server)
-    response = await transport.send("GET", "/", headers=[], streaming=True)
+    response = await transport.send(Request("GET", "/", []), streaming=True)
 
     async def close() -> None:
         await trio.testing.wait_all_tasks_blocked()

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.kube.conftest import Chunks, Memory, Streaming, ok
-from trioperator._http.transport import TransportError
+from trioperator._http.transport import Request, TransportError
 from trioperator._kube.api_client import open_client
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.httpx_adapter import HttpxTransport
@@ -24,7 +24,7 @@ class TestHttpxTransport:
     async def test_a_request_keeps_its_target_and_headers(self) -> None:
         memory = Memory([ok({"a": 1})])
         transport = HttpxTransport(memory, origin="https://host:6443")
-        response = await transport.send("PATCH", "/a%20b?c=d%26", headers=[(b"X-One", b"1")], body=b"{}")
+        response = await transport.send(Request("PATCH", "/a%20b?c=d%26", [(b"X-One", b"1")], b"{}"))
         assert (response.status, await response.read(10**9)) == (200, b'{"a":1}')
         (request,) = memory.requests
         assert request.url.raw_path == b"/a%20b?c=d%26"
@@ -33,14 +33,14 @@ class TestHttpxTransport:
 
     async def test_a_body_comes_in_parts(self) -> None:
         chunks = Chunks([b"a", b"", b"b"])
-        response = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
+        response = await HttpxTransport(Streaming(chunks), origin="http://host").send(Request("GET", "/", []))
         assert [await response.receive(), await response.receive(), await response.receive()] == [b"a", b"b", b""]
         assert chunks.closed
         assert await response.receive() == b""
 
     async def test_a_body_whose_reader_was_cancelled_has_not_ended(self) -> None:
         response = await HttpxTransport(Streaming(Chunks([b"a", None])), origin="http://host").send(
-            "GET", "/", headers=[]
+            Request("GET", "/", [])
         )
         assert await response.receive() == b"a"
         with trio.move_on_after(0.01):
@@ -50,7 +50,7 @@ class TestHttpxTransport:
 
     async def test_a_body_above_the_limit_is_an_error(self) -> None:
         chunks = Chunks([b"abc", b"def"])
-        response = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
+        response = await HttpxTransport(Streaming(chunks), origin="http://host").send(Request("GET", "/", []))
         with pytest.raises(TransportError, match=r"larger than 5 bytes") as caught:
             await response.read(5)
         assert caught.value.final
@@ -70,12 +70,12 @@ class TestHttpxTransport:
     )
     async def test_errors_show_whether_the_server_was_reached(self, error: Exception, reached: bool) -> None:
         with pytest.raises(TransportError, match=r"host:81: x") as caught:
-            await HttpxTransport(Memory([error]), origin="http://host:81").send("GET", "/", headers=[])
+            await HttpxTransport(Memory([error]), origin="http://host:81").send(Request("GET", "/", []))
         assert caught.value.reached == reached
 
     async def test_a_cancelled_reader_closes_the_response(self, autojump_clock: MockClock) -> None:
         chunks = Chunks([None])
-        response = await HttpxTransport(Streaming(chunks), origin="http://host").send("GET", "/", headers=[])
+        response = await HttpxTransport(Streaming(chunks), origin="http://host").send(Request("GET", "/", []))
         with trio.move_on_after(1):
             await response.read(10**9)
         assert chunks.closed

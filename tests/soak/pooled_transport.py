@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 
 from trioperator._http.connection_pool import ConnectionPool, Origin
-from trioperator._http.transport import Response, TransportError
+from trioperator._http.transport import Request, Response, TransportError
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator._kube.retry import is_repeatable
 from trioperator._kube.tls_config import build_ssl_context, read_tls_config
@@ -35,14 +35,12 @@ class PooledTransport(httpx.AsyncBaseTransport):
         headers = [pair for pair in request.headers.raw if pair[0].lower() not in skipped]
         body = await request.aread()
         try:
+            target = request.url.raw_path.decode("ascii")
+            repeatable = is_repeatable(request.method, request.headers.get("content-type"), body)
             response = await self._pool.send(
-                request.method,
-                request.url.raw_path.decode("ascii"),
-                headers=headers,
-                body=body or None,
+                Request(request.method, target, headers, body or None, repeatable),
                 streaming=bool(request.extensions.get("streaming")),
                 connect_timeout=timeout.get("connect"),
-                repeatable=is_repeatable(request.method, request.headers.get("content-type"), body),
             )
         except TransportError as exc:
             kind = httpx.ReadError if exc.reached else httpx.ConnectError

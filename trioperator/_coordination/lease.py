@@ -46,7 +46,7 @@ class Lease:
         self.identity = identity
         self.renewed_at = -float("inf")
         self.holder = ""
-        self._client = client
+        self._client = client.retrying(())
         self._duration = duration
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._collection}/{name}"
@@ -101,9 +101,9 @@ class Lease:
         """Become the holder of the lease, whoever held it when it was read last. Raises ConflictError if it changed."""
         try:
             if self._observed is None:
-                written = await self._client.post(self._collection, self._make_record(), backoffs=())
+                written = await self._client.post(self._collection, self._make_record())
             else:
-                written = await self._client.put(self._path, self._make_record(), backoffs=())
+                written = await self._client.put(self._path, self._make_record())
         except ConflictError:
             self._observed = None  # read it before the next attempt: perhaps only a label was changed
             raise
@@ -116,12 +116,12 @@ class Lease:
             return
         record = self._make_record()
         record["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-        self._observe(await self._client.put(self._path, record, backoffs=()))
+        self._observe(await self._client.put(self._path, record))
 
     async def read(self) -> None:
         """Read the lease. Raises as requests do."""
         try:
-            self._observe(await self._client.get(self._path, backoffs=()))
+            self._observe(await self._client.get(self._path))
         except NotFoundError:
             self._observed, self.holder = None, ""
             self._note_contact()

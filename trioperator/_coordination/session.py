@@ -56,7 +56,7 @@ class Session:
     def __init__(self, client: ApiClient, *, namespace: str, name: str, member: Member, deadline: float) -> None:
         self.namespace = namespace
         self.name = name
-        self._client = client
+        self._client = client.retrying(())
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._collection}/{name}"
         self._base = member
@@ -143,25 +143,19 @@ class Session:
         test = {"op": "test", "path": path, "value": stored}
         body = _encode([test, {"op": "replace", "path": path, "value": data}])
         try:
-            return self._parse(
-                await self._client.request("PATCH", self._path, body=body, content_type=JSON_PATCH, backoffs=())
-            )
+            return self._parse(await self._client.request("PATCH", self._path, body=body, content_type=JSON_PATCH))
         except (InvalidError, NotFoundError):
             return None
 
     async def _write(self, patch: dict[str, Any]) -> _Record:
         try:
-            data = await self._client.request(
-                "PATCH", self._path, body=_encode(patch), content_type=MERGE_PATCH, backoffs=()
-            )
+            data = await self._client.request("PATCH", self._path, body=_encode(patch), content_type=MERGE_PATCH)
         except NotFoundError:
             metadata = {"name": self.name, "namespace": self.namespace}
             lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
             with contextlib.suppress(ConflictError):  # another member was faster
-                await self._client.request("POST", self._collection, body=_encode(lease), backoffs=())
-            data = await self._client.request(
-                "PATCH", self._path, body=_encode(patch), content_type=MERGE_PATCH, backoffs=()
-            )
+                await self._client.request("POST", self._collection, body=_encode(lease))
+            data = await self._client.request("PATCH", self._path, body=_encode(patch), content_type=MERGE_PATCH)
         return self._parse(data)
 
     def _parse(self, data: bytes) -> _Record:
@@ -175,7 +169,7 @@ class Session:
         if self._begun_at is not None:
             keys = [make_key(identity) for identity in (*self._left, self.identity)]
             body = _encode({"metadata": {"annotations": dict.fromkeys(keys)}})
-            await self._client.request("PATCH", self._path, body=body, content_type=MERGE_PATCH, backoffs=())
+            await self._client.request("PATCH", self._path, body=body, content_type=MERGE_PATCH)
 
     # The other members, as of the last renewal. After a suspension of the process, that may be outdated.
 

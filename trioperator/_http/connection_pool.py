@@ -20,7 +20,7 @@ import trio
 from trioperator._concurrency.clock import find_clock
 from trioperator._http.client_connection import Http1Connection, render_request
 from trioperator._http.tls_connection import describe_error, open_connection
-from trioperator._http.transport import Headers, Response, TransportError
+from trioperator._http.transport import Headers, Request, Response, TransportError
 
 # Connections that are being opened at a time: a burst of requests waits for connections to be released instead of
 # opening one for each request.
@@ -75,19 +75,16 @@ class ConnectionPool:
 
     async def send(
         self,
-        method: str,
-        target: str,
+        request: Request,
         *,
-        headers: Headers,
-        body: bytes | None = None,
         streaming: bool = False,
         connect_timeout: float | None = None,
         scope: trio.CancelScope | None = None,
         check: Callable[[], None] | None = None,
-        repeatable: bool = True,
     ) -> Response:
         """See :meth:`Transport.send`."""
-        request = render_request(method, target, host=self._host, headers=headers, body=body)
+        method, target = request.method, request.target
+        data = render_request(method, target, host=self._host, headers=request.headers, body=request.body)
         fresh = False
         while True:
             if streaming:
@@ -97,10 +94,10 @@ class ConnectionPool:
             if check is not None:
                 self._check(check, conn)
             try:
-                await conn.start(request)
+                await conn.start(data)
             except _CONNECTION_ERRORS as exc:
                 self._discard(conn)
-                if conn.used and not conn.response_begun and repeatable:
+                if conn.used and not conn.response_begun and request.repeatable:
                     fresh = True  # the server closed the idle connection just before the request
                     continue
                 raise _as_transport_error(exc, self._address) from exc

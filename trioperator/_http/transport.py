@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
+import msgspec
 import trio
 
 from trioperator.errors import ConnectionLostError
@@ -38,6 +39,19 @@ class BodyTooLargeError(TransportError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, reached=True, final=True)
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A request. *target* is the encoded path and query.
+
+    A *repeatable* request is sent once more if the connection is lost, and had been idle before.
+    """
+
+    method: str
+    target: str
+    headers: Headers
+    body: bytes | None = None
+    repeatable: bool = True
 
 
 class Response(Protocol):
@@ -73,24 +87,19 @@ class Transport(Protocol):
 
     async def send(
         self,
-        method: str,
-        target: str,
+        request: Request,
         *,
-        headers: Headers,
-        body: bytes | None = None,
         streaming: bool = False,
         connect_timeout: float | None = None,
         scope: trio.CancelScope | None = None,
         check: Callable[[], None] | None = None,
-        repeatable: bool = True,
     ) -> Response:
         """Send a request and return its response as soon as the headers have arrived.
 
-        *target* is the encoded path and query. A *streaming* response has a connection of its own, which does not
-        count against the limit for other requests. *connect_timeout* is in seconds. The deadline of *scope* is
-        postponed by the time for which the request waits for other requests. *check* is called directly before the
-        request is sent, however long it has waited: if it raises, nothing is sent. If a connection is lost that had
-        been idle before, a *repeatable* request is sent once more. Raises TransportError.
+        A *streaming* response has a connection of its own, which does not count against the limit for other requests.
+        *connect_timeout* is in seconds. The deadline of *scope* is postponed by the time for which the request waits
+        for other requests. *check* is called directly before the request is sent, however long it has waited: if it
+        raises, nothing is sent. Raises TransportError.
         """
 
     @property

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 
 from trioperator._concurrency.threads import run_in_thread
-from trioperator._http.transport import BodyTooLargeError, Headers, Response, TransportError
+from trioperator._http.transport import BodyTooLargeError, Headers, Request, Response, TransportError
 from trioperator._kube.bookmarks import Bookmarks
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.credential_store import CredentialStore, Login, login_in_thread
 from trioperator._kube.credentials import Credentials
 from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator._kube.error_response import parse_error_response
-from trioperator._kube.messages import Request, build_headers, decode_object, decompress, size_error, timeout_error
+from trioperator._kube.messages import build_headers, decode_object, decompress, size_error, timeout_error
 from trioperator._kube.objects import Page, parse_deep_page, parse_page
 from trioperator._kube.outage import Outage
 from trioperator._kube.retry import adjust_delay, is_repeatable, is_retryable, iterate_backoffs, may_be_processed
@@ -59,6 +59,9 @@ class ApiClient:
         self._fence: Callable[[], None] | None = None
         self._is_reserved = False
         self._is_compressed = False
+        self._backoffs: Iterable[float] | float | None = None  # None, here and below: as the settings say
+        self._timeout: float | None = None
+        self._max_size: int | None = None
         self._selection: Params = {}
         self._forms: Forms = (None, None)
         self._note_headers: Callable[[Headers], None] | None = None
@@ -81,6 +84,25 @@ class ApiClient:
         """Return a client with connections of its own, but for streams: its requests never wait for others'."""
         client = copy.copy(self)
         client._is_reserved = True
+        return client
+
+    def retrying(self, backoffs: Iterable[float] | float | None, *, timeout: float | None = None) -> ApiClient:
+        """Return a client on the same connections that sends a failed request again after these delays.
+
+        Pass ``()`` for a single attempt. *timeout* is for each attempt, in seconds. None stands for
+        ``settings.networking.error_backoffs`` and ``request_timeout``.
+        """
+        client = copy.copy(self)
+        client._backoffs, client._timeout = backoffs, timeout
+        return client
+
+    def limiting(self, max_size: int | None) -> ApiClient:
+        """Return a client on the same connections for responses of at most *max_size* bytes.
+
+        The default is ``settings.networking.response_limit``.
+        """
+        client = copy.copy(self)
+        client._max_size = max_size
         return client
 
     def logging_to(self, find_logger: Callable[[], Logger]) -> ApiClient:
@@ -155,15 +177,8 @@ class ApiClient:
         body: bytes | None = None,
         content_type: str | None = None,
         accept: str | None = None,
-        timeout: float | None = None,
-        backoffs: Iterable[float] | float | None = None,
-        max_size: int | None = None,
     ) -> bytes:
         """Send a request and return the body of its successful response.
-
-        *timeout* is for each attempt, in seconds (default: ``networking.request_timeout``); *backoffs* are the delays
-        between attempts (default: ``networking.error_backoffs``; ``()`` for a single attempt); *max_size* limits the
-        body, in bytes (default: ``networking.response_limit``).
 
         A POST is retried only if the server has certainly not processed it: it was not reached, or it responded with
         429. So is a DELETE without a uid as its precondition, and a JSON patch that tests neither the version nor what
@@ -178,38 +193,20 @@ class ApiClient:
         headers = build_headers(accept, content_type or (_JSON if body is not None else None))
         headers = (*headers, (b"Accept-Encoding", b"gzip")) if self._is_compressed else headers
         repeatable = is_repeatable(method, content_type, body)
-        sent = Request(method, target, headers, body, timeout, max_size, repeatable)
-        return await self._retry(functools.partial(self._attempt, sent), method, path, backoffs, repeatable=repeatable)
+        request = Request(method, target, headers, body, repeatable)
+        return await self._retry(functools.partial(self._attempt, request), path, request)
 
-    async def get(
-        self, path: str, params: Params | None = None, *, backoffs: Iterable[float] | float | None = None
-    ) -> JsonObject:
+    async def get(self, path: str, params: Params | None = None) -> JsonObject:
         """Return the object at *path*. Raises as :meth:`request` does."""
-        return decode_object(await self.request("GET", path, params=params, backoffs=backoffs), path)
+        return decode_object(await self.request("GET", path, params=params), path)
 
-    async def post(
-        self,
-        path: str,
-        body: JsonObject,
-        *,
-        params: Params | None = None,
-        backoffs: Iterable[float] | float | None = None,
-    ) -> JsonObject:
+    async def post(self, path: str, body: JsonObject, *, params: Params | None = None) -> JsonObject:
         """Create an object and return it as created. Raises as :meth:`request` does."""
-        data = await self.request("POST", path, params=params, body=encode_json(body), backoffs=backoffs)
-        return decode_object(data, path)
+        return decode_object(await self.request("POST", path, params=params, body=encode_json(body)), path)
 
-    async def put(
-        self,
-        path: str,
-        body: JsonObject,
-        *,
-        params: Params | None = None,
-        backoffs: Iterable[float] | float | None = None,
-    ) -> JsonObject:
+    async def put(self, path: str, body: JsonObject, *, params: Params | None = None) -> JsonObject:
         """Replace an object and return the new one. Raises as :meth:`request` does."""
-        data = await self.request("PUT", path, params=params, body=encode_json(body), backoffs=backoffs)
-        return decode_object(data, path)
+        return decode_object(await self.request("PUT", path, params=params, body=encode_json(body)), path)
 
     async def delete(self, path: str, *, body: JsonObject | None = None, params: Params | None = None) -> JsonObject:
         """Delete an object, with ``DeleteOptions`` as *body*, and return the response.
@@ -231,8 +228,6 @@ class ApiClient:
         params: Params | None = None,
         limit: int | None = None,
         continue_: str | None = None,
-        backoffs: Iterable[float] | float | None = None,
-        max_size: int | None = None,
     ) -> Page:
         """Return one page of a list, *limit* objects at most; ``page.next`` is *continue_* of the next page, if any.
 
@@ -240,9 +235,7 @@ class ApiClient:
         must be started again.
         """
         params = {**self._selection, **(params or {}), "limit": limit or None, "continue": continue_ or None}
-        data = await self.request(
-            "GET", path, params=params, accept=self._forms[0], backoffs=backoffs, max_size=max_size
-        )
+        data = await self.request("GET", path, params=params, accept=self._forms[0])
         try:
             try:
                 return parse_page(data)
@@ -269,15 +262,7 @@ class ApiClient:
         )
         return await self._credentials.call(attempt)
 
-    async def _retry(
-        self,
-        attempt: Callable[[Credentials], Awaitable[bytes]],
-        method: str,
-        path: str,
-        backoffs: Iterable[float] | float | None,
-        *,
-        repeatable: bool,
-    ) -> bytes:
+    async def _retry(self, attempt: Callable[[Credentials], Awaitable[bytes]], path: str, request: Request) -> bytes:
         networking = self._settings.networking
         delays = None
         repeated = False
@@ -286,15 +271,16 @@ class ApiClient:
                 return await self._credentials.call(attempt)
             except (ConnectionLostError, ServerError, TooManyRequestsError) as exc:
                 repeated = repeated or may_be_processed(exc)
-                if not is_retryable(exc, repeatable=repeatable):
+                if not is_retryable(exc, repeatable=request.repeatable):
                     raise
                 if delays is None:
-                    delays = iterate_backoffs(networking.error_backoffs if backoffs is None else backoffs)
+                    backoffs = networking.error_backoffs if self._backoffs is None else self._backoffs
+                    delays = iterate_backoffs(backoffs)
                 delay = next(delays, None)
                 if delay is None:
                     raise
                 delay = adjust_delay(delay, exc, enforce=networking.enforce_retry_after)
-                self.report_retry(method, path, exc, delay=delay)
+                self.report_retry(request.method, path, exc, delay=delay)
             except ApiError as exc:
                 exc.repeated = exc.repeated or repeated
                 raise
@@ -316,22 +302,16 @@ class ApiClient:
         fence = None if method == "GET" else self._fence
         if fence is not None:
             fence()  # what must not be sent does not wait for a connection
-        seconds = self._get_timeout(request.timeout)
+        networking = self._settings.networking
+        seconds = self._get_timeout(self._timeout)
         with trio.move_on_after(seconds) as scope:
             transport = credentials.transport.reserved if self._is_reserved else credentials.transport
             response = await transport.send(
-                method,
-                credentials.base + target,
-                headers=(*credentials.headers, *request.headers),
-                body=request.body,
-                connect_timeout=self._settings.networking.connect_timeout,
-                scope=scope,
-                check=fence,
-                repeatable=request.repeatable,
+                credentials.sign(request), connect_timeout=networking.connect_timeout, scope=scope, check=fence
             )
             if self._note_headers is not None:
                 self._note_headers(response.headers)
-            limit = self._settings.networking.response_limit if request.max_size is None else request.max_size
+            limit = networking.response_limit if self._max_size is None else self._max_size
             try:
                 data = decompress(response.headers, await response.read(limit), limit)
             except BodyTooLargeError as exc:
@@ -349,9 +329,7 @@ class ApiClient:
         seconds = self._get_timeout(timeout)
         with trio.move_on_after(seconds):
             response = await credentials.transport.send(
-                "GET",
-                credentials.base + target,
-                headers=(*credentials.headers, *build_headers(self._forms[1], None)),
+                credentials.sign(Request("GET", target, build_headers(self._forms[1], None))),
                 streaming=True,
                 connect_timeout=connect_timeout or self._settings.networking.connect_timeout,
             )

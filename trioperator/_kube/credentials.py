@@ -18,7 +18,7 @@ import trio
 
 from trioperator._concurrency.clock import wall_now
 from trioperator._http.connection_pool import ConnectionPool, Origin
-from trioperator._http.transport import Headers, Transport
+from trioperator._http.transport import Headers, Request, Transport
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator._kube.tls_config import TlsConfig, read_tls_config
 from trioperator._version import __version__
@@ -78,6 +78,11 @@ class Credentials:
         self.tls = tls  # secret
         self.base = base
         self.reload_at = self.renew_at = self.expires_at = float("inf")
+
+    def sign(self, request: Request) -> Request:
+        """Return the request with the credentials, for the server's base path."""
+        headers = (*self.headers, *request.headers)
+        return Request(request.method, self.base + request.target, headers, request.body, request.repeatable)
 
     def start_ageing(self) -> None:
         """Compute when to renew and reload the credentials, from now on."""

@@ -84,6 +84,7 @@ async def _request_each(client: ApiClient, versions: list[GroupVersion], broken:
     """Request each group version separately, some at a time; add the groups of those that fail to *broken*."""
     found: list[Resource] = []
     limiter = trio.CapacityLimiter(_MAX_REQUESTS)
+    client = client.retrying(_GROUP_BACKOFFS, timeout=_GROUP_TIMEOUT)
 
     async def request(version: GroupVersion) -> None:
         async with limiter:
@@ -101,7 +102,7 @@ async def _request_each(client: ApiClient, versions: list[GroupVersion], broken:
 async def _request(client: ApiClient, version: GroupVersion) -> Iterable[Resource] | None:
     """Request the document of one group version; return None if it is unavailable or invalid."""
     try:
-        data = await client.request("GET", version.path, timeout=_GROUP_TIMEOUT, backoffs=_GROUP_BACKOFFS)
+        data = await client.request("GET", version.path)
         return parse_group_version(data, version)
     except NotFoundError:
         return ()

@@ -14,7 +14,7 @@ import httpx
 import trio
 
 from trioperator._http.tls_connection import describe_error
-from trioperator._http.transport import BodyTooLargeError, Headers, Response, TransportError
+from trioperator._http.transport import BodyTooLargeError, Headers, Request, Response, TransportError
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator._model.urls import mask_userinfo
 from trioperator.errors import ConfigError
@@ -36,16 +36,12 @@ class HttpxTransport:
 
     async def send(
         self,
-        method: str,
-        target: str,
+        request: Request,
         *,
-        headers: Headers,
-        body: bytes | None = None,
         streaming: bool = False,
         connect_timeout: float | None = None,
         scope: trio.CancelScope | None = None,
         check: Callable[[], None] | None = None,
-        repeatable: bool = True,
     ) -> Response:
         """See :meth:`Transport.send`. Transports of httpx that open connections call what *check* is wrapped in."""
         extensions: dict[str, Any] = {
@@ -54,13 +50,11 @@ class HttpxTransport:
         if check is not None:
             check()
             extensions["trace"] = functools.partial(_check_before_sending, check)
-        host = self._origin.netloc
-        sent = [(b"Host", host), *headers]
-        request = httpx.Request(
-            method, _make_url(self._base, target), headers=sent, content=body, extensions=extensions
-        )
+        headers = [(b"Host", self._origin.netloc), *request.headers]
+        url = _make_url(self._base, request.target)
+        sent = httpx.Request(request.method, url, headers=headers, content=request.body, extensions=extensions)
         try:
-            response = await self._transport.handle_async_request(request)
+            response = await self._transport.handle_async_request(sent)
         except (httpx.TransportError, httpx.InvalidURL, OSError, trio.BrokenResourceError) as exc:
             raise self._error(exc, reached=not isinstance(exc, _NOT_REACHED)) from exc
         return _HttpxResponse(self, response)

@@ -18,18 +18,6 @@ _GZIP: Final = b"\x1f\x8b"
 _decode: Final = msgspec.json.Decoder().decode
 
 
-class Request(msgspec.Struct, frozen=True):
-    """A request, as each attempt sends it. *timeout* is in seconds, *max_size* of its response in bytes."""
-
-    method: str
-    target: str
-    headers: Headers
-    body: bytes | None
-    timeout: float | None
-    max_size: int | None
-    repeatable: bool
-
-
 def build_headers(accept: str | None, content_type: str | None) -> Headers:
     """Return the headers of a request: what it accepts, and what it contains."""
     first = (b"Accept", accept.encode("ascii")) if accept else _ACCEPT_JSON

@@ -254,9 +254,8 @@ class EventRecorder:
     async def _request(self, method: str, path: str, body: JsonObject, backoffs: _Backoffs) -> bytes:
         content_type = MERGE_PATCH if method == "PATCH" else None
         data = msgspec.json.encode(body)
-        return await self._client.request(
-            method, path, body=data, content_type=content_type, timeout=_TIMEOUT, backoffs=backoffs
-        )
+        client = self._client.retrying(backoffs, timeout=_TIMEOUT)
+        return await client.request(method, path, body=data, content_type=content_type)
 
     def _report_error(self, series: Series, namespace: str, error: TrioperatorError) -> None:
         if isinstance(error, ApiError) and (error.status == 404 or _is_terminating(error)):

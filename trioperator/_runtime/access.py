@@ -21,6 +21,7 @@ async def may_list_namespaces(client: ApiClient, *, patience: float) -> bool:
 
     The rights are asked for first: forbidden requests set off alarms about the audit logs of clusters.
     """
+    client = client.retrying(())
     with trio.move_on_after(patience):
         with contextlib.suppress(TrioperatorError, LookupError, TypeError):  # clusters can be without these reviews
             if not await _ask(client, verb="list", resource="namespaces"):
@@ -37,12 +38,12 @@ async def _ask(client: ApiClient, **attributes: str) -> bool:
         "spec": {"resourceAttributes": attributes},
     }
     unfenced = client.fenced(lambda: None)  # a standby may ask, too: nothing is changed
-    return bool((await unfenced.post(_REVIEWS, review, backoffs=()))["status"]["allowed"])
+    return bool((await unfenced.post(_REVIEWS, review))["status"]["allowed"])
 
 
 async def _try(client: ApiClient) -> bool:
     try:
-        await client.list_page(_NAMESPACES, limit=1, backoffs=())
+        await client.list_page(_NAMESPACES, limit=1)
     except ForbiddenError as error:
         get_logger("trioperator.runtime").info("%s: %s", _MISSING, error)
         return False

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioperator._http.transport import Response
+from trioperator._http.transport import Request, Response
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.credentials import Credentials
-from trioperator._kube.messages import Request
 from trioperator._telemetry.statistics import RequestStatistics, Statistics
 from trioperator.errors import ApiError
 

@@ -159,7 +159,7 @@ class ObjectWatch(Generic[T]):
             self._delays = None
 
     async def _request_page(self, *, limit: int | None, token: str | None) -> Page:
-        return await self._kube.list_page(self._path, params=self._params, limit=limit, continue_=token, backoffs=())
+        return await self._kube.retrying(()).list_page(self._path, params=self._params, limit=limit, continue_=token)
 
     def _compare(self) -> None:
         found, self._listed = self._listed, {}

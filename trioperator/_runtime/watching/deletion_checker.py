@@ -248,7 +248,7 @@ class DeletionChecker:
         name = _SPECIAL.sub(r"\\\g<0>", suspect.name)
         named = self._configured.join(ObjectSelector(fields=(f"metadata.name={name}",)))
         path = self._resource.get_path(suspect.namespace or None)
-        page = await self._client.list_page(path, params=named.parameters, backoffs=())
+        page = await self._client.retrying(()).list_page(path, params=named.parameters)
         unreadable = (broken.identity for broken in page.broken if broken.identity is not None)
         return next((obj for obj in (*page.items, *unreadable) if obj.key == suspect.key), None)
 

@@ -25,7 +25,7 @@ class Pager:
     """Requests of the pages of one list, repeatedly. It remembers how many objects make a good page."""
 
     def __init__(self, client: ApiClient, path: str, *, settings: OperatorSettings) -> None:
-        self._client = client
+        self._client = client.retrying(())
         self._path = path
         self._settings = settings
         self._limit: int | None = None  # None: what the settings say
@@ -39,10 +39,9 @@ class Pager:
             page_size = self._settings.watching.page_size
             limit = page_size if self._limit is None else min(self._limit, page_size)
             max_size = min(MAX_PAGE, self._settings.networking.response_limit) if limit > 1 else None
+            client = self._client.limiting(max_size)
             try:
-                page = await self._client.list_page(
-                    self._path, params=params, limit=limit, continue_=token, backoffs=(), max_size=max_size
-                )
+                page = await client.list_page(self._path, params=params, limit=limit, continue_=token)
             except BodyTooLargeError:
                 if limit == 1:
                     raise
@@ -53,7 +52,7 @@ class Pager:
 
     async def get_whole(self, params: Params | None = None) -> Page:
         """Return the whole list. Raises as the client does."""
-        return await self._client.list_page(self._path, params=params, backoffs=())
+        return await self._client.list_page(self._path, params=params)
 
     def _adjust(self, page: Page, limit: int) -> None:
         """Choose the number of objects in the next page, by the size of those in this one."""

@@ -183,7 +183,7 @@ class Reflector:
                 self._position.trust(trio.current_time())  # another watch checks it
                 return
         self._position.doubt(math.nextafter(trio.current_time(), math.inf))  # again, if this fails
-        page = await self._client.list_page(self.path, limit=1, backoffs=())
+        page = await self._client.retrying(()).list_page(self.path, limit=1)
         self._position.trust(trio.current_time())
         if self._position.is_restored(page.resource_version, written=written):
             self._go_back(page.resource_version)

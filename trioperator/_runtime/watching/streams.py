@@ -100,7 +100,7 @@ class Streams:
         if not (overlap := len(self.first.members & self.second.members)):
             return
         try:
-            page = await client.list_page(path, limit=1, backoffs=())
+            page = await client.retrying(()).list_page(path, limit=1)
         except TrioperatorError as error:
             _logger.debug("The objects at %s cannot be counted, and remain in two streams: %s", path, error)
             return
