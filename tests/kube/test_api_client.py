@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import ssl
@@ -15,6 +16,7 @@ import trio.testing
 import trustme
 from trio.testing import MockClock
 
+from tests.cancelling import cancel_at_each_step
 from tests.kube.conftest import ANSWER, Answer, Memory, Serve, Server, Talk, answer_all, client_of, ok, status, tunnel
 from tests.levels import TOO_MANY
 from trioperator._http.transport import BodyTooLargeError
@@ -593,6 +595,27 @@ class TestSockets:
         async with client_of(target, settings, proxy_url=proxy.url, ca_data=ca_pem) as client:
             assert await client.get("/x") == {}
         assert (proxy.connections, target.connections) == (1, 1)
+
+    @pytest.mark.parametrize("by", ["nothing", "tunnel", "proxy"])
+    async def test_a_request_that_is_cancelled_at_any_step_leaves_no_socket(
+        self, by: str, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext, ca_pem: str
+    ) -> None:
+        target = await serve(answer_all, tls=None if by == "proxy" else server_tls)
+        proxy = target if by == "proxy" else await serve(functools.partial(tunnel, target))
+        fields = {"ca_data": ca_pem, "proxy_url": None if by == "nothing" else proxy.url}
+        steps = 0
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def get() -> None:
+                client = await stack.enter_async_context(client_of(target, settings, **fields))
+                await client.get("/x")
+
+            async for is_cancelled in cancel_at_each_step(get):
+                steps += 1
+                if is_cancelled:
+                    await target.all_closed()
+                    await proxy.all_closed()
+        assert steps > 5
 
     @pytest.mark.parametrize("by_proxy", [False, True])
     async def test_a_subclass_of_the_connection_may_have_an_ssl_context_of_its_own(

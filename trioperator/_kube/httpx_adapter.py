@@ -47,14 +47,15 @@ class HttpxTransport:
         extensions: dict[str, Any] = {
             "timeout": {"connect": connect_timeout, "read": None, "write": None, "pool": None}
         }
-        if check is not None:
-            check()
-            extensions["trace"] = functools.partial(_check_before_sending, check)
+        attempt = _Attempt(check)
+        attempt.check()
+        extensions["trace"] = attempt.trace
         headers = [(b"Host", self._origin.netloc), *request.headers]
         url = _make_url(self._base, request.target)
         sent = httpx.Request(request.method, url, headers=headers, content=request.body, extensions=extensions)
         try:
-            response = await self._transport.handle_async_request(sent)
+            with attempt:
+                response = await self._transport.handle_async_request(sent)
         except (httpx.TransportError, httpx.InvalidURL, OSError, trio.BrokenResourceError) as exc:
             raise self._error(exc, reached=not isinstance(exc, _NOT_REACHED)) from exc
         return _HttpxResponse(self, response)
@@ -89,10 +90,34 @@ def _make_url(origin: str, target: str) -> httpx.URL:
     return httpx.URL(origin).copy_with(raw_path=target.encode("ascii"))
 
 
-async def _check_before_sending(check: Callable[[], None], event: str, info: dict[str, Any]) -> None:
-    """Call *check* when a transport has connected, and is about to send: httpx's extension "trace"."""
-    if event.endswith(".send_request_headers.started"):
-        check()
+class _Attempt:
+    """The sending of a request: what is checked before, and the sockets, which are closed if it fails.
+
+    httpcore leaves a socket open if it is cancelled between a connection and the request, as in a TLS handshake.
+    """
+
+    def __init__(self, check: Callable[[], None] | None) -> None:
+        self._check = check
+        self._sockets: list[trio.socket.SocketType] = []
+
+    def check(self) -> None:
+        if self._check is not None:
+            self._check()
+
+    async def trace(self, event: str, info: dict[str, Any]) -> None:
+        """See httpcore's extension "trace", by which a transport tells that it has connected, or is about to send."""
+        if event.endswith(".send_request_headers.started"):
+            self.check()
+        elif event == "connection.connect_tcp.complete":
+            self._sockets.append(info["return_value"].get_extra_info("socket"))
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for sock in self._sockets:
+                sock.close()
 
 
 def _find_tls_error(exc: BaseException | None) -> ssl.SSLError | None:

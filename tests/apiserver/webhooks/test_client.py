@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import itertools
 
 import pytest
 import trio
@@ -12,6 +11,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from tests.apiserver.hooks import AUTHORITY, BUNDLE, HOST, Hooks, allow, configuration, deny, serve_hooks, webhook
+from tests.cancelling import cancel_at_each_step
 from trioperator.apiserver import Cluster
 from trioperator.apiserver.model.client_config import ClientConfig
 from trioperator.apiserver.webhooks.client import WebhookClient
@@ -189,41 +189,17 @@ async def test_a_call_that_is_cancelled_during_its_handshake_leaves_no_socket(nu
     nursery.cancel_scope.cancel()
 
 
-class CancelAt(trio.abc.Instrument):
-    """Cancels a scope at a step of the task "caller", whose next checkpoint raises then."""
-
-    def __init__(self, step: int) -> None:
-        self.left = step
-        self.scope = trio.CancelScope()
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        if task.name == "caller":
-            self.left -= 1
-            if self.left == 0:
-                self.scope.cancel()
-
-
 async def test_a_call_that_is_cancelled_at_any_step_leaves_no_socket(nursery: trio.Nursery) -> None:
     hooks = Hooks()
     hooks.handlers["/x"] = allow
     await nursery.start(serve_hooks, hooks)
     config = ClientConfig(url=f"{hooks.url}/x", ca_bundle=BUNDLE)
     client = WebhookClient()
-
-    async def call(scope: trio.CancelScope) -> None:
-        with scope:
-            await client.post(config, b'{"request": {"uid": "u"}}', timeout=60)
-
-    for step in itertools.count(1):
-        instrument = CancelAt(step)
-        trio.lowlevel.add_instrument(instrument)
-        async with trio.open_nursery() as callers:
-            callers.start_soon(call, instrument.scope, name="caller")
-        trio.lowlevel.remove_instrument(instrument)
+    steps = 0
+    async for _ in cancel_at_each_step(lambda: client.post(config, b'{"request": {"uid": "u"}}', timeout=60)):
+        steps += 1
         with trio.fail_after(10):
             while hooks.open:
                 await hooks.closed.wait()
-        if instrument.left > 0:
-            break
-    assert step > 10
+    assert steps > 10
     nursery.cancel_scope.cancel()
