@@ -94,6 +94,23 @@ async def test_an_observer_sees_that_a_thread_is_abandoned(observers: list[Obser
     release.set()
 
 
+async def test_a_thread_that_may_not_be_abandoned_ends_before_its_cancelled_caller(observers: list[Observer]) -> None:
+    scope, release = trio.CancelScope(), threading.Event()
+
+    async def cancel() -> None:
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        scope.cancel()
+        release.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cancel)
+        with scope:
+            assert await run_in_thread(
+                lambda: release.wait(60), limiter=trio.CapacityLimiter(1), abandon_on_cancel=False
+            )
+    assert [observer.calls for observer in observers] == [["started", "ended", "finished"]]
+
+
 async def test_an_observer_sees_that_a_thread_was_never_started(observers: list[Observer]) -> None:
     scope = trio.CancelScope()
     scope.cancel(reason="test")

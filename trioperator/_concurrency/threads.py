@@ -1,6 +1,6 @@
 """Sync functions in threads, with a choice of what cancellation means for a thread that is still running.
 
-A thread cannot be killed. :func:`run_in_thread` abandons it, :func:`run_in_joined_thread` and
+A thread cannot be killed. :func:`run_in_thread` abandons it by default, :func:`run_in_joined_thread` and
 :func:`run_in_nursery_thread` wait until it has ended. But what it awaits on Trio by :func:`call_trio` is cancelled: so
 a thread that waits for the API server is interrupted as a task is. Tests under a mock clock observe the threads, as the
 clock must not jump while they work: see :func:`observe_threads` and :mod:`trioperator.testing.autojump`.
@@ -69,19 +69,20 @@ def are_threads_observed() -> bool:
     return _observe() is not None
 
 
-async def run_in_thread(fn: Callable[[], T], *, limiter: Limiter) -> T:
+async def run_in_thread(fn: Callable[[], T], *, limiter: Limiter, abandon_on_cancel: bool = True) -> T:
     """Call the function in a thread, and return its result. Cancellation abandons the thread.
 
+    Without *abandon_on_cancel*, a thread that has started cannot be cancelled: only for what cannot take long.
     Under a mock clock, time stands still until the function returns (see :mod:`trioperator.testing.autojump`).
     Raises what the function raises.
     """
     observer = _observe()
-    if observer is None:
-        return await _start(fn, limiter=limiter, observer=None)
+    gate = limiter if observer is None else _Gate(limiter, observer)
     try:
-        return await _start(fn, limiter=_Gate(limiter, observer), observer=observer)
+        return await _start(fn, limiter=gate, observer=observer, abandon_on_cancel=abandon_on_cancel)
     finally:
-        observer.finished()
+        if observer is not None:
+            observer.finished()
 
 
 async def run_in_joined_thread(fn: Callable[[], T], *, limiter: Limiter, scope: trio.CancelScope) -> T | None:
@@ -199,7 +200,9 @@ def _observe() -> ThreadObserver | None:
     return None if _make_observer is None else _make_observer()
 
 
-async def _start(fn: Callable[[], T], *, limiter: Limiter, observer: ThreadObserver | None) -> T:
+async def _start(
+    fn: Callable[[], T], *, limiter: Limiter, observer: ThreadObserver | None, abandon_on_cancel: bool = True
+) -> T:
     calls = Calls()
 
     def call() -> T:
@@ -208,7 +211,9 @@ async def _start(fn: Callable[[], T], *, limiter: Limiter, observer: ThreadObser
         return fn()
 
     try:
-        return await trio.to_thread.run_sync(call, limiter=cast(trio.CapacityLimiter, limiter), abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(
+            call, limiter=cast(trio.CapacityLimiter, limiter), abandon_on_cancel=abandon_on_cancel
+        )
     finally:
         calls.cancel()
 

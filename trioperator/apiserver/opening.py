@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import trio
+
+from trioperator._concurrency.threads import run_in_thread
 
 from .cluster import Cluster
 
@@ -27,7 +30,8 @@ async def open_cluster(data: str | os.PathLike[str], **options: Any) -> AsyncIte
     """
     from .store.data_file import DataFile
 
-    file = await trio.to_thread.run_sync(DataFile.open, data)
+    opening = functools.partial(DataFile.open, data)
+    file = await run_in_thread(opening, limiter=trio.CapacityLimiter(1), abandon_on_cancel=False)
     try:
         cluster = Cluster(data=file, **options)
         await file.flush()

@@ -12,6 +12,7 @@ import sqlite3
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
 from tests.apiserver.conftest import definition, watch
 from trioperator.apiserver import Cluster, open_cluster
@@ -215,6 +217,7 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.syncs = 0
+        self.seconds = 0.0  # of a sync
         self.begun = trio.Event()
         self.error: sqlite3.Error | None = None
         self.gate = threading.Event()
@@ -232,6 +235,7 @@ class Disk:
         self.syncs += 1
         self._token.run_sync_soon(self.begun.set)
         self.gate.wait(20)
+        time.sleep(self.seconds)
         if self.error is not None:
             raise self.error
 
@@ -284,6 +288,17 @@ class TestWriting:
             assert disk.syncs == 2
         async with open_cluster(path) as cluster:
             assert len(await names(cluster)) == 51
+
+    async def test_a_mock_clock_stands_still_while_the_disk_works(
+        self, path: pathlib.Path, disk: Disk, autojump_clock: MockClock
+    ) -> None:
+        disk.seconds = 0.05
+        with trio.move_on_after(3600) as scope:
+            async with open_cluster(path) as cluster:
+                await cluster.create(config_map("a"))
+        assert not scope.cancelled_caught
+        assert disk.syncs > 1
+        assert trio.current_time() == 0
 
     async def test_a_cancelled_write_does_not_corrupt_the_file(self, path: pathlib.Path, disk: Disk) -> None:
         async with open_cluster(path) as cluster:

@@ -3,11 +3,12 @@
 Every acknowledged write is in the file: changes are batched, then committed before their responses are sent. Changes
 that arrive meanwhile share the next commit.
 
-The module does not interpret objects. Disk I/O runs in a thread.
+The module does not interpret objects. Disk I/O runs in a thread, for which mock clocks wait.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import sqlite3
 import stat
@@ -15,6 +16,7 @@ from typing import Final, TypeAlias
 
 import trio
 
+from trioperator._concurrency.threads import run_in_thread
 from trioperator.errors import ConfigError, DataFileError
 
 from .storage import Change, Table
@@ -137,7 +139,8 @@ class DataFile:
         self._is_writing = True
         try:
             # Not cancellable: it takes no longer than the disk does.
-            await trio.to_thread.run_sync(self._commit, changes, facts, limiter=self._limiter)
+            commit = functools.partial(self._commit, changes, facts)
+            await run_in_thread(commit, limiter=self._limiter, abandon_on_cancel=False)
             self._flushed = noted
         except sqlite3.Error as error:
             # After a failed sync the content of the disk is unknown: a later success would mean nothing.
