@@ -380,3 +380,69 @@ async def test_a_standby_that_stops_after_a_restore_does_not_release_what_anothe
         assert await holder(cluster) == "b"
         assert not other.calls
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+@pytest.mark.parametrize("change", ["restored", "labelled", "deleted"])
+async def test_a_leader_that_stops_releases_a_lease_that_somebody_has_changed(
+    change: str, noticed: bool, cluster: Cluster, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = FaultPlan()
+    settings = trioperator.OperatorSettings()
+    settings.leadership.enabled = True
+    pauses = Pauses()
+    async with (
+        open_client(
+            lambda: trioperator.ConnectionInfo(server="http://embedded", default_namespace="default"),
+            settings=settings,
+            transport=FaultyTransport(cluster.transport(), plan),
+        ) as client,
+        trio.open_nursery() as nursery,
+    ):
+        leadership = Leadership(client, pauses, settings=settings.leadership, identity="a")
+        await nursery.start(leadership.serve)
+        await settle(3)
+        backup = cluster.snapshot()
+        await settle(3)
+        lease = leadership.lease.name
+        match change:
+            case "restored":
+                await cluster.restore(backup)
+            case "labelled":
+                await cluster.patch("leases.coordination.k8s.io", lease, {"metadata": {"labels": {"team": "x"}}})
+            case _:
+                await cluster.delete("leases.coordination.k8s.io", lease)
+        if noticed:
+            renewals = plan.add(Fault.refuse(), resource="leases", verb="get")
+            await settle(5)
+            plan.remove(renewals)
+        nursery.cancel_scope.cancel()
+        caplog.clear()
+        await leadership.release()
+    assert await holder(cluster) == ""
+    assert pauses.reasons == (f"as it gives up the {leadership.lease}",)
+    assert not caplog.messages
+
+
+async def test_a_standby_that_stops_does_not_say_that_it_gives_up_the_lease(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    async with replicas(cluster, "a"):
+        await settle(1)
+        settings = trioperator.OperatorSettings()
+        pauses = Pauses()
+        async with (
+            open_client(
+                lambda: trioperator.ConnectionInfo(server="http://embedded", default_namespace="default"),
+                settings=settings,
+                transport=cluster.transport(),
+            ) as client,
+            trio.open_nursery() as nursery,
+        ):
+            leadership = Leadership(client, pauses, settings=settings.leadership, identity="b")
+            await nursery.start(leadership.serve)
+            await settle(3)
+            nursery.cancel_scope.cancel()
+            await leadership.release()
+        assert pauses.reasons == (f"until it holds the {leadership.lease}",)
+        assert await holder(cluster) == "a"

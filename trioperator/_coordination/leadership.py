@@ -14,8 +14,8 @@ leader    is active, and may      writes the lease every retry period;       ``r
           write until the renew   repeats it after errors                    success; when others hold the lease
           deadline
 lost      is paused at once       nothing: it is a standby again             at once
-released  is paused at once, as   gives the lease back, once                 never: the operator has stopped
-          nothing is handled
+released  is paused at once, as   gives the lease back, once, or twice if     never: the operator has stopped
+          nothing is handled      somebody has changed it
 ========= ======================= ========================================== ======================================
 
 What makes two leaders impossible is an order of times. The leader counts from the moment when it began the last
@@ -34,6 +34,7 @@ lease is read before the one after that. Somebody changes the lease by hand: eac
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Final
 
@@ -45,7 +46,7 @@ from trioperator._coordination.pauses import Pauses
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.error_response import describe_failure
 from trioperator._logs import get_logger
-from trioperator.errors import TrioperatorError
+from trioperator.errors import ConflictError, NotFoundError, TrioperatorError
 from trioperator.settings import LeadershipSettings
 
 _OWNER: Final = "leadership"
@@ -87,17 +88,35 @@ class Leadership:
 
     async def release(self) -> None:
         """Release the lease, if it is held. Call it when nothing is being handled: others take over at once."""
-        # Pause first, so that nothing is written while the request is on its way: others may see its effect before us.
-        self._pauses.pause(_OWNER, f"as it has released the {self.lease}", at_once=True)
-        if self.lease.is_restored:
-            return  # the record of a restored etcd may name this process, though another one holds the lease
+        if not self._pauses.is_paused_by(_OWNER):
+            # First, so that nothing is written while the request is on its way: others may see its effect before us.
+            self._pauses.pause(_OWNER, f"as it gives up the {self.lease}", at_once=True)
         with trio.move_on_after(_RELEASE_TIMEOUT, shield=True) as scope:
             try:
-                await self.lease.release()
+                await self._give_up()
             except TrioperatorError as error:
                 self._logger.warning("The %s is not released, and expires: %s", self.lease, error)
         if scope.cancelled_caught:
             self._logger.warning("The %s is not released within %g s, and expires.", self.lease, _RELEASE_TIMEOUT)
+
+    async def _give_up(self) -> None:
+        """Release the lease. If somebody has changed it, or etcd was restored, it is renewed before."""
+        for is_last in (False, True):
+            if not self.lease.is_known and not await self._renew_to_release():
+                return
+            try:
+                await self.lease.release()
+            except (ConflictError, NotFoundError):
+                if is_last:
+                    raise
+            else:
+                return
+
+    async def _renew_to_release(self) -> bool:
+        """Renew the lease if this process is the leader: a restored record may name it, though another one leads."""
+        if trio.current_time() >= self.lease.renewed_at + self._settings.renew_deadline:
+            return False
+        return await self.lease.attempt(timeout=math.inf) is Attempt.HELD
 
     async def _acquire(self) -> None:
         """Wait until the lease is acquired."""

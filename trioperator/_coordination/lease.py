@@ -77,11 +77,16 @@ class Lease:
         """Whether the record, as last seen, is older than what was seen before."""
         return self._age < self._newest
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the record, as last seen, can be written: it was not found to be changed by others, or older."""
+        return self._observed is not None and not self.is_restored
+
     async def attempt(self, *, timeout: float) -> Attempt:
         """Acquire the lease if it is free or has expired, or renew it. Raises as requests do; nothing is retried."""
         now = trio.current_time()
         with trio.fail_after(timeout):
-            if self.holder != self.identity or self._observed is None or self.is_restored:
+            if self.holder != self.identity or not self.is_known:
                 await self.read()
             if self._is_taken(now):
                 return Attempt.TAKEN
@@ -111,12 +116,19 @@ class Lease:
         self._newest = self._age
 
     async def release(self) -> None:
-        """Release the lease, if it is held, so that another process need not wait until it expires."""
+        """Release the lease, if it is held, so that another process need not wait until it expires.
+
+        Raises as requests do: ConflictError or NotFoundError if somebody has changed the record.
+        """
         if self.holder != self.identity or self._observed is None:
             return
         record = self._make_record()
         record["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-        self._observe(await self._client.put(self._path, record))
+        try:
+            self._observe(await self._client.put(self._path, record))
+        except (ConflictError, NotFoundError):
+            self._observed = None
+            raise
 
     async def read(self) -> None:
         """Read the lease. Raises as requests do."""
