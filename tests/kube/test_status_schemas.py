@@ -164,6 +164,7 @@ async def test_a_kind_whose_conditions_are_forbidden_has_none_for_a_while(
         assert not schemas.is_known(WIDGETS)
         assert schemas.find_retry(WIDGETS) == trio.current_time() + 60
         await trio.sleep(60)
+        assert schemas.is_known(WIDGETS)  # though nobody has anything to write
         assert await schemas.has_conditions(WIDGETS)
         assert await schemas.has_conditions(WIDGETS)  # the one before had nothing to write
         schemas.claim(WIDGETS)  # one object tries it

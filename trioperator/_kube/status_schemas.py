@@ -74,8 +74,9 @@ class StatusSchemas:
         return False
 
     def is_known(self, resource: Resource) -> bool:
-        """Check whether a kind has conditions, as far as that was asked for."""
-        return resource in self._with and resource not in self._denied
+        """Check whether a kind has conditions, as far as that was asked for, which may be written for all one knows."""
+        now = trio.current_time()
+        return resource in self._with and now >= self._denied.get(resource, now)
 
     def has_observed_generation(self, resource: Resource) -> bool:
         """Check whether a kind that has conditions has ``status.observedGeneration``, too."""
