@@ -281,9 +281,11 @@ async def test_without_a_peering_object_an_operator_is_standalone_until_there_is
         await settle(1)
         assert not low.running
         assert high.running == {"w"}
+        caplog.clear()
         await cluster.delete("clusterkopfpeerings", "default")
         await settle(1)
         assert low.running == {"w"}
+        assert caplog.text.count("The peering object 'default' is gone, falling back to the standalone mode.") == 2
 
 
 async def test_with_a_mandatory_peering_an_operator_pauses_while_the_object_does_not_exist(

@@ -209,6 +209,8 @@ class Peering:
             self._note_change()
 
     def _forget(self) -> None:
+        if self._uid is not None and not self._settings.mandatory:
+            _logger.warning("The %s is gone, falling back to the standalone mode.", self)
         self._uid, self._peers, self._own, self._written, self._expires_at = None, [], None, False, math.inf
         self._unlisted = []
         self._note_change()
