@@ -115,31 +115,19 @@ class BrokenObject(msgspec.Struct, frozen=True):
     problem: str
 
 
-class Page:
+class Page(msgspec.Struct, kw_only=True):
     """One page of a list: objects, resource version, and the token of the next page (``""`` for the last page).
 
     ``broken`` are the objects that cannot be read, ``size`` is the size of the page in bytes. ``remaining`` is the
     number of objects after it; None if the server does not say that, as with selectors.
     """
 
-    __slots__ = ("broken", "items", "next", "remaining", "resource_version", "size")
-
-    def __init__(
-        self,
-        items: list[RawObject],
-        *,
-        resource_version: str,
-        next: str,
-        broken: list[BrokenObject],
-        size: int,
-        remaining: int | None = None,
-    ) -> None:
-        self.items = items
-        self.remaining = remaining
-        self.resource_version = resource_version
-        self.next = next
-        self.broken = broken
-        self.size = size
+    items: list[RawObject]
+    resource_version: str
+    next: str
+    broken: list[BrokenObject]
+    size: int
+    remaining: int | None = None
 
 
 def parse_object(raw: bytes, *, kind: str = "", api_version: str = "") -> RawObject:
@@ -205,7 +193,7 @@ def _parse_items(parsed: _List, *, size: int) -> Page:
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             broken.append(BrokenObject(parse_identity(raw, kind=kind, api_version=api_version), str(exc)))
     return Page(
-        items,
+        items=items,
         resource_version=parsed.metadata.resource_version or "",
         next=parsed.metadata.next or "",
         broken=broken,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from trioperator._handling.arguments.context import Recorder, current_recorder
 from trioperator._logs.records import to_text
@@ -40,17 +40,17 @@ def event(objs: KubeObjects, *, type: str, reason: str, message: str = "", backo
 
     Raises LookupError outside of handlers, and in startup and cleanup handlers; TypeError if *objs* are not objects.
     """
-    _post(objs, level=None, type=type, reason=reason, message=message, backoffs=backoffs)
+    _post(objs, _Event(type, reason, message, backoffs))
 
 
 def info(objs: KubeObjects, *, reason: str, message: str = "", backoffs: Backoffs = None) -> None:
     """Post an event of the type "Normal", if ``settings.posting.level`` is INFO or lower: see :func:`event`."""
-    _post(objs, level=logging.INFO, type="Normal", reason=reason, message=message, backoffs=backoffs)
+    _post(objs, _Event("Normal", reason, message, backoffs), level=logging.INFO)
 
 
 def warn(objs: KubeObjects, *, reason: str, message: str = "", backoffs: Backoffs = None) -> None:
     """Post an event of the type "Warning", if ``settings.posting.level`` is WARNING or lower: see :func:`event`."""
-    _post(objs, level=logging.WARNING, type="Warning", reason=reason, message=message, backoffs=backoffs)
+    _post(objs, _Event("Warning", reason, message, backoffs), level=logging.WARNING)
 
 
 def exception(
@@ -69,20 +69,26 @@ def exception(
     error = sys.exception() if exc is None else exc
     text = "" if error is None else to_text(error)
     parts = [part for part in (to_text(message), text) if part]
-    reason = reason or type(error).__name__
-    _post(objs, level=logging.ERROR, type="Error", reason=reason, message=" ".join(parts), backoffs=backoffs)
+    event = _Event("Error", reason or type(error).__name__, " ".join(parts), backoffs)
+    _post(objs, event, level=logging.ERROR)
 
 
-def _post(objs: KubeObjects, *, level: int | None, type: str, reason: str, message: str, backoffs: Backoffs) -> None:
+class _Event(NamedTuple):
+    type: str
+    reason: str
+    message: str
+    backoffs: Backoffs
+
+
+def _post(objs: KubeObjects, event: _Event, *, level: int | None = None) -> None:
     recorder = _get_recorder()
     posting = recorder.posting
     if not posting.enabled or (level is not None and level < posting.level):
         return
+    texts = {"type": to_text(event.type), "reason": to_text(event.reason), "message": to_text(event.message)}
     for obj in _clients.walk(objs, readable=True):
         reference = build_object_reference(_clients.as_owner(obj))
-        recorder.record(
-            reference, type=to_text(type), reason=to_text(reason), message=to_text(message), backoffs=backoffs
-        )
+        recorder.record(reference, **texts, backoffs=event.backoffs)
 
 
 def _get_recorder() -> Recorder:

@@ -56,65 +56,58 @@ class Comparison(NamedTuple):
     changed: FieldSet
     removed: FieldSet
 
+    def put(self, element: str, below: Comparison) -> None:
+        """Put what differs below an element, if anything does."""
+        if below.changed:
+            self.changed[element] = below.changed
+        if below.removed:
+            self.removed[element] = below.removed
+
 
 def compare(root: FieldType, old: Mapping[str, Any], new: Mapping[str, Any], scope: Scope) -> Comparison:
     """Compare two versions of an object, without fields that have no managers."""
-    changed: FieldSet = {}
-    removed: FieldSet = {}
-    _compare_maps(root, old, new, changed, removed, scope.parts)
+    found = _compare_maps(root, old, new, scope.parts)
     before, after = old.get("metadata") or {}, new.get("metadata") or {}
     if before is not after and scope.has_metadata:
-        meta: tuple[FieldSet, FieldSet] = ({}, {})
-        _compare_maps(root.fields["metadata"], before, after, *meta, scope.metadata)
-        if meta[0]:
-            changed["f:metadata"] = meta[0]
-        if meta[1]:
-            removed["f:metadata"] = meta[1]
-    return Comparison(changed, removed)
+        found.put("f:metadata", _compare_maps(root.fields["metadata"], before, after, scope.metadata))
+    return found
 
 
 def _compare_maps(
-    node: FieldType,
-    old: Mapping[str, Any],
-    new: Mapping[str, Any],
-    changed: FieldSet,
-    removed: FieldSet,
-    excluded: frozenset[str] = frozenset(),
-) -> None:
-    """Add the changed and removed fields of a map to the sets, except the *excluded* ones."""
+    node: FieldType, old: Mapping[str, Any], new: Mapping[str, Any], excluded: frozenset[str] = frozenset()
+) -> Comparison:
+    """Compare the fields of a map, except the *excluded* ones."""
+    found = Comparison({}, {})
     for name, after in new.items():
         before = old.get(name, _ABSENT)
         if before is not after and name not in excluded:
             if before is _ABSENT:
-                changed[f"f:{name}"] = _whole(node.field(name), after)
+                found.changed[f"f:{name}"] = _whole(node.field(name), after)
             else:
-                _compare_values(node.field(name), f"f:{name}", (before, after), changed, removed)
+                _compare_values(node.field(name), f"f:{name}", (before, after), found)
     for name in old:
         if name not in new and name not in excluded:
-            removed[f"f:{name}"] = _whole(node.field(name), old[name])
+            found.removed[f"f:{name}"] = _whole(node.field(name), old[name])
+    return found
 
 
-def _compare_values(node: FieldType, element: str, pair: tuple[Any, Any], changed: FieldSet, removed: FieldSet) -> None:
+def _compare_values(node: FieldType, element: str, pair: tuple[Any, Any], found: Comparison) -> None:
     old, new = pair
     if old == new and (type(old) is type(new) or (not isinstance(old, bool) and not isinstance(new, bool))):
         return
-    below: tuple[FieldSet, FieldSet] = ({}, {})
     if (not old and not new) or not _is_granular(node, old, new):
-        changed[element] = _LEAF
+        found.changed[element] = _LEAF
         if type(old) is not type(new):
             # When a container replaces a scalar or vice versa, the fields of the container change as well.
-            for value, target in ((old, removed), (new, changed)):
+            for value, target in ((old, found.removed), (new, found.changed)):
                 if value and isinstance(value, (dict, list)) and (whole := _whole(node, value)):
                     target[element] = whole
         return
     if isinstance(old, dict) or isinstance(new, dict):
-        _compare_maps(node, old or {}, new or {}, *below)
+        below = _compare_maps(node, old or {}, new or {})
     else:
-        _compare_lists(node, old or [], new or [], *below)
-    if below[0]:
-        changed[element] = below[0]
-    if below[1]:
-        removed[element] = below[1]
+        below = _compare_lists(node, old or [], new or [])
+    found.put(element, below)
 
 
 def _is_granular(node: FieldType, old: Any, new: Any) -> bool:
@@ -124,7 +117,9 @@ def _is_granular(node: FieldType, old: Any, new: Any) -> bool:
     return node.keys is not None and isinstance(old, list | None) and isinstance(new, list | None)
 
 
-def _compare_lists(node: FieldType, old: list[Any], new: list[Any], changed: FieldSet, removed: FieldSet) -> None:
+def _compare_lists(node: FieldType, old: list[Any], new: list[Any]) -> Comparison:
+    found = Comparison({}, {})
+    changed, removed = found
     before, after = _by_element(node, old), _by_element(node, new)
     item = node.item
     for element in {**before, **after}:
@@ -135,7 +130,7 @@ def _compare_lists(node: FieldType, old: list[Any], new: list[Any], changed: Fie
             elif not right:
                 removed[element] = _whole(item, left[0])
             else:
-                _compare_values(item, element, (left[0], right[0]), changed, removed)
+                _compare_values(item, element, (left[0], right[0]), found)
         elif len(left) > 1 and len(right) > 1:
             if left != right:
                 changed[element] = _LEAF
@@ -147,6 +142,7 @@ def _compare_lists(node: FieldType, old: list[Any], new: list[Any], changed: Fie
             changed[element] = _LEAF
             if left:
                 removed[element] = _whole(item, left[0])
+    return found
 
 
 def _by_element(node: FieldType, items: list[Any]) -> dict[str, list[Any]]:
