@@ -74,7 +74,7 @@ SLEEPS: Final = {
     "trioperator.testing.transport._FaultyStream._lag": "the delay of an injected fault",
     "trioperator.testing.transport._sleep": "the delay of an injected fault",
     "trioperator.testing.transport._wait_forever": "the silence of an injected fault",
-    "trioperator._tooling.releasing.release_objects": "the time in which an operator that still runs reacts",
+    "trioperator._tooling.releasing.Releaser.release": "the time in which an operator that still runs reacts",
     "trioperator._supervisor.storage_migration._migrate_at_last": "backoff after a failed migration",
     "trioperator._supervisor.storage_migration._wait_noticed": "the time in which API servers notice a changed CRD",
     "trioperator._supervisor.storage_migration._Migration.run": "the rate of writes",

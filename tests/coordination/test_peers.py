@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioperator._coordination.peers import Peer, Sightings, find_unlisted, judge, parse_peers
+from trioperator._coordination.peers import Candidate, Peer, Sightings, find_unlisted, parse_peers
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+ME = Candidate("me", 0)
 
 
 def peer(identity: str, priority: int = 0, *, age: float = 0, lifetime: float = 60) -> Peer:
@@ -19,7 +20,7 @@ def peer(identity: str, priority: int = 0, *, age: float = 0, lifetime: float = 
 
 
 def reason(*peers: Peer, priority: int = 0, **options: bool) -> str | None:
-    return judge(peers, identity="me", priority=priority, now=NOW, read_at=NOW, **options).reason
+    return Candidate("me", priority, **options).judge(peers, now=NOW, read_at=NOW).reason
 
 
 def test_an_operator_alone_goes_on() -> None:
@@ -49,28 +50,28 @@ def test_peers_that_are_not_listed_and_may_be_alive_are_found() -> None:
 
 
 def test_dead_operators_are_ignored_and_named() -> None:
-    verdict = judge([peer("dead", 9, age=60), peer("alive", -1)], identity="me", priority=0, now=NOW, read_at=NOW)
+    verdict = ME.judge([peer("dead", 9, age=60), peer("alive", -1)], now=NOW, read_at=NOW)
     assert (verdict.reason, verdict.dead, verdict.until) == (None, ("dead",), None)
 
 
 def test_a_pause_is_judged_anew_when_the_first_of_the_blocking_peers_may_be_dead() -> None:
     peers = [peer("a", 9, age=50), peer("b", 9, age=10), peer("lower", -1, age=59)]
-    verdict = judge(peers, identity="me", priority=0, now=NOW, read_at=NOW)
+    verdict = ME.judge(peers, now=NOW, read_at=NOW)
     assert verdict.until == NOW + datetime.timedelta(seconds=10)
 
 
 def test_a_peer_that_is_paused_for_is_not_dead_before_its_record_was_read_after_its_deadline() -> None:
     peers = [peer("a", 9, age=60), peer("b", 0, age=70), peer("lower", -1, age=60)]
     before = NOW - datetime.timedelta(seconds=5)
-    verdict = judge(peers, identity="me", priority=0, now=NOW, read_at=before)
+    verdict = ME.judge(peers, now=NOW, read_at=before)
     assert verdict.is_doubtful
     assert verdict.dead == ("b", "lower")
     assert verdict.reason == "in favour of a (priority 9)"
-    assert judge(peers, identity="me", priority=0, now=NOW, read_at=NOW).dead == ("a", "b", "lower")
+    assert ME.judge(peers, now=NOW, read_at=NOW).dead == ("a", "b", "lower")
 
 
 def test_the_own_record_is_never_dead() -> None:
-    assert judge([peer("me", age=1000)], identity="me", priority=0, now=NOW, read_at=NOW).dead == ()
+    assert ME.judge([peer("me", age=1000)], now=NOW, read_at=NOW).dead == ()
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_with_a_tie_break_exactly_one_operator_goes_on(operators: list[tuple[str
     active = [
         identity
         for identity, priority in operators
-        if judge(peers, identity=identity, priority=priority, now=NOW, read_at=NOW, tie_break=True).reason is None
+        if Candidate(identity, priority, tie_break=True).judge(peers, now=NOW, read_at=NOW).reason is None
     ]
     assert len(active) == 1
 

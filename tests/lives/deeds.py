@@ -14,8 +14,7 @@ from tests.lives.world import NAMESPACES_PEERING, definition, make_fault, manife
 from trioperator._concurrency import clock
 from trioperator._concurrency.clock import wall_now
 from trioperator._kube.connection_info import ConnectionInfo
-from trioperator._tooling import releasing
-from trioperator._tooling.releasing import Place, Traces
+from trioperator._tooling.releasing import Place, Releaser, Traces
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError, ConfigError
 
@@ -145,7 +144,7 @@ async def release_objects(life: Life, plural: str, state: bool) -> None:
     """Remove what operators have left on objects: finalizers, and with *state* what they remember."""
     connection = ConnectionInfo(server="http://release")
     async with trioperator.open_client(connection=connection, transport=life.cluster.transport()) as client:
-        await releasing.release_objects(client, plural, Traces(state=state), Place("default"), report=lambda _: None)
+        await Releaser(client, Traces(state=state), lambda _: None).release(plural, Place("default"))
 
 
 async def _annotate(life: Life, plural: str, name: str, annotation: str, value: str | None) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.levels import TOO_MANY
-from trioperator._tooling.releasing import Place, Traces, release_objects
+from trioperator._tooling.releasing import Place, Releaser, Traces
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
 from trioperator.errors import ConfigError, NotFoundError
@@ -39,7 +39,7 @@ async def test_finalizers_of_operators_are_removed_and_those_of_others_stay(
     for body in (config_map("a", OTHERS, OURS), config_map("b", KOPFS), config_map("c", OTHERS)):
         await cluster.create(body)
     lines: list[str] = []
-    summary = await release_objects(client, "configmaps", Traces(), EVERYWHERE, report=lines.append)
+    summary = await Releaser(client, Traces(), lines.append).release("configmaps", EVERYWHERE)
     assert [await finalizers_of(cluster, name) for name in "abc"] == [[OTHERS], [], [OTHERS]]
     assert lines == [f"default/a: {OURS}", f"default/b: {KOPFS}"]
     assert (summary.seen, summary.released, summary.failed, summary.again) == (3, 2, 0, 0)
@@ -48,7 +48,7 @@ async def test_finalizers_of_operators_are_removed_and_those_of_others_stay(
 async def test_objects_that_are_being_deleted_go(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:
     await cluster.create(config_map("a", OURS))
     await cluster.delete("configmaps", "a", namespace="default")
-    await release_objects(client, "configmaps", Traces(state=True), EVERYWHERE, report=print)
+    await Releaser(client, Traces(state=True), print).release("configmaps", EVERYWHERE)
     with pytest.raises(NotFoundError):
         await client.get("configmaps", "a", namespace="default")
 
@@ -56,7 +56,7 @@ async def test_objects_that_are_being_deleted_go(cluster: Cluster, client: Clien
 async def test_a_dry_run_changes_nothing(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:
     await cluster.create(config_map("a", OURS))
     lines: list[str] = []
-    summary = await release_objects(client, "configmaps", Traces(), EVERYWHERE, report=lines.append, dry_run=True)
+    summary = await Releaser(client, Traces(), lines.append, dry_run=True).release("configmaps", EVERYWHERE)
     assert (summary.released, lines) == (1, [f"default/a: {OURS}"])
     assert await finalizers_of(cluster, "a") == [OURS]
 
@@ -67,11 +67,11 @@ async def test_only_the_named_objects_of_the_namespace_are_released(
     await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
     for body in (config_map("a", OURS), config_map("b", OURS), config_map("a", OURS, namespace="other")):
         await cluster.create(body)
-    summary = await release_objects(client, "configmaps", Traces(), Place(names=("a",)), report=print)
+    summary = await Releaser(client, Traces(), print).release("configmaps", Place(names=("a",)))
     assert (summary.seen, summary.released) == (1, 1)
     assert await finalizers_of(cluster, "b") == [OURS]
     with pytest.raises(NotFoundError, match="absent"):
-        await release_objects(client, "configmaps", Traces(), Place(names=("absent",)), report=print)
+        await Releaser(client, Traces(), print).release("configmaps", Place(names=("absent",)))
 
 
 async def test_the_state_of_an_operator_is_removed_with_its_annotations_and_status(
@@ -82,7 +82,7 @@ async def test_the_state_of_an_operator_is_removed_with_its_annotations_and_stat
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "main", "image": "x"}]}}
     await cluster.create({**pod, "metadata": {"name": "a", "namespace": "default", "annotations": annotations}})
     await cluster.patch("pods", "a", {"status": status}, namespace="default", subresource="status")
-    await release_objects(client, "pods", Traces(state=True), EVERYWHERE, report=print)
+    await Releaser(client, Traces(state=True), print).release("pods", EVERYWHERE)
     found = await cluster.get("pods", "a", namespace="default")
     assert found["metadata"]["annotations"] == {"mine": "stays"}
     assert "kopf" not in found["status"]
@@ -94,7 +94,7 @@ async def test_what_people_have_paused_stays_paused(
 ) -> None:
     theirs = {"trioperator.dev/paused": "true", "trioperator.dev/reconcile-requested-at": "now"}
     await cluster.create(config_map("a", OURS, annotations={**theirs, "trioperator.dev/last-handled": "{}"}))
-    await release_objects(client, "configmaps", Traces(state=True), EVERYWHERE, report=print)
+    await Releaser(client, Traces(state=True), print).release("configmaps", EVERYWHERE)
     found = await cluster.get("configmaps", "a", namespace="default")
     assert found["metadata"]["annotations"] == theirs
 
@@ -111,7 +111,7 @@ async def test_an_object_that_changes_meanwhile_is_released_in_its_new_version(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(change)
-        summary = await release_objects(client, "configmaps", Traces(), EVERYWHERE, report=print)
+        summary = await Releaser(client, Traces(), print).release("configmaps", EVERYWHERE)
     assert (summary.released, summary.failed) == (1, 0)
     assert await finalizers_of(cluster, "a") == [OTHERS]
 
@@ -129,7 +129,7 @@ async def test_an_operator_that_still_runs_is_noticed(
     await operator.start(registry)
     await client.wait_for("configmaps", "a", condition=lambda body: OURS in body["metadata"].get("finalizers", ()))
     await cluster.create(config_map("b", OTHERS))
-    summary = await release_objects(client, "configmaps", Traces(), EVERYWHERE, report=print)
+    summary = await Releaser(client, Traces(), print).release("configmaps", EVERYWHERE)
     assert summary.released >= 1
     assert summary.again >= 1
 
@@ -141,7 +141,7 @@ async def test_an_object_that_cannot_be_changed_is_reported_and_the_others_are_r
         await cluster.create(config_map(name, OURS))
     plan.add(Fault.status(403), resource="configmaps", verb="patch", times=1)
     lines: list[str] = []
-    summary = await release_objects(client, "configmaps", Traces(), EVERYWHERE, report=lines.append)
+    summary = await Releaser(client, Traces(), lines.append).release("configmaps", EVERYWHERE)
     assert (summary.released, summary.failed) == (1, 1)
     assert lines[0].startswith("default/a: not released: ")
     assert await finalizers_of(cluster, "b") == []
@@ -153,7 +153,7 @@ async def test_an_object_that_cannot_be_read_is_not_taken_for_released(
     deep = b'{"metadata": {"name": "deep"}, "data": ' + b"[" * TOO_MANY + b"]" * TOO_MANY + b"}"
     listed = b'{"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {}, "items": [' + deep + b"]}"
     plan.add(Fault.answer(200, listed), resource="configmaps", verb="list")
-    summary = await release_objects(client, "configmaps", Traces(), EVERYWHERE, report=print)
+    summary = await Releaser(client, Traces(), print).release("configmaps", EVERYWHERE)
     assert (summary.seen, summary.failed) == (0, 1)
 
 

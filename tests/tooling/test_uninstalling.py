@@ -11,7 +11,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.conftest import CRD
 from trioperator._kube.discovery import discover
-from trioperator._tooling.uninstalling import Installation, Step, needs_managed, plan_steps
+from trioperator._tooling.uninstalling import Installation, Run, Step, needs_managed, plan_steps
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
 from trioperator.errors import NotFoundError
@@ -46,7 +46,7 @@ async def find_steps(client: Client, installation: Installation) -> list[Step]:
 
 async def run_all(steps: list[Step], *, dry_run: bool = False) -> tuple[list[str], bool]:
     lines: list[str] = []
-    done = [await step.run(lines.append, dry_run) for step in steps]
+    done = [await step.run(Run(lines.append, dry_run)) for step in steps]
     return lines, all(done)
 
 
@@ -144,7 +144,7 @@ async def test_the_operator_is_stopped_before_anything_is_removed(
     await cluster.create({"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {**metadata, "labels": labels}})
     [stop] = await find_steps(client, Installation(handlers=(), deployment=("default", "op")))
     lines: list[str] = []
-    assert not await stop.run(lines.append, False)
+    assert not await stop.run(Run(lines.append))
     assert lines == ["op: its pods are still there after 60 s."]
     assert (await cluster.get("deployments", "op", namespace="default"))["spec"]["replicas"] == 0
 
@@ -154,7 +154,7 @@ async def test_the_operator_is_stopped_before_anything_is_removed(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end)
-        assert await stop.run(lines.append, False)
+        assert await stop.run(Run(lines.append))
     assert lines[1:] == ["op: done"]
 
 

@@ -21,13 +21,13 @@ from trioperator._concurrency.clock import steady_now, wall_now
 from trioperator._concurrency.core_tasks import keep
 from trioperator._concurrency.pulse import Pulse
 from trioperator._coordination.pauses import Pauses
-from trioperator._coordination.peers import Peer, Sightings, Verdict, find_unlisted, judge, parse_peers
+from trioperator._coordination.peers import Candidate, Peer, Sightings, Verdict, find_unlisted, parse_peers
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import RawObject, parse_object
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
 from trioperator.errors import ApiError, NotFoundError, TrioperatorError
-from trioperator.settings import PeeringSettings
+from trioperator.settings import OperatorSettings
 
 GROUPS: Final = ("kopf.dev", "zalando.org")
 
@@ -65,38 +65,27 @@ async def find_peering_resource(client: ApiClient, *, clusterwide: bool) -> Reso
     return None
 
 
-async def write_record(client: ApiClient, resource: Resource, namespace: str | None, name: str, peer: Peer) -> bytes:
-    """Store the record of an operator on a peering object, and return that as JSON. Raises as requests do."""
-    return await _patch(client, resource, namespace, name, {peer.identity: peer.make_record()})
+class PeeringObject(msgspec.Struct, frozen=True):
+    """A peering object: its kind, its namespace unless it is for the whole cluster, and its name."""
 
+    resource: Resource
+    namespace: str | None
+    name: str
 
-async def remove_record(
-    client: ApiClient,
-    resource: Resource,
-    namespace: str | None,
-    name: str,
-    identities: Collection[str],
-    *,
-    version: str = "",
-) -> None:
-    """Remove records from a peering object, only from this *version* of it if one is given. Raises as requests do."""
-    await _patch(client, resource, namespace, name, dict.fromkeys(identities), version=version)
+    async def write_record(self, client: ApiClient, peer: Peer) -> bytes:
+        """Store the record of an operator, and return the object as JSON. Raises as requests do."""
+        return await self._patch(client, {"status": {peer.identity: peer.make_record()}})
 
+    async def remove_records(self, client: ApiClient, identities: Collection[str], *, version: str = "") -> None:
+        """Remove records, only from this *version* of the object if one is given. Raises as requests do."""
+        patch: dict[str, Any] = {"status": dict.fromkeys(identities)}
+        if version:
+            patch["metadata"] = {"resourceVersion": version}
+        await self._patch(client, patch)
 
-async def _patch(
-    client: ApiClient,
-    resource: Resource,
-    namespace: str | None,
-    name: str,
-    status: dict[str, Any],
-    *,
-    version: str = "",
-) -> bytes:
-    patch: dict[str, Any] = {"status": status}
-    if version:
-        patch["metadata"] = {"resourceVersion": version}
-    path = resource.get_path(namespace=namespace, name=name)
-    return await client.patch(f"{path}/status" if "status" in resource.subresources else path, patch)
+    async def _patch(self, client: ApiClient, patch: dict[str, Any]) -> bytes:
+        path = self.resource.get_path(namespace=self.namespace, name=self.name)
+        return await client.patch(f"{path}/status" if "status" in self.resource.subresources else path, patch)
 
 
 class Peering:
@@ -106,22 +95,19 @@ class Peering:
         self,
         client: ApiClient,
         pauses: Pauses,
+        obj: PeeringObject,
         *,
-        resource: Resource,
-        namespace: str | None,
         identity: str,
-        settings: PeeringSettings,
-        is_divided: bool = False,
+        settings: OperatorSettings,
     ) -> None:
-        self.path = resource.get_path(namespace=namespace)
+        self.path = obj.resource.get_path(namespace=obj.namespace)
         self._client = client
         self._pauses = pauses
-        self._resource = resource
-        self._namespace = namespace
+        self._object = obj
         self._identity = identity
-        self._settings = settings
-        self._is_divided = is_divided
-        self._owner = f"peering {namespace or ''}"
+        self._settings = settings.peering
+        self._is_divided = bool(settings.watching.shard_selectors)
+        self._owner = f"peering {obj.namespace or ''}"
         self._peers: list[Peer] = []  # with times on the steady clock
         self._own: Peer | None = None  # as it was read
         self._unlisted: list[Peer] = []  # those that a restored etcd has not heard of, and that may be alive
@@ -138,15 +124,15 @@ class Peering:
         self._expires_at = math.inf  # on Trio's clock, if the record was ever written
 
     def __str__(self) -> str:
-        where = f" in namespace {self._namespace!r}" if self._namespace else ""
-        return f"peering object {self._settings.name!r}{where}"
+        where = f" in namespace {self._object.namespace!r}" if self._object.namespace else ""
+        return f"peering object {self._object.name!r}{where}"
 
     # The interface of the reflector.
 
     def observe(self, type: str | None, obj: RawObject) -> str:
         """Take a watch event, or with type None an object of a list. Returns its key."""
         key = obj.uid or obj.name
-        if obj.name != self._settings.name:
+        if obj.name != self._object.name:
             return key
         if type == "DELETED":
             self._forget()
@@ -247,15 +233,10 @@ class Peering:
         suspended then.
         """
         settings = self._settings
-        verdict = judge(
-            self._peers,
-            identity=self._identity,
-            priority=settings.priority,
-            now=steady_now(),
-            read_at=self._read_at,
-            tie_break=settings.tie_break,
-            is_divided=self._is_divided,
+        candidate = Candidate(
+            self._identity, settings.priority, tie_break=settings.tie_break, is_divided=self._is_divided
         )
+        verdict = candidate.judge(self._peers, now=steady_now(), read_at=self._read_at)
         is_expired = trio.current_time() >= self._expires_at
         reason = f"until the {self} exists" if self._uid is None and settings.mandatory else verdict.reason
         if reason is None and is_expired:
@@ -279,9 +260,7 @@ class Peering:
                 continue
             self._peers = [peer for peer in self._peers if peer.identity not in dead]
             try:
-                await remove_record(
-                    self._client, self._resource, self._namespace, self._settings.name, dead, version=self._version
-                )
+                await self._object.remove_records(self._client, dead, version=self._version)
             except TrioperatorError as error:
                 _logger.debug("The records of dead operators stay in the %s: %s", self, error)
 
@@ -319,7 +298,7 @@ class Peering:
     async def _touch(self) -> None:
         settings, began, now, steady = self._settings, trio.current_time(), wall_now(), steady_now()
         peer = Peer(self._identity, settings.priority, settings.lifetime, now)
-        stored = await write_record(self._client, self._resource, self._namespace, settings.name, peer)
+        stored = await self._object.write_record(self._client, peer)
         if self._uid is None:
             return  # it is gone meanwhile
         self._lastseen = now
@@ -359,9 +338,7 @@ class Peering:
             return
         with trio.move_on_after(_REMOVE_TIMEOUT, shield=True) as scope:
             try:
-                await remove_record(
-                    self._client, self._resource, self._namespace, self._settings.name, [self._identity]
-                )
+                await self._object.remove_records(self._client, [self._identity])
             except TrioperatorError as error:
                 _logger.warning("The operator's record stays in the %s until it ends: %s", self, error)
         if scope.cancelled_caught:

@@ -13,7 +13,7 @@ from trioperator._concurrency.backoff import Backoff
 from trioperator._concurrency.core_tasks import keep
 from trioperator._concurrency.pulse import Pulse
 from trioperator._coordination.pauses import Pauses
-from trioperator._coordination.peering import Peering, find_peering_resource
+from trioperator._coordination.peering import Peering, PeeringObject, find_peering_resource
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
@@ -121,11 +121,9 @@ class Peerings:
         peering = Peering(
             self._client,
             self._pauses,
-            resource=resource,
-            namespace=namespace,
+            PeeringObject(resource, namespace, self._settings.peering.name),
             identity=self._identity,
-            settings=self._settings.peering,
-            is_divided=bool(self._settings.watching.shard_selectors),
+            settings=self._settings,
         )
         scope = trio.CancelScope()
         self._peerings[namespace] = peering, scope

@@ -115,36 +115,40 @@ def find_unlisted(before: Iterable[Peer], listed: Iterable[Peer], *, now: dateti
     return [peer for peer in before if peer.identity not in identities and peer.deadline > now]
 
 
-def judge(
-    peers: Iterable[Peer],
-    *,
-    identity: str,
-    priority: int,
-    now: datetime.datetime,
-    read_at: datetime.datetime,
-    tie_break: bool = False,
-    is_divided: bool = False,
-) -> Verdict:
-    """Decide whether an operator pauses in favour of its peers, whose records were *read_at* a time.
+class Candidate(msgspec.Struct, frozen=True):
+    """An operator that pauses in favour of its peers.
 
     It does while a peer with a higher priority is alive, or one with the same priority: then all of them pause, or
     with *tie_break* all but the one whose identity sorts first. Those that divide the objects (*is_divided*) do not
-    mind others with the same priority. A peer is dead if its record was not renewed by its deadline. One that is paused
-    for is dead if that was read then or later: a watch may have missed a renewal.
+    mind others with the same priority.
     """
-    others = [peer for peer in peers if peer.identity != identity]
-    present = [peer for peer in others if peer.deadline > min(read_at, now)]
-    higher = [peer for peer in present if peer.priority > priority]
-    same = [
-        peer
-        for peer in present
-        if peer.priority == priority and not is_divided and (not tie_break or peer.identity < identity)
-    ]
-    dead = tuple(peer.identity for peer in others if peer.deadline <= now and peer not in higher + same)
-    blocking = higher or same
-    if not blocking:
-        return Verdict(dead=dead)
-    names = ", ".join(map(str, blocking))
-    reason = f"in favour of {names}" if higher else f"as there are operators with the same priority: {names}"
-    until = min(peer.deadline for peer in higher + same)
-    return Verdict(reason=reason, until=until, dead=dead, is_doubtful=until <= now)
+
+    identity: str
+    priority: int
+    tie_break: bool = False
+    is_divided: bool = False
+
+    def judge(self, peers: Iterable[Peer], *, now: datetime.datetime, read_at: datetime.datetime) -> Verdict:
+        """Decide whether the operator pauses in favour of its peers, whose records were *read_at* a time.
+
+        A peer is dead if its record was not renewed by its deadline. One that is paused for is dead if that was read
+        then or later: a watch may have missed a renewal.
+        """
+        others = [peer for peer in peers if peer.identity != self.identity]
+        present = [peer for peer in others if peer.deadline > min(read_at, now)]
+        higher = [peer for peer in present if peer.priority > self.priority]
+        same = [
+            peer
+            for peer in present
+            if peer.priority == self.priority
+            and not self.is_divided
+            and (not self.tie_break or peer.identity < self.identity)
+        ]
+        dead = tuple(peer.identity for peer in others if peer.deadline <= now and peer not in higher + same)
+        blocking = higher or same
+        if not blocking:
+            return Verdict(dead=dead)
+        names = ", ".join(map(str, blocking))
+        reason = f"in favour of {names}" if higher else f"as there are operators with the same priority: {names}"
+        until = min(peer.deadline for peer in higher + same)
+        return Verdict(reason=reason, until=until, dead=dead, is_doubtful=until <= now)

@@ -106,47 +106,84 @@ class ReleaseSummary(msgspec.Struct):
     again: int = 0
 
 
-async def release_objects(
-    client: Client,
-    kind: Resource | str,
-    traces: Traces,
-    place: Place,
-    *,
-    report: Callable[[str], None],
-    dry_run: bool = False,
-) -> ReleaseSummary:
-    """Remove the traces of operators from the objects of a kind, one by one, and return how many there were.
+class Releaser(msgspec.Struct, frozen=True):
+    """Removes the *traces* of operators from objects; *report* is called with a line for each object that has any."""
 
-    *report* is called with a line for each object that has any. Objects that cannot be changed are reported and passed
-    over. At the end, the objects are listed again: an operator that still runs has added its finalizers again by then.
+    client: Client
+    traces: Traces
+    report: Callable[[str], None]
+    dry_run: bool = False
 
-    Raises ApiError or ConnectionLostError if the objects cannot be listed, NotFoundError if one of the names does not
-    exist.
-    """
-    summary = ReleaseSummary()
-    seen: set[str] = set()
-    released: set[str] = set()
-    async for body in _iterate(client, kind, place, summary):
-        seen.add(body["metadata"]["uid"])
-        removed = _describe(body, traces)
-        if not removed:
-            continue
+    async def release(self, kind: Resource | str, place: Place) -> ReleaseSummary:
+        """Release the objects of a kind one by one, and return how many there were.
+
+        Objects that cannot be changed are reported and passed over. At the end, the objects are listed again: an
+        operator that still runs has added its finalizers again by then.
+
+        Raises ApiError or ConnectionLostError if the objects cannot be listed, NotFoundError if one of the names does
+        not exist.
+        """
+        summary = ReleaseSummary()
+        seen: set[str] = set()
+        released: set[str] = set()
+        async for body in _iterate(self.client, kind, place, summary):
+            seen.add(body["metadata"]["uid"])
+            removed = self._describe(body)
+            if not removed:
+                continue
+            try:
+                if not self.dry_run:
+                    await self._release(body)
+            except ApiError as error:
+                summary.failed += 1
+                self.report(f"{_name(body)}: not released: {error}")
+            else:
+                released.add(body["metadata"]["uid"])
+                self.report(f"{_name(body)}: {', '.join(removed)}")
+        summary.seen, summary.released = len(seen), len(released)
+        if released and not self.dry_run:
+            await trio.sleep(_REACTION)
+            everywhere = Place(place.namespace, place.all_namespaces)
+            async for body in _iterate(self.client, kind, everywhere):
+                summary.again += body["metadata"]["uid"] in released and bool(self.traces.list_finalizers(body))
+        return summary
+
+    async def _release(self, body: dict[str, Any]) -> None:
+        """Remove the traces from one object, in whatever version it is by then."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                body = await self._remove_status(body)  # first: without finalizers, the object may be gone
+                patch = self.traces.build_patch(body)
+                if patch is not None:
+                    await self.client.patch(body, merge=patch)
+            except NotFoundError:
+                return  # somebody else has let it go
+            except ConflictError:
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
+            try:
+                body = await self.client.get(body)
+            except NotFoundError:
+                return
+
+    async def _remove_status(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Remove fields from the status, which may be a subresource or not. Returns the object as it is then."""
+        fields = self.traces.list_status_fields(body)
+        if not fields:
+            return body
+        patch = {"metadata": {"uid": body["metadata"]["uid"]}, "status": dict.fromkeys(fields)}
         try:
-            if not dry_run:
-                await _release(client, body, traces)
-        except ApiError as error:
-            summary.failed += 1
-            report(f"{_name(body)}: not released: {error}")
-        else:
-            released.add(body["metadata"]["uid"])
-            report(f"{_name(body)}: {', '.join(removed)}")
-    summary.seen, summary.released = len(seen), len(released)
-    if released and not dry_run:
-        await trio.sleep(_REACTION)
-        everywhere = Place(place.namespace, place.all_namespaces)
-        async for body in _iterate(client, kind, everywhere):
-            summary.again += body["metadata"]["uid"] in released and bool(traces.list_finalizers(body))
-    return summary
+            return await self.client.patch(body, merge=patch, subresource="status")
+        except NotFoundError:
+            return await self.client.patch(body, merge=patch)
+
+    def _describe(self, body: Mapping[str, Any]) -> list[str]:
+        annotations = self.traces.list_annotations(body)
+        counted: Iterable[str] = [f"{len(annotations)} annotations"] if annotations else []
+        fields = [f"status.{name}" for name in self.traces.list_status_fields(body)]
+        return [*self.traces.list_finalizers(body), *counted, *fields]
 
 
 async def _iterate(
@@ -170,45 +207,6 @@ async def _iterate(
         if summary is not None:
             summary.failed += pages.left_out
         return
-
-
-async def _release(client: Client, body: dict[str, Any], traces: Traces) -> None:
-    """Remove the traces from one object, in whatever version it is by then."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            body = await _remove_status(client, body, traces)  # first: without finalizers, the object may be gone
-            patch = traces.build_patch(body)
-            if patch is not None:
-                await client.patch(body, merge=patch)
-        except NotFoundError:
-            return  # somebody else has let it go
-        except ConflictError:
-            if attempt == _ATTEMPTS:
-                raise
-        else:
-            return
-        try:
-            body = await client.get(body)
-        except NotFoundError:
-            return
-
-
-async def _remove_status(client: Client, body: dict[str, Any], traces: Traces) -> dict[str, Any]:
-    """Remove fields from the status, which may be a subresource or not. Returns the object as it is then."""
-    fields = traces.list_status_fields(body)
-    if not fields:
-        return body
-    patch = {"metadata": {"uid": body["metadata"]["uid"]}, "status": dict.fromkeys(fields)}
-    try:
-        return await client.patch(body, merge=patch, subresource="status")
-    except NotFoundError:
-        return await client.patch(body, merge=patch)
-
-
-def _describe(body: Mapping[str, Any], traces: Traces) -> list[str]:
-    annotations = traces.list_annotations(body)
-    counted: Iterable[str] = [f"{len(annotations)} annotations"] if annotations else []
-    return [*traces.list_finalizers(body), *counted, *(f"status.{name}" for name in traces.list_status_fields(body))]
 
 
 def _name(body: Mapping[str, Any]) -> str:

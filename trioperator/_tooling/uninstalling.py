@@ -20,7 +20,7 @@ from trioperator._handling.handlers.handler import Handler, ResourceHandler
 from trioperator._handling.reviews.admission import AdmissionHandler
 from trioperator._handling.reviews.conversion import ConversionHandler
 from trioperator._model.resource import Resource, select_resources
-from trioperator._tooling.releasing import Place, Traces, release_objects
+from trioperator._tooling.releasing import Place, Releaser, Traces
 from trioperator.errors import ApiError, NotFoundError
 
 if TYPE_CHECKING:
@@ -55,11 +55,29 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     traces: Traces = Traces()
 
 
+class Run(msgspec.Struct, frozen=True):
+    """A run of the steps: *report* is called with a line for each object; a *dry_run* changes nothing."""
+
+    report: Report
+    dry_run: bool = False
+
+    async def do(self, name: str, act: Callable[[], Awaitable[object]]) -> bool:
+        """Do something to an object, and report it; return whether it has succeeded. Other errors are raised."""
+        try:
+            if not self.dry_run:
+                await act()
+        except ApiError as error:
+            self.report(f"{name}: failed: {error}")
+            return False
+        self.report(f"{name}: {'to be done' if self.dry_run else 'done'}")
+        return True
+
+
 class Step(msgspec.Struct, frozen=True):
-    """One thing to remove: *run* reports each object in a line, and returns whether all of them are done."""
+    """One thing to remove: *run* reports each object, and returns whether all of them are done."""
 
     title: str
-    run: Callable[[Report, bool], Awaitable[bool]]
+    run: Callable[[Run], Awaitable[bool]]
 
 
 async def plan_steps(client: Client, installation: Installation, resources: Collection[Resource]) -> list[Step]:
@@ -107,15 +125,15 @@ def _find_kinds(handlers: Iterable[Handler], resources: Collection[Resource]) ->
     return [found[key] for key in sorted(found)]
 
 
-async def _release(client: Client, kind: Resource, installation: Installation, report: Report, dry_run: bool) -> bool:
+async def _release(client: Client, kind: Resource, installation: Installation, run: Run) -> bool:
     is_limited = bool(installation.namespaces) and kind.namespaced is not False
     places = [Place(name) for name in installation.namespaces] if is_limited else [Place(all_namespaces=True)]
+    releaser = Releaser(client, installation.traces, run.report, run.dry_run)
     done = []
     for place in places:
-        traces = installation.traces
-        summary = await release_objects(client, kind, traces, place, report=report, dry_run=dry_run)
+        summary = await releaser.release(kind, place)
         if summary.again:
-            report(f"{summary.again} objects have a finalizer again: an operator that still runs has added it.")
+            run.report(f"{summary.again} objects have a finalizer again: an operator that still runs has added it.")
         done.append(not (summary.failed or summary.again))
     return all(done)
 
@@ -137,9 +155,9 @@ async def _plan_conversion(client: Client, name: str) -> list[Step]:
     return [Step(title, functools.partial(_end_conversion, client, name))]
 
 
-async def _end_conversion(client: Client, name: str, report: Report, dry_run: bool) -> bool:
+async def _end_conversion(client: Client, name: str, run: Run) -> bool:
     patch = {"spec": {"conversion": {"strategy": "None", "webhook": None}}}
-    return await _do(name, report, None if dry_run else functools.partial(client.patch, _CRDS, name, merge=patch))
+    return await run.do(name, functools.partial(client.patch, _CRDS, name, merge=patch))
 
 
 async def _plan_leases(client: Client, namespace: str, name: str) -> list[Step]:
@@ -152,7 +170,7 @@ async def _plan_leases(client: Client, namespace: str, name: str) -> list[Step]:
     ]
 
 
-async def _stop(client: Client, namespace: str, name: str, report: Report, dry_run: bool) -> bool:
+async def _stop(client: Client, namespace: str, name: str, run: Run) -> bool:
     """Scale a Deployment to zero, and wait until its pods are gone: until then, they may handle objects."""
 
     async def stop() -> None:
@@ -161,9 +179,9 @@ async def _stop(client: Client, namespace: str, name: str, report: Report, dry_r
             await client.wait_deleted(pod, timeout=_STOPPING)
 
     try:
-        return await _do(name, report, None if dry_run else stop)
+        return await run.do(name, stop)
     except TimeoutError:
-        report(f"{name}: its pods are still there after {_STOPPING:g} s.")
+        run.report(f"{name}: its pods are still there after {_STOPPING:g} s.")
         return False
 
 
@@ -174,18 +192,6 @@ async def _find(client: Client, kind: str, name: str) -> dict[str, Any] | None:
         return None
 
 
-async def _delete(client: Client, kind: str, name: str, namespace: str | None, report: Report, dry_run: bool) -> bool:
+async def _delete(client: Client, kind: str, name: str, namespace: str | None, run: Run) -> bool:
     delete = functools.partial(client.delete, kind, name, namespace=namespace, missing_ok=True)
-    return await _do(name, report, None if dry_run else delete)
-
-
-async def _do(name: str, report: Report, act: Callable[[], Awaitable[object]] | None) -> bool:
-    """Do something to an object, unless it is only to be said, and report it; an error is one of this object only."""
-    try:
-        if act is not None:
-            await act()
-    except ApiError as error:
-        report(f"{name}: failed: {error}")
-        return False
-    report(f"{name}: {'to be done' if act is None else 'done'}")
-    return True
+    return await run.do(name, delete)

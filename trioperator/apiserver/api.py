@@ -19,6 +19,7 @@ from trioperator.errors import ApiError
 from .access.token_requests import TOKEN_REQUEST
 from .bodies.decoding import WriteOptions, decode_body, decode_object, read_write_options
 from .bodies.delete_options import parse_delete_options, parse_nested_options
+from .bodies.patching import SentPatch
 from .bodies.protobuf import MEDIA_TYPE, decode_protobuf
 from .documents import read_document
 from .gate import Gate
@@ -248,21 +249,14 @@ class Api:
         return response
 
     async def _write_object(self, target: Target, request: Request, verb: str, options: WriteOptions) -> Written:
-        kind, namespace = target.kind, target.namespace
+        kind, place = target.kind, (target.namespace, target.name)
         if verb == "patch":
-            return await self.writer.patch(
-                kind,
-                namespace,
-                target.name,
-                body=request.body,
-                patch_type=request.media_type,
-                options=options,
-                subresource=target.subresource,
-            )
+            patch = SentPatch(request.media_type, request.body)
+            return await self.writer.patch(kind, place, patch, options, subresource=target.subresource)
         sent = decode_body(kind, request, options)
         if verb == "create":
-            return await self.writer.create(kind, namespace, sent, options)
-        return await self.writer.replace(kind, namespace, target.name, sent, options, subresource=target.subresource)
+            return await self.writer.create(kind, target.namespace, sent, options)
+        return await self.writer.replace(kind, place, sent, options, subresource=target.subresource)
 
     async def _write_scale(self, target: Target, request: Request, options: WriteOptions) -> Response:
         kind, place = target.kind, (target.namespace, target.name)

@@ -337,17 +337,13 @@ class Cluster:
     ) -> Object:
         """Patch the object, and return it. A mapping is a merge patch, an iterable has operations of a JSON patch."""
         found = self._kind(kind)
+        place = self._namespace(found, namespace), name
         is_merge = isinstance(patch, Mapping)
-        written = await self.api.writer.patch(
-            found,
-            self._namespace(found, namespace),
-            name,
-            body=msgspec.json.encode(patch if is_merge else list(patch)),
-            patch_type=patching.MERGE if is_merge else patching.JSON,
-            options=WriteOptions(),
-            subresource=subresource,
+        body = msgspec.json.encode(patch if is_merge else list(patch))
+        sent = patching.SentPatch(patching.MERGE if is_merge else patching.JSON, body)
+        return await self._saved(
+            await self.api.writer.patch(found, place, sent, WriteOptions(), subresource=subresource)
         )
-        return await self._saved(written)
 
     async def replace(
         self, manifest: Mapping[str, Any], namespace: str | None = None, *, subresource: str = ""
@@ -355,10 +351,9 @@ class Cluster:
         """Replace the object, and return the new one. Raises NotFoundError if it does not exist."""
         kind = find_kind(self._state.catalog, manifest)
         meta = metadata_of(manifest)
-        place = self._namespace(kind, namespace or meta.get("namespace"))
-        name = str(meta.get("name") or "")
+        place = self._namespace(kind, namespace or meta.get("namespace")), str(meta.get("name") or "")
         sent = to_plain(manifest)
-        written = await self.api.writer.replace(kind, place, name, sent, WriteOptions(), subresource=subresource)
+        written = await self.api.writer.replace(kind, place, sent, WriteOptions(), subresource=subresource)
         return await self._saved(written)
 
     async def delete(self, kind: str, name: str, namespace: str | None = None, *, policy: str = "") -> Object | None:

@@ -86,12 +86,12 @@ def freeze(context: typer.Context, options: FreezeOptions) -> None:
 
     async def act(client: ApiClient, resource: Resource, namespace: str | None) -> None:
         from trioperator._concurrency.clock import wall_now
-        from trioperator._coordination.peering import write_record
+        from trioperator._coordination.peering import PeeringObject
         from trioperator._coordination.peers import Peer
 
         priority = _DEV_PRIORITY if options.dev else options.priority
         peer = Peer(_identify(options.identity), priority, options.lifetime, wall_now())
-        await write_record(client, resource, namespace, options.name, peer)
+        await PeeringObject(resource, namespace, options.name).write_record(client, peer)
 
     _run(act, options)
 
@@ -101,9 +101,9 @@ def resume(context: typer.Context, options: ResumeOptions) -> None:
     """Resume operators that freeze has paused."""
 
     async def act(client: ApiClient, resource: Resource, namespace: str | None) -> None:
-        from trioperator._coordination.peering import remove_record
+        from trioperator._coordination.peering import PeeringObject
 
-        await remove_record(client, resource, namespace, options.name, [_identify(options.identity)])
+        await PeeringObject(resource, namespace, options.name).remove_records(client, [_identify(options.identity)])
 
     _run(act, options)
 

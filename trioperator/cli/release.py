@@ -103,9 +103,9 @@ def release(context: typer.Context, options: ReleaseOptions) -> None:
 
 
 async def _release(kind: str, place: Place, traces: Traces, client: Client, *, dry_run: bool) -> bool:
-    from trioperator._tooling.releasing import release_objects
+    from trioperator._tooling.releasing import Releaser
 
-    summary = await release_objects(client, kind, traces, place, report=echo, dry_run=dry_run)
+    summary = await Releaser(client, traces, echo, dry_run).release(kind, place)
     return _conclude(summary, dry_run=dry_run)
 
 
@@ -157,7 +157,7 @@ def uninstall(context: typer.Context, options: UninstallOptions) -> None:
 
 
 async def _uninstall(installation: Installation, client: Client, *, dry_run: bool, ask: bool) -> bool:
-    from trioperator._tooling.uninstalling import needs_managed, plan_steps
+    from trioperator._tooling.uninstalling import Run, needs_managed, plan_steps
     from trioperator.cli.kinds import discover_kinds
 
     logger = get_logger("trioperator.cli")
@@ -173,7 +173,7 @@ async def _uninstall(installation: Installation, client: Client, *, dry_run: boo
     done = []
     for number, step in enumerate(steps, start=1):
         typer.echo(f"\n{number}. {step.title}:")
-        done.append(await step.run(echo, dry_run))
+        done.append(await step.run(Run(echo, dry_run)))
     if not all(done):
         logger.error("Not everything is removed, see above. Repeat this when the causes are fixed.")
     return all(done)

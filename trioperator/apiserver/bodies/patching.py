@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,13 @@ _COPY_LIMIT: Final = 3 * 1024 * 1024  # bytes of JSON that the operations of one
 _REMOVED: Final = object()
 _NO_KEY: Final = object()
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+class SentPatch(NamedTuple):
+    """A patch as it was sent, with its media type."""
+
+    type: str
+    body: bytes
 
 
 def check_type(kind: Kind, patch_type: str) -> None:

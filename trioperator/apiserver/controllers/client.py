@@ -13,7 +13,7 @@ from trioperator.errors import NotFoundError
 
 from ..bodies.decoding import WriteOptions
 from ..bodies.delete_options import DeleteOptions
-from ..bodies.patching import JSON, MERGE
+from ..bodies.patching import JSON, MERGE, SentPatch
 from ..builtin.quotas import used_of
 from ..model.kinds import Kind
 from ..model.user import AUTHENTICATED, MASTERS, User
@@ -112,28 +112,19 @@ class Client:
 
     async def merge(self, resource: Resource, obj: Object, patch: Mapping[str, Any], *, subresource: str = "") -> None:
         """Apply a merge patch to the object, unless it is gone."""
-        await self._patch(resource, obj, msgspec.json.encode(patch), patch_type=MERGE, subresource=subresource)
+        await self._patch(resource, obj, SentPatch(MERGE, msgspec.json.encode(patch)), subresource=subresource)
 
     async def set_status(self, resource: Resource, obj: Object, status: Mapping[str, Any]) -> None:
         """Replace the status of the object if it differs, unless the object is gone."""
         if status != obj.get("status"):
             patch = [{"op": "add", "path": "/status", "value": status}]
-            await self._patch(resource, obj, msgspec.json.encode(patch), patch_type=JSON, subresource="status")
+            await self._patch(resource, obj, SentPatch(JSON, msgspec.json.encode(patch)), subresource="status")
 
-    async def _patch(
-        self, resource: Resource, obj: Object, body: bytes, *, patch_type: str, subresource: str = ""
-    ) -> None:
+    async def _patch(self, resource: Resource, obj: Object, patch: SentPatch, *, subresource: str) -> None:
         meta = obj["metadata"]
-        place = (meta.get("namespace", ""), meta["name"])
+        kind, place = self._kind(resource), (meta.get("namespace", ""), meta["name"])
         try:
-            await self._writer.patch(
-                self._kind(resource),
-                *place,
-                body=body,
-                patch_type=patch_type,
-                options=self._options(),
-                subresource=subresource,
-            )
+            await self._writer.patch(kind, place, patch, self._options(), subresource=subresource)
         except NotFoundError:
             pass  # it was deleted meanwhile
 

@@ -15,7 +15,7 @@ from trioperator.errors import ApiError
 
 from ..bodies.decoding import WriteOptions
 from ..bodies.delete_options import DeleteOptions
-from ..bodies.patching import JSON
+from ..bodies.patching import JSON, SentPatch
 from ..model.errors import forbidden
 from ..model.kinds import Kind, subresource_kind
 from ..model.selectors import selector_of
@@ -87,14 +87,8 @@ class Evictor:
         return self._state.require(kind, *place)
 
     async def _set_status(self, kind: Kind, place: tuple[str, str], status: Object) -> None:
-        await self._writer.patch(
-            kind,
-            *place,
-            body=msgspec.json.encode([{"op": "add", "path": "/status", "value": status}]),
-            patch_type=JSON,
-            options=WriteOptions(manager=_MANAGER),
-            subresource="status",
-        )
+        patch = SentPatch(JSON, msgspec.json.encode([{"op": "add", "path": "/status", "value": status}]))
+        await self._writer.patch(kind, place, patch, WriteOptions(manager=_MANAGER), subresource="status")
 
 
 def _is_free(pod: Mapping[str, Any]) -> bool:

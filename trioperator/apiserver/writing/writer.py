@@ -179,19 +179,20 @@ class Writer:
     # -- update and patch -----------------------------------------------------------------------------------------
 
     async def replace(
-        self, kind: Kind, namespace: str, name: str, sent: Any, options: WriteOptions, *, subresource: str = ""
+        self, kind: Kind, place: tuple[str, str], sent: Any, options: WriteOptions, *, subresource: str = ""
     ) -> Written:
         """Replace the object (PUT)."""
+        namespace, name = place
         new = decode_object(kind, sent, options)
         match_name(new["metadata"], name)
         match_namespace(kind, new["metadata"], namespace)
-        key = kind.key(namespace, name)
+        key = kind.key(*place)
         if kind.creates_on_update and not subresource and key not in self._state.table(kind).objects:
             if uid := new["metadata"].get("uid"):
                 raise conflict(kind, name, uid_mismatch_text(kind, Stored(key, {"metadata": {"uid": ""}}, 0), uid))
             obj = {**new, "metadata": dict(new["metadata"])}
             self.field_manager.created(kind, obj, options)
-            created = await self._create_instead(kind, (namespace, name), obj, options)
+            created = await self._create_instead(kind, place, obj, options)
             if created is not None:
                 return created
 
@@ -203,36 +204,35 @@ class Writer:
             self.field_manager.updated(kind, result, old.obj, options, subresource=subresource)
             return result
 
-        return await self._update(kind, (namespace, name), change, options, subresource=subresource)
+        return await self._update(kind, place, change, options, subresource=subresource)
 
     async def patch(
         self,
         kind: Kind,
-        namespace: str,
-        name: str,
-        *,
-        body: bytes,
-        patch_type: str,
+        place: tuple[str, str],
+        patch: patching.SentPatch,
         options: WriteOptions,
+        *,
         subresource: str = "",
     ) -> Written:
         """Patch or apply."""
-        patching.check_type(kind, patch_type)
-        if patch_type == patching.APPLY:
-            return await self._apply(kind, (namespace, name), body, options, subresource=subresource)
+        patching.check_type(kind, patch.type)
+        if patch.type == patching.APPLY:
+            return await self._apply(kind, place, patch.body, options, subresource=subresource)
+        namespace, name = place
         self._state.require(kind, namespace, name)
-        patch = decode_patch(body, patch_type, options)
+        content = decode_patch(patch.body, patch.type, options)
 
         def change(old: Stored) -> dict[str, Any]:
-            sent = without_entries(_apply_patch(kind, old, patch, patch_type), old.obj)
-            merged = patch if patch_type == patching.STRATEGIC else None
+            sent = without_entries(_apply_patch(kind, old, content, patch.type), old.obj)
+            merged = content if patch.type == patching.STRATEGIC else None
             new = decode_object(kind, sent, options, patched=True, merged=merged)
             match_name(new["metadata"], name)
             match_namespace(kind, new["metadata"], namespace)
             self.field_manager.updated(kind, new, old.obj, options, subresource=subresource)
             return new
 
-        return await self._update(kind, (namespace, name), change, options, subresource=subresource)
+        return await self._update(kind, place, change, options, subresource=subresource)
 
     async def _apply(
         self, kind: Kind, place: tuple[str, str], body: bytes, options: WriteOptions, *, subresource: str
