@@ -255,7 +255,7 @@ def world(session: nox.Session) -> None:
     on a control plane of the programs in $KUBEBUILDER_ASSETS. Not part of a plain ``nox``.
     """
     session.install("-e", ".[test]", "kopf==1.45.2", "pytest-asyncio", "pytest-mock", "pytest-timeout")
-    session.run("python", "-m", "tests.world", "--requirements")
+    session.run_install("python", "-m", "tests.world", "--requirements")
     session.install("-r", "build/world/requirements.txt")
     for file in pathlib.Path("build/world/apart").glob("*.txt"):
         session.install("--target", str(file.with_suffix("")), "-r", str(file))
