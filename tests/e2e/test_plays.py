@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pathlib
 
+import trio
+import trio.testing
+import yaml
+
 from tests.world.playing import Play, play
+from tests.world.servers import open_plane
+from trioperator import open_client
+from trioperator.apiserver import write_kubeconfig
 
 OPERATOR = """
 import trioperator as kopf
@@ -44,3 +51,20 @@ async def test_an_operator_is_played_on_a_real_control_plane_as_on_the_embedded_
         states[real] = (await play(act, "native", root, home, real=real)).states
     assert [len(lines) for lines in states[False].values()] == [2, 1, 2], states[False]
     assert states[True] == states[False]
+
+
+async def test_what_is_applied_waits_for_a_kind_that_the_operator_defines(tmp_path: pathlib.Path) -> None:
+    definition = yaml.safe_load(CRD.read_text())
+    async with open_plane(tmp_path) as plane, trio.open_nursery() as nursery:
+        nursery.start_soon(plane.apply, {**OBJECT, "spec": {}})
+        await trio.testing.wait_all_tasks_blocked()
+        await plane.create(definition)
+        await plane.wait_for("kopfexamples", "one", bool, "default")
+
+
+async def test_a_client_certificate_of_a_real_control_plane_logs_in(tmp_path: pathlib.Path) -> None:
+    async with open_plane(tmp_path) as plane:
+        server = yaml.safe_load((tmp_path / "kubeconfig").read_text())["clusters"][0]["cluster"]["server"]
+        write_kubeconfig(str(tmp_path / "certified"), plane.kubeconfig(server, certificate=True))
+        async with open_client(kubeconfig=tmp_path / "certified") as client:
+            assert await client.list("namespaces")

@@ -8,6 +8,7 @@ import functools
 import os
 import pathlib
 import ssl
+import time
 import types
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -65,14 +66,21 @@ class Plane:
         return [{**common, **item} for item in found["items"]]
 
     def _read(self, path: str, *, accept: str = "application/json") -> Any:
-        response = self._reader.get(path, headers={"Accept": accept})
+        deadline = time.monotonic() + _SECONDS
+        while True:
+            response = self._reader.get(path, headers={"Accept": accept})
+            if response.status_code != httpx.codes.TOO_MANY_REQUESTS or time.monotonic() >= deadline:
+                break
+            time.sleep(float(response.headers.get("Retry-After", 1)))  # as the storage of a new kind is made
         return response.raise_for_status().json() if response.status_code != httpx.codes.NOT_FOUND else None
 
     def kubeconfig(self, url: str, *, certificate: bool = False) -> Object:
         """Return a kubeconfig of the user ``operator``, with a token or with a certificate."""
         config: Object = yaml.safe_load((self._plane.folder / "operator.kubeconfig").read_text())
         if certificate:
-            made = self._plane.clients.issue_cert(common_name="operator", organization_name="system:masters")
+            made = self._plane.clients.issue_cert(
+                "operator", common_name="operator", organization_name="system:masters"
+            )
             pair = {"client-certificate-data": made.cert_chain_pems[0], "client-key-data": made.private_key_pem}
             config["users"][0]["user"] = {key: base64.b64encode(pem.bytes()).decode() for key, pem in pair.items()}
         return config
@@ -88,20 +96,20 @@ class Plane:
     async def create(self, manifest: Mapping[str, Any], namespace: str | None = None) -> Object:
         created = await self._client.create(dict(manifest), owner=None, namespace=namespace)
         if created["kind"] == "CustomResourceDefinition":
-            await self._wait_served(created["spec"])
+            spec = created["spec"]
+            for version in [version["name"] for version in spec["versions"] if version["served"]]:
+                await self._wait_served(f"{spec['names']['plural']}.{version}.{spec['group']}")
         return created
 
-    async def _wait_served(self, spec: Mapping[str, Any]) -> None:
+    async def _wait_served(self, kind: str) -> None:
         """Wait until a kind is served: later than the API server says that its definition is established."""
-        served = [version["name"] for version in spec["versions"] if version["served"]]
         with trio.fail_after(_SECONDS):
-            for version in served:
-                while True:
-                    try:
-                        await self._client.list(f"{spec['names']['plural']}.{version}.{spec['group']}")
-                        break
-                    except NotFoundError:
-                        await trio.sleep(0.2)  # no event tells when
+            while True:
+                try:
+                    await self._client.list(kind)
+                    return
+                except NotFoundError:
+                    await trio.sleep(0.2)  # no event tells when
 
     async def apply(self, manifest: Manifest, namespace: str | None = None) -> list[Object]:
         """Create the objects, or merge them into existing ones, and return them."""
@@ -113,6 +121,7 @@ class Plane:
             try:
                 await self._client.get(kind, name, namespace=place)
             except NotFoundError:
+                await self._wait_served(kind)  # its definition may be one that the operator has just made
                 results.append(await self.create(each, place))
             else:
                 results.append(await self.patch(kind, name, each, place))
