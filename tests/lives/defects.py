@@ -472,4 +472,22 @@ DEFECTS = (
             ),
         ),
     ),
+    Defect(
+        33,
+        "two leaders after a restore of etcd, as its Lease is believed",
+        (Edit("_coordination/lease.py", "        return self._age < self._newest\n", "        return False\n"),),
+        having=("leader", "restore"),
+    ),
+    Defect(
+        34,
+        "conditions that may not be written are tried again with each object at once",
+        (
+            Edit(
+                "_kube/status_schemas.py",
+                "        self._denied[resource] = trio.current_time() + _DENIAL\n",
+                "        self._denied[resource] = trio.current_time()\n",
+            ),
+        ),
+        beyond="no trouble takes the right to the status alone away: tests/reconciling/test_kstatus.py",
+    ),
 )
