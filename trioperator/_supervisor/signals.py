@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
@@ -29,6 +30,8 @@ HINT: Final = " To end it at once, send a second signal (Ctrl-C)."
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 # Seconds that cancellation may take after the second signal. Reconciles take up to one to store what has ended.
 _PATIENCE = 2.0
+# Seconds in which another signal is the same one: GNU timeout sends each of them twice, and nobody is so fast.
+_ECHO = 0.1
 # Seconds that the last log message may take: the logging may be what blocks.
 _LAST_WORDS = 1.0
 
@@ -43,12 +46,18 @@ class _Listener:
         self._describe = describe
         self._token = trio.lowlevel.current_trio_token()
         self._received = 0  # by Python
+        self._received_at = -math.inf
+        self._clock = trio.lowlevel.current_clock()
         self._seen = 0  # by the event loop
         self._has_timer = False
         self._ended = False
 
     def receive(self, number: int) -> None:
         """Take a signal. Called by Python in the main thread, between any two instructions of any code."""
+        now = self._clock.current_time()
+        if now < self._received_at + _ECHO:
+            return
+        self._received_at = now
         self._received += 1
         if not self._has_timer and self._received >= 2:
             self._has_timer = True
