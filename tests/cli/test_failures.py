@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from trioperator._logs import get_logger
+from trioperator._model.resource import InvalidNameError
 from trioperator._supervisor.signals import INTERRUPTED
 from trioperator.cli.failures import FAILURE, USAGE_ERROR, report_failure
 from trioperator.cli.loading import LoadingError
@@ -17,6 +18,7 @@ from trioperator.errors import ActivityError, ApiError, ConfigError, LoginError
     ("error", "code", "messages"),
     [
         (ConfigError("bad"), USAGE_ERROR, ["bad"]),
+        (InvalidNameError("bad"), USAGE_ERROR, ["bad"]),
         (LoginError("bad"), FAILURE, ["bad"]),
         (ActivityError("bad"), FAILURE, ["bad"]),
         (ActivityError(), FAILURE, ["ActivityError"]),

@@ -106,6 +106,14 @@ def test_a_token_is_sent_by_tls_or_to_this_machine(url: str) -> None:
         assert client.headers["Authorization"] == "Bearer secret"
 
 
+@pytest.mark.parametrize("url", ["http://[::1", "http://127.0.0.1:x", "ftp://x", "x", ""])
+def test_a_url_that_is_none_is_an_error_in_one_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as caught, open_view(url, None) as view:
+        view.get("why")
+    assert caught.value.exit_code == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_the_tree_is_shown_on_request_and_limited() -> None:
     text = show(tree=True)
     assert text.count("worker  x.py:1 in f") == 8

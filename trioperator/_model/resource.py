@@ -108,9 +108,13 @@ class Resource:
         return f"{(server or '').rstrip('/')}{path}{f'?{query}' if query else ''}"
 
 
+class InvalidNameError(ValueError):
+    """Raised for what cannot be the name of an object, of a namespace or of a subresource, as no path can have it."""
+
+
 def _quote(segment: str) -> str:
     if segment in ("", ".", "..") or "/" in segment or "%" in segment:
-        raise ValueError(f"{segment!r} is no name: it must not be empty, . or .., nor contain / or %.")
+        raise InvalidNameError(f"{segment!r} is no name: it must not be empty, . or .., nor contain / or %.")
     return segment if _PLAIN.fullmatch(segment) else quote(segment, safe="")
 
 

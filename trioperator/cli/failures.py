@@ -9,6 +9,7 @@ from typing import Final
 import typer
 
 from trioperator._logs import Logger, get_logger
+from trioperator._model.resource import InvalidNameError
 from trioperator._supervisor.signals import INTERRUPTED
 from trioperator.errors import ConfigError, TrioperatorError
 
@@ -33,8 +34,8 @@ def reporting_failures() -> Iterator[None]:
 def report_failure(error: BaseException, logger: Logger) -> int:
     """Log the error, and return the exit code for it.
 
-    Each of the framework's own errors is one line, with a traceback only if the user's code has failed to load. Any
-    other error is a bug, and is logged with its whole traceback.
+    Each of the framework's own errors, and each name that cannot be one, is one line, with a traceback only if the
+    user's code has failed to load. Any other error is a bug, and is logged with its whole traceback.
     """
     leaves = list(_iterate_leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
@@ -43,12 +44,12 @@ def report_failure(error: BaseException, logger: Logger) -> int:
     exits = [leaf for leaf in leaves if isinstance(leaf, SystemExit)]
     if exits and len(exits) == len(leaves):  # handlers end the process this way
         raise exits[0] from None
-    if not all(isinstance(leaf, TrioperatorError) for leaf in leaves):
+    if not all(isinstance(leaf, (TrioperatorError, InvalidNameError)) for leaf in leaves):
         logger.critical("Unexpected error: %r", error, exc_info=error)
         return FAILURE
     for leaf in leaves:
         _report(leaf, logger)
-    return USAGE_ERROR if all(isinstance(leaf, ConfigError) for leaf in leaves) else FAILURE
+    return USAGE_ERROR if all(isinstance(leaf, (ConfigError, InvalidNameError)) for leaf in leaves) else FAILURE
 
 
 def _iterate_leaves(error: BaseException) -> Iterator[BaseException]:

@@ -66,11 +66,12 @@ def open_view(url: str, token: str | None) -> Iterator[httpx.Client]:
     if token:
         _check_privacy(base)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(base_url=f"{base}/debug/", headers=headers, timeout=10, trust_env=False) as client:
-        client.event_hooks["response"] = [_check]
+    with contextlib.ExitStack() as stack:
         try:
-            yield client
-        except (httpx.HTTPError, ValueError) as error:
+            client = httpx.Client(base_url=f"{base}/debug/", headers=headers, timeout=10, trust_env=False)
+            client.event_hooks["response"] = [_check]
+            yield stack.enter_context(client)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             echo(f"Cannot get the live view from {url}: {error}", err=True)
             if isinstance(error, httpx.ConnectError):
                 typer.echo(f"Start the operator with --live-view {base} to serve it there.", err=True)
