@@ -180,6 +180,34 @@ async def test_workers_end_when_there_is_no_work(autojump_clock: MockClock) -> N
         nursery.cancel_scope.cancel()
 
 
+async def test_a_worker_whose_items_wait_for_nothing_handles_them_before_many_others_begin(
+    autojump_clock: MockClock,
+) -> None:
+    class Quick(Reconciler):
+        async def reconcile(self, item: Item) -> Result:
+            self.names.append(item.name)
+            self.most = max(self.most, len(queue._nursery.child_tasks))
+            return DONE
+
+    reconciler = Quick()
+    async with open_workqueue(reconciler, limit=None) as queue:
+        for number in range(10):
+            queue.add(Item(f"{number}"))
+        await settle()
+        assert reconciler.names == [f"{number}" for number in range(10)]
+        assert reconciler.most == 4  # it, the two that it has let begin, and the one that queues what is due
+
+
+async def test_fresh_items_beyond_the_limit_take_turns_before_any_worker_has_begun(autojump_clock: MockClock) -> None:
+    reconciler = Reconciler()
+    async with open_workqueue(reconciler, limit=2) as queue:
+        for number in range(6):
+            queue.add(Item(f"a{number}", "a"))
+        queue.add(Item("b", "b"))
+        await trio.sleep(100)
+    assert reconciler.names.index("b") == 3
+
+
 async def test_an_item_is_with_one_worker_at_a_time_and_what_is_added_meanwhile_is_not_lost(
     autojump_clock: MockClock,
 ) -> None:

@@ -1,7 +1,7 @@
 """HTTP/1.1 on one connection: render requests and parse responses. One request at a time, no pipelining.
 
 Responses are parsed by httptools (llhttp). Protocol errors are raised as :class:`TransportError`, socket errors as
-``OSError``; either makes the connection unusable. Pooling and retries are elseaddress.
+``OSError``; either makes the connection unusable. Pooling and retries are elsewhere.
 """
 
 from __future__ import annotations

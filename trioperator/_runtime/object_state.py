@@ -305,8 +305,10 @@ class ObjectState:
 
     def decode_newer(self) -> Mapping[str, Any] | None:
         """Return the newest state that is known, if that is a pending watch event which can be decoded."""
-        newest = max(self.events or (), key=lambda event: event.version, default=None)
-        if newest is None or newest.type == "DELETED" or newest.version <= self.version:
+        if not self.events:
+            return None
+        newest = max(self.events, key=lambda event: event.version)
+        if newest.type == "DELETED" or newest.version <= self.version:
             return None
         with contextlib.suppress(msgspec.MsgspecError, ValueError):
             return newest.load()

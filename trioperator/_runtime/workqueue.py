@@ -128,7 +128,7 @@ class WorkQueue(Generic[T]):
         self._heap: list[tuple[float, int, _Entry[T]]] = []
         self._many = _FEW
         self._order = itertools.count()
-        self._running = 0
+        self._running = self._starting = 0  # workers, and those of them that have not begun to look for an item
         self._now = find_clock()
         self._changed = Pulse()
         self._requeuing = trio.CancelScope()
@@ -160,7 +160,7 @@ class WorkQueue(Generic[T]):
     def _add_now(self, entry: _Entry[T], lane: Lane = Lane.FRESH) -> None:
         if entry.processing:
             entry.dirty = Lane.FRESH if entry.dirty is Lane.FRESH else lane
-        elif self._enqueue(entry, lane) and self._running < self._limit:
+        elif self._enqueue(entry, lane) and not self._starting and self._running < self._limit:
             self._start_worker()
 
     def _enqueue(self, entry: _Entry[T], lane: Lane) -> bool:
@@ -171,7 +171,7 @@ class WorkQueue(Generic[T]):
             return False
         entry.lane = lane
         queue = self._fresh if lane is Lane.FRESH else self._initial
-        if self._running < self._limit:  # it is given a worker at once
+        if self._running - self._starting + self._queued < self._limit:  # it is given a worker at once
             queue.direct.append(entry)
         else:
             queue.append(entry, entry.item.flow)
@@ -236,14 +236,33 @@ class WorkQueue(Generic[T]):
 
     def _start_worker(self, entry: _Entry[T] | None = None) -> None:
         self._running += 1
+        self._starting += entry is None
         self._nursery.start_soon(self._work, entry, name="worker")
+
+    def _begin(self) -> _Entry[T] | None:
+        """Return the first item of a worker, and let two others begin if there is more to do: it may take long.
+
+        So all that can run have begun soon. But if the first item waits for nothing, this worker goes on with the next
+        ones before any other has begun.
+        """
+        self._starting -= 1
+        first = self._next()
+        for _ in range(min(2, self._queued - self._starting)):
+            if self._running < self._limit:
+                self._start_worker()
+        return first
+
+    @property
+    def _queued(self) -> int:
+        return len(self._fresh) + len(self._initial)
 
     async def _work(self, entry: _Entry[T] | None) -> None:
         """Reconcile *entry*, and then what is queued, until nothing is."""
         batch, began, observer = 0, self._now(), self._observer
         result: Result | None
         try:
-            while (entry := entry or self._next()) is not None:
+            entry = entry or self._begin()
+            while entry is not None:
                 writes = 0
                 entry.lane = entry.due = None
                 while writes < _LOOP_LIMIT:
@@ -261,10 +280,11 @@ class WorkQueue(Generic[T]):
                     writes += not result.progress
                 assert result is not None
                 self._settle(entry, result)
-                entry, batch = None, batch + 1
-                if (batch == _BATCH or self._now() - began > _LONG) and (self._fresh or self._initial):
+                batch += 1
+                if (batch == _BATCH or self._now() - began > _LONG) and self._queued:
                     await trio.lowlevel.checkpoint()
                     batch, began = 0, self._now()
+                entry = self._next()
         finally:
             self._running -= 1
 

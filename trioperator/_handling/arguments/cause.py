@@ -174,8 +174,8 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
         """Return what handlers get of the change: copies of ``old`` and ``new``, and their differences."""
         found = self._copies
         if found is None:
-            old = self._copy_new() if self.old is self.new else _copy(self.old)
             new = self._copy_new()
+            old = new if self.old is self.new else _copy(self.old)
             found = self._copies = old, new, diff(old, new)
             self._forget_soon()
         return found
