@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 import trioperator
@@ -37,6 +38,7 @@ def make_replica(cluster: Cluster, name: str, *, shards: int = 1) -> Replica:
 
     @trioperator.on.create("widgets", registry=registry)
     async def create(name: str, **_: Any) -> None:
+        await trio.sleep(3 if name.startswith("slow") else 0)
         replica.handled.append(f"create {name}")
 
     @trioperator.on.update("widgets", registry=registry)
@@ -90,6 +92,31 @@ async def test_a_replica_whose_watch_is_late_does_not_handle_again_what_the_one_
             await cluster.patch("widgets", "updated", {"spec": {"size": 3}})
             await settle(60)
             assert "update updated 3" in second.handled
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+async def test_a_replica_whose_first_list_is_late_does_not_handle_again_what_the_one_before_has_handled(
+    shards: int, autojump_clock: MockClock
+) -> None:
+    cluster = Cluster(shard_selectors=False)
+    await cluster.apply(CRD)
+    first, second = make_replica(cluster, "a", shards=shards), make_replica(cluster, "b", shards=shards)
+    second.plan.add(Fault.delay(after=20), verb="list", resource="widgets", times=2)
+    second.plan.add(Fault.lag(LAG), watch=True, resource="widgets")
+    names = [f"slow-{number}" for number in range(5)]
+    async with first.bench.running() as stop:
+        for name in names:
+            await cluster.create(widget(name))
+        await settle(0.5)
+        async with second.bench.running(transport=FaultyTransport(cluster.transport(), second.plan)):
+            assert sorted(first.handled) == [f"create {name}" for name in names]
+            stop()
+            await settle(60)
+            assert len(first.handled) == len(names)
+            assert not second.handled
+            await cluster.patch("widgets", names[0], {"spec": {"size": 2}})
+            await settle(60)
+            assert second.handled == [f"update {names[0]} 2"]
 
 
 async def test_a_takeover_costs_one_request_for_each_kind_with_changes_and_none_for_what_comes_after_it(

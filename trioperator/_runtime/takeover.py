@@ -39,10 +39,9 @@ class Takeover:
 
     def begin(self, caches: Iterable[tuple[ObjectCache, str]]) -> None:
         """Take over the objects of caches, with the paths of their kinds. Until their versions are known, all count."""
-        for cache, path in caches:
-            is_listed = cache.listed.is_set() or len(cache)  # else its list comes after this moment
-            is_listed = is_listed and not cache.is_partial  # nor what is not received before
-            if is_listed and cache.kind.handlers.needs_state:
+        for cache, path in caches:  # also of those that are not listed: a list may be on its way, and late as well
+            is_received = not cache.is_partial  # else what is taken over comes after this moment
+            if is_received and cache.kind.handlers.needs_state:
                 self._paths[cache] = path
                 self._versions[cache] = math.inf
 

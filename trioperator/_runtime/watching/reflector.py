@@ -260,13 +260,17 @@ class Reflector:
     def _take(self, page: Page, listed: set[str]) -> None:
         """Pass on the objects of a page, and add their keys to *listed*.
 
-        An object that cannot be read is not passed on. But it exists, so it does not count as deleted.
+        An object that cannot be read is not passed on. But it exists, so it does not count as deleted. Of a page that
+        shows that the server does not divide the objects, the rest is left: it may be older than what is wanted now.
         """
         self.status.progressed()
         self._taken += len(page.items)
+        division = None if self._division is None or self._division.is_given_up else self._division
         for obj in page.items:
-            if self._selects(obj) and (self._division is None or self._division.is_listed(obj)):
+            if self._selects(obj) and (division is None or division.is_listed(obj)):
                 listed.add(self._observer.observe(None, obj))
+            if division is not None and division.is_given_up:
+                return
         for broken in page.broken:
             self._report(broken, listed)
 
