@@ -19,20 +19,18 @@ class FairQueue(Generic[T]):
     Items in ``direct`` come before all flows: it is an ordinary deque, for when there is no need to take turns.
     """
 
-    __slots__ = ("_count", "_flows", "_ring", "direct")
+    __slots__ = ("_flows", "_ring", "direct")
 
     def __init__(self) -> None:
         self.direct: collections.deque[T] = collections.deque()
         self._flows: dict[Hashable, collections.deque[T]] = {}
         self._ring: collections.deque[Hashable] = collections.deque()  # the flow whose turn it is comes first
-        self._count = 0  # of the items in flows
 
-    def __len__(self) -> int:
-        return len(self.direct) + self._count
+    def __bool__(self) -> bool:
+        return bool(self.direct or self._ring)
 
     def append(self, item: T, flow: Hashable) -> None:
         """Append an item to its flow; a flow that had none is the last to have its turn."""
-        self._count += 1
         items = self._flows.get(flow)
         if items is None:
             self._flows[flow] = collections.deque((item,))
@@ -45,7 +43,6 @@ class FairQueue(Generic[T]):
         if self.direct:
             return self.direct.popleft()
         flow = self._ring.popleft()
-        self._count -= 1
         items = self._flows[flow]
         item = items.popleft()
         if items:
@@ -60,7 +57,6 @@ class FairQueue(Generic[T]):
         if items is None:
             raise ValueError(f"{item!r} is not in the queue")
         items.remove(item)
-        self._count -= 1
         if not items:
             del self._flows[flow]
             self._ring.remove(flow)
@@ -70,4 +66,3 @@ class FairQueue(Generic[T]):
         self.direct.clear()
         self._flows.clear()
         self._ring.clear()
-        self._count = 0

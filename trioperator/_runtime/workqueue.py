@@ -124,6 +124,7 @@ class WorkQueue(Generic[T]):
         self._entries: dict[T, _Entry[T]] = {}
         self._fresh: FairQueue[_Entry[T]] = FairQueue()
         self._initial: FairQueue[_Entry[T]] = FairQueue()
+        self._queued = 0  # entries in both
         self._since_initial = 0
         self._heap: list[tuple[float, int, _Entry[T]]] = []
         self._many = _FEW
@@ -175,6 +176,7 @@ class WorkQueue(Generic[T]):
             queue.direct.append(entry)
         else:
             queue.append(entry, entry.item.flow)
+        self._queued += 1
         if self._observer is not None:
             self._observer.queued(entry.item, lane)
         return True
@@ -217,6 +219,7 @@ class WorkQueue(Generic[T]):
         waiting = [entry for entry in self._entries.values() if not entry.processing]
         self._fresh.clear()
         self._initial.clear()
+        self._queued = 0
         self._heap.clear()
         for entry in waiting:
             self._save_last(entry)
@@ -251,10 +254,6 @@ class WorkQueue(Generic[T]):
             if self._running < self._limit:
                 self._start_worker()
         return first
-
-    @property
-    def _queued(self) -> int:
-        return len(self._fresh) + len(self._initial)
 
     async def _work(self, entry: _Entry[T] | None) -> None:
         """Reconcile *entry*, and then what is queued, until nothing is."""
@@ -302,17 +301,16 @@ class WorkQueue(Generic[T]):
                 del self._entries[entry.item]
 
     def _next(self) -> _Entry[T] | None:
-        while True:
-            is_fresh = bool(self._fresh)
-            if is_fresh and (self._since_initial < _FRESH_IN_A_ROW or not self._initial):
+        while self._queued:
+            self._queued -= 1
+            if self._fresh and (self._since_initial < _FRESH_IN_A_ROW or not self._initial):
                 self._since_initial += 1
                 return self._fresh.popleft()
-            if not (is_fresh or self._initial):
-                return None
             self._since_initial = 0
             entry = self._initial.popleft()
             if entry.lane is Lane.INITIAL:  # else it has become urgent, and is in the other lane, too
                 return entry
+        return None
 
     async def serve_due(self) -> None:
         """Queue the items whose due time has come, until the queue is closed."""

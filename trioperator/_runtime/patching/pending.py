@@ -65,6 +65,9 @@ class PendingPatch(Patch):
         return PendingPatch((*self.contributions, *contributions), onto=onto, sent=self.sent)
 
 
+_NOTHING: Final = PendingPatch()  # of most objects, when something else of them is stored
+
+
 class Storing:
     """A wait for what is pending of an object: until that is stored, or is ``dropped``, as the object is gone."""
 
@@ -162,7 +165,7 @@ class PendingPatches:
 
     def take(self, state: ObjectState) -> tuple[PendingPatch, list[Storing]]:
         """Take the pending patch of an object to store it, and the waits of those who wait for it."""
-        return self._patches.pop(state, None) or PendingPatch(), self._waiting.pop(state, [])
+        return self._patches.pop(state, _NOTHING), self._waiting.pop(state, [])
 
     def put_back(self, state: ObjectState, patch: PendingPatch, waiting: Sequence[Storing]) -> None:
         """Put back what could not be stored: it comes before what was contributed meanwhile."""
