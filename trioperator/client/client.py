@@ -18,16 +18,14 @@ from trioperator.client.kinds import explain_nameless, parse_kind, to_dict
 from trioperator.client.locating import Target, choose_namespace
 from trioperator.client.reading import Reader
 from trioperator.client.typed import (
-    ApplyAnyOptions,
     ApplyOptions,
     CreateAnyOptions,
     CreateOptions,
     Foreign,
     Kind,
-    PatchAnyOptions,
     PatchOptions,
-    ReplaceAnyOptions,
     ReplaceOptions,
+    Status,
     find_model,
     make_decoder,
 )
@@ -120,11 +118,11 @@ class Client(Reader):
         return make_decoder(None if parent else find_model((obj,), subresource=subresource))(created)
 
     @overload
-    async def replace(self, obj: Foreign, **options: Unpack[ReplaceAnyOptions]) -> JsonObject: ...
+    async def replace(self, obj: Foreign, **options: Unpack[ReplaceOptions[str | None]]) -> JsonObject: ...
     @overload
-    async def replace(self, obj: Kind, **options: Unpack[ReplaceOptions]) -> Kind: ...
+    async def replace(self, obj: Kind, **options: Unpack[ReplaceOptions[Status]]) -> Kind: ...
     @overload
-    async def replace(self, obj: object, **options: Unpack[ReplaceAnyOptions]) -> JsonObject: ...
+    async def replace(self, obj: object, **options: Unpack[ReplaceOptions[str | None]]) -> JsonObject: ...
     async def replace(
         self, obj: object, *, namespace: str | None = None, subresource: str | None = None, dry_run: bool = False
     ) -> Any:
@@ -151,13 +149,15 @@ class Client(Reader):
         return make_decoder(find_model((obj,), subresource=subresource))(new)
 
     @overload
-    async def patch(self, target: Foreign, /, *name: str, **options: Unpack[PatchAnyOptions]) -> JsonObject: ...
+    async def patch(
+        self, target: Foreign, /, *name: str, **options: Unpack[PatchOptions[str | None]]
+    ) -> JsonObject: ...
     @overload
-    async def patch(self, kind: type[Kind], name: str, /, **options: Unpack[PatchOptions]) -> Kind: ...
+    async def patch(self, kind: type[Kind], name: str, /, **options: Unpack[PatchOptions[Status]]) -> Kind: ...
     @overload
-    async def patch(self, obj: Kind, /, **options: Unpack[PatchOptions]) -> Kind: ...
+    async def patch(self, obj: Kind, /, **options: Unpack[PatchOptions[Status]]) -> Kind: ...
     @overload
-    async def patch(self, *target: object, **options: Unpack[PatchAnyOptions]) -> JsonObject: ...
+    async def patch(self, *target: object, **options: Unpack[PatchOptions[str | None]]) -> JsonObject: ...
     async def patch(
         self,
         *target: object,
@@ -196,11 +196,11 @@ class Client(Reader):
         return make_decoder(find_model(target, subresource=subresource))(new)
 
     @overload
-    async def apply(self, obj: Foreign, **options: Unpack[ApplyAnyOptions]) -> JsonObject: ...
+    async def apply(self, obj: Foreign, **options: Unpack[ApplyOptions[str | None]]) -> JsonObject: ...
     @overload
-    async def apply(self, obj: Kind, **options: Unpack[ApplyOptions]) -> Kind: ...
+    async def apply(self, obj: Kind, **options: Unpack[ApplyOptions[Status]]) -> Kind: ...
     @overload
-    async def apply(self, obj: object, **options: Unpack[ApplyAnyOptions]) -> JsonObject: ...
+    async def apply(self, obj: object, **options: Unpack[ApplyOptions[str | None]]) -> JsonObject: ...
     async def apply(
         self,
         obj: object,

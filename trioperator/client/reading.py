@@ -20,12 +20,12 @@ from trioperator.client.logs import LogLines
 from trioperator.client.paging import Labels, Listing, ObjectPages, make_selectors
 from trioperator.client.typed import (
     Foreign,
-    GetAnyOptions,
     GetOptions,
     IterateOptions,
     Kind,
     Lightkube,
     ListOptions,
+    Status,
     TypedCondition,
     WaitOptions,
     WatchOptions,
@@ -46,13 +46,13 @@ class Reader(Locator):
     """The reading half of :class:`trioperator.Client`."""
 
     @overload
-    async def get(self, target: Foreign, /, *name: str, **options: Unpack[GetAnyOptions]) -> JsonObject: ...
+    async def get(self, target: Foreign, /, *name: str, **options: Unpack[GetOptions[str | None]]) -> JsonObject: ...
     @overload
-    async def get(self, kind: type[Kind], name: str, /, **options: Unpack[GetOptions]) -> Kind: ...
+    async def get(self, kind: type[Kind], name: str, /, **options: Unpack[GetOptions[Status]]) -> Kind: ...
     @overload
-    async def get(self, obj: Kind, /, **options: Unpack[GetOptions]) -> Kind: ...
+    async def get(self, obj: Kind, /, **options: Unpack[GetOptions[Status]]) -> Kind: ...
     @overload
-    async def get(self, *target: object, **options: Unpack[GetAnyOptions]) -> JsonObject: ...
+    async def get(self, *target: object, **options: Unpack[GetOptions[str | None]]) -> JsonObject: ...
     async def get(self, *target: object, namespace: str | None = None, subresource: str | None = None) -> Any:
         """Return one object, or its subresource such as ``"scale"``.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
@@ -48,21 +48,16 @@ Foreign: TypeAlias = Lightkube | type[Lightkube]
 #: A condition as in :data:`trioperator._model.conditions.Condition`, whose function takes a typed object.
 TypedCondition: TypeAlias = str | Callable[[Kind], object]
 
-_Status: TypeAlias = Literal["status"] | None
+#: The subresource of objects that may be typed: other ones are objects of other kinds.
+Status: TypeAlias = Literal["status"] | None
+Subresource = TypeVar("Subresource", bound=str | None)
 
 
-class GetOptions(TypedDict, total=False):
-    """Options of ``get()`` that returns a typed object."""
-
-    namespace: str | None
-    subresource: _Status
-
-
-class GetAnyOptions(TypedDict, total=False):
+class GetOptions(TypedDict, Generic[Subresource], total=False):
     """Options of ``get()``."""
 
     namespace: str | None
-    subresource: str | None
+    subresource: Subresource
 
 
 class ListOptions(TypedDict, total=False):
@@ -107,58 +102,27 @@ class CreateAnyOptions(CreateOptions, total=False):
     subresource: str | None
 
 
-class _Write(TypedDict, total=False):
-    namespace: str | None
+class ReplaceOptions(GetOptions[Subresource], total=False):
+    """Options of ``replace()``."""
+
     dry_run: bool
 
 
-class ReplaceOptions(_Write, total=False):
-    """Options of ``replace()`` that returns a typed object."""
+class PatchOptions(ReplaceOptions[Subresource], total=False):
+    """Options of ``patch()``."""
 
-    subresource: _Status
-
-
-class ReplaceAnyOptions(_Write, total=False):
-    """Options of ``replace()``."""
-
-    subresource: str | None
-
-
-class _Patch(_Write, total=False):
     merge: Mapping[str, Any] | None
     json: Sequence[Mapping[str, Any]] | None
     strategic: Mapping[str, Any] | None
 
 
-class PatchOptions(_Patch, total=False):
-    """Options of ``patch()`` that returns a typed object."""
+class ApplyOptions(ReplaceOptions[Subresource], total=False):
+    """Options of ``apply()``."""
 
-    subresource: _Status
-
-
-class PatchAnyOptions(_Patch, total=False):
-    """Options of ``patch()``."""
-
-    subresource: str | None
-
-
-class _Apply(_Write, total=False):
     owner: object
     adopt: bool
     force: bool
     field_manager: str | None
-
-
-class ApplyOptions(_Apply, total=False):
-    """Options of ``apply()`` that returns a typed object."""
-
-    subresource: _Status
-
-
-class ApplyAnyOptions(_Apply, total=False):
-    """Options of ``apply()``."""
-
-    subresource: str | None
 
 
 def find_model(args: Sequence[object], *, subresource: str | None = None) -> type | None:
