@@ -30,8 +30,8 @@ def test_namespaces_that_cannot_be_meant_are_refused(clusterwide: bool, namespac
 
 
 class Two(msgspec.Struct, frozen=True, kw_only=True):
-    one: Annotated[str, option("--one-of-two", help="One.")] = "default"
-    two: Annotated[str, option("--two", "-t", env=("TWO", "SECOND"))] = "default"
+    one: Annotated[str, option("--one-of-two", "One.")] = "default"
+    two: Annotated[str, option("--two -t", "Two.", env=("TWO", "SECOND"))] = "default"
 
 
 def run(env: dict[str, str], *args: str) -> str:
@@ -67,8 +67,8 @@ def test_an_option_has_the_environment_variables_of_its_command(
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     files: Annotated[list[str], typer.Argument()] = []
-    name: Annotated[str, option("--name")] = "default"
-    limit: Annotated[int | None, option("--limit")] = None
+    name: Annotated[str, option("--name", "Name.")] = "default"
+    limit: Annotated[int | None, option("--limit", "Limit.")] = None
 
 
 @pytest.mark.parametrize(

@@ -23,28 +23,17 @@ if TYPE_CHECKING:
 class BundleArguments(DeploymentCommand, frozen=True, kw_only=True):
     """Options of ``trioperator bundle``."""
 
-    version: Annotated[str, option("--version", metavar="VERSION", help="Version of the operator, such as 1.2.3.")]
-    output: Annotated[str, option("-o", "--output", metavar="DIR", help="Write the bundle into this directory.")] = (
-        "bundle"
-    )
-    examples: Annotated[
-        list[str], option("--examples", metavar="FILE", help="Examples of custom objects; repeatable.")
-    ] = []
+    version: Annotated[str, option("--version VERSION", "Version of the operator, such as 1.2.3.")]
+    output: Annotated[str, option("-o --output DIR", "Write the bundle into this directory.")] = "bundle"
+    examples: Annotated[list[str], option("--examples FILE", "Examples of custom objects; repeatable.")] = []
     channels: Annotated[
-        str,
-        option("--channels", metavar="NAMES", help="Channels, separated by commas; the first one is the default."),
+        str, option("--channels NAMES", "Channels, separated by commas; the first one is the default.")
     ] = "alpha"
-    replaces: Annotated[
-        str | None, option("--replaces", metavar="VERSION", help="Version that this one replaces in upgrades.")
-    ] = None
-    display_name: Annotated[str, option("--display-name", metavar="TEXT", help="Display name of the operator.")] = ""
-    description: Annotated[
-        str, option("--description", metavar="TEXT", help="What the operator does, in Markdown.")
-    ] = ""
-    provider: Annotated[str, option("--provider", metavar="TEXT", help="Who publishes the operator.")] = ""
-    min_kube_version: Annotated[
-        str, option("--min-kube-version", metavar="VERSION", help="Oldest version of Kubernetes.")
-    ] = "1.25.0"
+    replaces: Annotated[str | None, option("--replaces VERSION", "Version that this one replaces in upgrades.")] = None
+    display_name: Annotated[str, option("--display-name TEXT", "Display name of the operator.")] = ""
+    description: Annotated[str, option("--description TEXT", "What the operator does, in Markdown.")] = ""
+    provider: Annotated[str, option("--provider TEXT", "Who publishes the operator.")] = ""
+    min_kube_version: Annotated[str, option("--min-kube-version VERSION", "Oldest version of Kubernetes.")] = "1.25.0"
 
 
 @taking(BundleArguments, "DEPLOY")

@@ -34,18 +34,15 @@ class CheckOptions(SourceOptions, frozen=True, kw_only=True):
     manifests: Annotated[
         list[str] | None,
         option(
-            "--manifests",
-            metavar="FILE",
-            help="Check that all kinds are built in, or defined in a file, a directory or stdin (-); repeatable.",
+            "--manifests FILE",
+            "Check that all kinds are built in, or defined in a file, a directory or stdin (-); repeatable.",
         ),
     ] = None
     kopf: Annotated[
         bool,
-        option(
-            "--kopf", help="List the lines that differ for an operator that was written for Kopf. Nothing is imported."
-        ),
+        option("--kopf", "List the lines that differ for an operator that was written for Kopf. Nothing is imported."),
     ] = False
-    format: Annotated[OutputFormat, option("--format", help="Format of the output.")] = OutputFormat.TEXT
+    format: Annotated[OutputFormat, option("--format", "Format of the output.")] = OutputFormat.TEXT
 
 
 @taking(CheckOptions, "CHECK")

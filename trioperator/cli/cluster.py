@@ -38,51 +38,35 @@ class AuthorizationName(enum.StrEnum):
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``trioperator cluster``."""
 
-    host: Annotated[str, option("--host", metavar="ADDRESS", help="Listen on this address.")] = "127.0.0.1"
-    port: Annotated[
-        int, option("--port", min=0, max=65535, metavar="PORT", help="Listen on this port; 0 picks a free one.")
-    ] = 0
-    tls: Annotated[bool, option("--tls/--no-tls", help="Serve over TLS with its own CA.")] = True
-    data: Annotated[
-        str | None, option("--data", metavar="FILE", help="Keep the objects in this file across restarts.")
-    ] = None
+    host: Annotated[str, option("--host ADDRESS", "Listen on this address.")] = "127.0.0.1"
+    port: Annotated[int, option("--port PORT", "Listen on this port; 0 picks a free one.", min=0, max=65535)] = 0
+    tls: Annotated[bool, option("--tls/--no-tls", "Serve over TLS with its own CA.")] = True
+    data: Annotated[str | None, option("--data FILE", "Keep the objects in this file across restarts.")] = None
     kubeconfig: Annotated[
         str | None,
-        option(
-            "--kubeconfig",
-            metavar="FILE",
-            help="Write the kubeconfig to this file and keep it; to a temporary file by default.",
-        ),
+        option("--kubeconfig FILE", "Write the kubeconfig to this file and keep it; to a temporary file by default."),
     ] = None
     manifests: Annotated[
-        list[str],
-        option("--apply", metavar="FILE", help="Apply the manifests in a file, a directory or stdin (-); repeatable."),
+        list[str], option("--apply FILE", "Apply the manifests in a file, a directory or stdin (-); repeatable.")
     ] = []
     authorization: Annotated[
-        AuthorizationName, option("--authorization", help="Authorization mode: RBAC, or allow everything.")
+        AuthorizationName, option("--authorization", "Authorization mode: RBAC, or allow everything.")
     ] = AuthorizationName.ALWAYS_ALLOW
     controllers: Annotated[
-        str,
-        option(
-            "--controllers",
-            metavar="NAMES",
-            help="Run these controllers, separated by commas, or all; none by default.",
-        ),
+        str, option("--controllers NAMES", "Run these controllers, separated by commas, or all; none by default.")
     ] = ""
     print_assets: Annotated[
         str | None,
         option(
-            "--print-assets",
-            metavar="DIR",
-            help="Serve nothing: write stand-ins for kube-apiserver, etcd and kubectl to this directory, and print it.",
+            "--print-assets DIR",
+            "Serve nothing: write stand-ins for kube-apiserver, etcd and kubectl to this directory, and print it.",
         ),
     ] = None
     admin_token: Annotated[
         str | None,
         option(
-            "--admin-token",
-            metavar="FILE",
-            help="Serve the admin endpoint to clients with the token in this file, which is created if it is missing.",
+            "--admin-token FILE",
+            "Serve the admin endpoint to clients with the token in this file, which is created if it is missing.",
         ),
     ] = None
 

@@ -22,28 +22,18 @@ class CrdsOptions(msgspec.Struct, frozen=True, kw_only=True):
         list[str], typer.Argument(metavar="FILES", help="Python files with classes.", show_default=False)
     ] = []
     modules: Annotated[
-        list[str],
-        option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with classes; repeatable."),
+        list[str], option("-m --module NAME", "Import a module with classes; repeatable.", env="MODULES")
     ] = []
     check: Annotated[
-        str | None,
-        option(
-            "--check", metavar="OLD", help="Print breaking changes since these definitions: a file, a directory or '-'."
-        ),
+        str | None, option("--check OLD", "Print breaking changes since these definitions: a file, a directory or '-'.")
     ] = None
     migrate: Annotated[
-        bool,
-        option("--migrate", help="Instead, migrate all objects of these kinds in the cluster to the storage version."),
+        bool, option("--migrate", "Instead, migrate all objects of these kinds in the cluster to the storage version.")
     ] = False
     names: Annotated[
-        list[str],
-        option(
-            "--crd", env="NAMES", metavar="NAME", help="With --migrate: a CRD by its name in the cluster; repeatable."
-        ),
+        list[str], option("--crd NAME", "With --migrate: a CRD by its name in the cluster; repeatable.", env="NAMES")
     ] = []
-    rate: Annotated[float, option("--rate", min=0.1, metavar="NUMBER", help="With --migrate: objects per second.")] = (
-        100.0
-    )
+    rate: Annotated[float, option("--rate NUMBER", "With --migrate: objects per second.", min=0.1)] = 100.0
 
 
 @taking(CrdsOptions, "CRDS")

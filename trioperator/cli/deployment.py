@@ -51,24 +51,17 @@ class DeploymentCommand(RightsOptions, frozen=True, kw_only=True):
             metavar="FILES", help="Python files with handlers, by their paths in the image.", show_default=False
         ),
     ] = []
-    force: Annotated[bool, option("--force", help="Replace files that differ.")] = False
-    name: Annotated[str, option("--name", metavar="NAME", help="Name of the operator's objects.")] = "trioperator"
-    image: Annotated[str, option("--image", metavar="REF", help="Image whose entry point is trioperator run.")] = (
-        "operator"
-    )
+    force: Annotated[bool, option("--force", "Replace files that differ.")] = False
+    name: Annotated[str, option("--name NAME", "Name of the operator's objects.")] = "trioperator"
+    image: Annotated[str, option("--image REF", "Image whose entry point is trioperator run.")] = "operator"
     crds: Annotated[
-        list[str],
-        option("--crds", metavar="FILE", help="Include the CRDs in a file, a directory or stdin; repeatable."),
+        list[str], option("--crds FILE", "Include the CRDs in a file, a directory or stdin; repeatable.")
     ] = []
-    other_crds: Annotated[
-        list[str], option("--other-crds", metavar="FILE", help="CRDs that others install; repeatable.")
-    ] = []
-    peering: Annotated[
-        str | None, option("-P", "--peering", metavar="NAME", help="Name of the peering object; by default, none.")
-    ] = None
-    replicas: Annotated[int, option("--replicas", min=1, metavar="NUMBER", help="Number of pods.")] = 1
+    other_crds: Annotated[list[str], option("--other-crds FILE", "CRDs that others install; repeatable.")] = []
+    peering: Annotated[str | None, option("-P --peering NAME", "Name of the peering object; by default, none.")] = None
+    replicas: Annotated[int, option("--replicas NUMBER", "Number of pods.", min=1)] = 1
     metrics: Annotated[
-        bool, option("--metrics", help="Serve metrics, with a ServiceMonitor for the Prometheus Operator.")
+        bool, option("--metrics", "Serve metrics, with a ServiceMonitor for the Prometheus Operator.")
     ] = False
 
 
@@ -76,19 +69,14 @@ class ManifestsOptions(DeploymentCommand, frozen=True, kw_only=True):
     """Options of ``trioperator manifests``."""
 
     output: Annotated[
-        str | None,
-        option("-o", "--output", metavar="DIR", help="Write files into this directory; by default, print YAML."),
+        str | None, option("-o --output DIR", "Write files into this directory; by default, print YAML.")
     ] = None
     pod_namespace: Annotated[
         str | None,
-        option(
-            "--pod-namespace",
-            metavar="NAME",
-            help="Namespace of the operator's pods; by default, it has the operator's name.",
-        ),
+        option("--pod-namespace NAME", "Namespace of the operator's pods; by default, it has the operator's name."),
     ] = None
     create_namespace: Annotated[
-        bool, option("--create-namespace/--no-create-namespace", help="Whether the namespace is included.")
+        bool, option("--create-namespace/--no-create-namespace", "Whether the namespace is included.")
     ] = True
     clusterwide: Clusterwide = False
     namespaces: Namespaces = []
@@ -96,25 +84,25 @@ class ManifestsOptions(DeploymentCommand, frozen=True, kw_only=True):
     conversions: Conversions = False
     migrate: Migrate = False
     ca_secret: CaSecret = None
-    prometheus: Annotated[
-        str, option("--prometheus", metavar="NAMESPACE", help="With --metrics: the namespace of Prometheus.")
-    ] = "monitoring"
+    prometheus: Annotated[str, option("--prometheus NAMESPACE", "With --metrics: the namespace of Prometheus.")] = (
+        "monitoring"
+    )
     service_monitor: Annotated[
         bool,
         option(
             "--service-monitor/--no-service-monitor",
-            help="With --metrics: whether a ServiceMonitor is included, or annotations for a Prometheus without it.",
+            "With --metrics: whether a ServiceMonitor is included, or annotations for a Prometheus without it.",
         ),
     ] = True
     alerts: Annotated[
         bool,
         option(
             "--alerts",
-            help="With --metrics: include alerts for the Prometheus Operator; with --no-service-monitor, a rules file.",
+            "With --metrics: include alerts for the Prometheus Operator; with --no-service-monitor, a rules file.",
         ),
     ] = False
     runbooks: Annotated[
-        str | None, option("--runbooks", metavar="URL", help="With --alerts: the page with the runbooks, for links.")
+        str | None, option("--runbooks URL", "With --alerts: the page with the runbooks, for links.")
     ] = None
 
 

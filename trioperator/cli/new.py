@@ -23,13 +23,11 @@ class NewOptions(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Name of the project, and of its folder.", show_default=False)
     ]
-    kind: Annotated[
-        str | None, option("--kind", metavar="KIND", help="Kind of the objects; by default, derived from the name.")
-    ] = None
-    group: Annotated[str, option("--group", metavar="DOMAIN", help="API group of the kind.")] = "example.com"
-    namespaced: Annotated[
-        bool, option("--namespaced/--cluster-scoped", help="Whether the objects are in namespaces.")
-    ] = True
+    kind: Annotated[str | None, option("--kind KIND", "Kind of the objects; by default, derived from the name.")] = None
+    group: Annotated[str, option("--group DOMAIN", "API group of the kind.")] = "example.com"
+    namespaced: Annotated[bool, option("--namespaced/--cluster-scoped", "Whether the objects are in namespaces.")] = (
+        True
+    )
 
 
 @taking(NewOptions, "NEW")

@@ -16,14 +16,23 @@ from trioperator._model.namespaces import may_exist
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def option(*names: str, env: str | tuple[str, ...] = (), **settings: Any) -> Any:
-    """Declare an option of a command and its environment variables, which :func:`taking` prefixes with the command.
+def option(declaration: str, help: str, *, env: str | tuple[str, ...] = (), **settings: Any) -> Any:
+    """Declare an option of a command: its names, a word for its value if it has one, and its help.
 
-    *env* is by default the long name of the option: ``DRY_RUN`` for ``--dry-run``.
+    ::
+
+        option("-n --namespace NAME", "Objects of this namespace only; repeatable.")
+
+    *env* are its environment variables, which :func:`taking` prefixes with the command; by default the long name of the
+    option, such as ``NAMESPACE``.
     """
+    words = declaration.split()
+    names = [word for word in words if word.startswith("-")]
     long = next(name for name in names if name.startswith("--")).partition("/")[0]
     variables = [env] if isinstance(env, str) else list(env)
-    return typer.Option(*names, envvar=variables or [long[2:].replace("-", "_").upper()], **settings)
+    envvar = variables or [long[2:].replace("-", "_").upper()]
+    metavar = words[-1] if len(words) > len(names) else None
+    return typer.Option(*names, envvar=envvar, metavar=metavar, help=help, **settings)
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +42,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         list[str], typer.Argument(metavar="FILES", help="Python files with handlers.", show_default=False)
     ] = []
     modules: Annotated[
-        list[str],
-        option("-m", "--module", env="MODULES", metavar="NAME", help="Import a module with handlers; repeatable."),
+        list[str], option("-m --module NAME", "Import a module with handlers; repeatable.", env="MODULES")
     ] = []
 
     def check_sources(self) -> None:

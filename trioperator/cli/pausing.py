@@ -21,7 +21,7 @@ _POKED: Final = "trioperator.dev/reconcile-requested-at"
 
 
 Annotation: TypeAlias = Annotated[
-    str, option("--annotation", metavar="NAME", help="Annotation of the operator: its settings.pausing.annotation.")
+    str, option("--annotation NAME", "Annotation of the operator: its settings.pausing.annotation.")
 ]
 
 
@@ -31,18 +31,16 @@ class ObjectsOptions(msgspec.Struct, frozen=True, kw_only=True):
     objects: Annotated[
         list[str], typer.Argument(metavar="KIND/NAME...", help="Objects, such as databases.example.com/orders.")
     ]
-    namespace: Annotated[
-        str | None, option("-n", "--namespace", metavar="NAME", help="Namespace; by default, the context's.")
-    ] = None
+    namespace: Annotated[str | None, option("-n --namespace NAME", "Namespace; by default, the context's.")] = None
 
 
 class PauseOptions(ObjectsOptions, frozen=True, kw_only=True):
     """Options of ``trioperator pause``."""
 
-    until: Annotated[
-        str | None, option("--until", metavar="END", help="When it ends: in 30m, 2h or 3d, or at 2026-12-01T00:00Z.")
-    ] = None
-    reason: Annotated[str | None, option("--reason", metavar="TEXT", help="Reason, for people to read.")] = None
+    until: Annotated[str | None, option("--until END", "When it ends: in 30m, 2h or 3d, or at 2026-12-01T00:00Z.")] = (
+        None
+    )
+    reason: Annotated[str | None, option("--reason TEXT", "Reason, for people to read.")] = None
     annotation: Annotation = _PAUSED
 
 
@@ -56,10 +54,7 @@ class PokeOptions(ObjectsOptions, frozen=True, kw_only=True):
     """Options of ``trioperator poke``."""
 
     annotation: Annotated[
-        str,
-        option(
-            "--annotation", metavar="NAME", help="Annotation of the operator: its settings.pausing.poke_annotation."
-        ),
+        str, option("--annotation NAME", "Annotation of the operator: its settings.pausing.poke_annotation.")
     ] = _POKED
 
 

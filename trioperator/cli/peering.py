@@ -25,56 +25,34 @@ _Action: TypeAlias = "Callable[[ApiClient, Resource, str | None], Awaitable[None
 class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``trioperator resume``, which ``trioperator freeze`` has, too."""
 
-    name: Annotated[
-        str, option("-P", "--peering", env="PEERING_NAME", metavar="NAME", help="Name of the peering object.")
-    ] = "default"
+    name: Annotated[str, option("-P --peering NAME", "Name of the peering object.", env="PEERING_NAME")] = "default"
     identity: Annotated[
-        str | None,
-        option("-i", "--id", env="PEERING_ID", metavar="ID", help="Name of the record: user and host by default."),
+        str | None, option("-i --id ID", "Name of the record: user and host by default.", env="PEERING_ID")
     ] = None
     clusterwide: Annotated[
-        bool, option("-A", "--all-namespaces", env="PEERING_ALL_NAMESPACES", help="For cluster-wide operators.")
+        bool, option("-A --all-namespaces", "For cluster-wide operators.", env="PEERING_ALL_NAMESPACES")
     ] = False
     namespaces: Annotated[
         list[str],
-        option(
-            "-n",
-            "--namespace",
-            env="PEERING_NAMESPACES",
-            metavar="NAME",
-            help="For operators of this namespace; repeatable.",
-        ),
+        option("-n --namespace NAME", "For operators of this namespace; repeatable.", env="PEERING_NAMESPACES"),
     ] = []
-    verbose: Annotated[bool, option("-v", "--verbose", env="PEERING_VERBOSE", help="Log debug messages.")] = False
-    debug: Annotated[
-        bool, option("-d", "--debug", env="PEERING_DEBUG", help="Log debug messages, also of libraries.")
-    ] = False
-    quiet: Annotated[bool, option("-q", "--quiet", env="PEERING_QUIET", help="Log only warnings and errors.")] = False
+    verbose: Annotated[bool, option("-v --verbose", "Log debug messages.", env="PEERING_VERBOSE")] = False
+    debug: Annotated[bool, option("-d --debug", "Log debug messages, also of libraries.", env="PEERING_DEBUG")] = False
+    quiet: Annotated[bool, option("-q --quiet", "Log only warnings and errors.", env="PEERING_QUIET")] = False
     format: Annotated[
-        LogFormatName,
-        option("--log-format", env="PEERING_LOG_FORMAT", case_sensitive=False, help="Format of the logs."),
+        LogFormatName, option("--log-format", "Format of the logs.", env="PEERING_LOG_FORMAT", case_sensitive=False)
     ] = LogFormatName.FULL
-    prefix: Annotated[
-        bool | None, option("--log-prefix/--no-log-prefix", env="PEERING_LOG_PREFIX", help="Ignored.")
-    ] = None
-    refkey: Annotated[str | None, option("--log-refkey", env="PEERING_LOG_REFKEY", metavar="KEY", help="Ignored.")] = (
-        None
-    )
+    prefix: Annotated[bool | None, option("--log-prefix/--no-log-prefix", "Ignored.", env="PEERING_LOG_PREFIX")] = None
+    refkey: Annotated[str | None, option("--log-refkey KEY", "Ignored.", env="PEERING_LOG_REFKEY")] = None
 
 
 class FreezeOptions(ResumeOptions, frozen=True, kw_only=True):
     """Options of ``trioperator freeze``."""
 
-    lifetime: Annotated[
-        int, option("-t", "--lifetime", env="FREEZE_LIFETIME", min=1, metavar="SECONDS", help="Duration of the pause.")
-    ]
-    priority: Annotated[
-        int, option("-p", "--priority", env="FREEZE_PRIORITY", metavar="NUMBER", help="Operators below it pause.")
-    ] = 100
-    dev: Annotated[bool, option("--dev", env="FREEZE_DEV", help="Use the priority 666.")] = False
-    message: Annotated[
-        str | None, option("-m", "--message", env="FREEZE_MESSAGE", metavar="TEXT", help="Ignored, as by Kopf.")
-    ] = None
+    lifetime: Annotated[int, option("-t --lifetime SECONDS", "Duration of the pause.", env="FREEZE_LIFETIME", min=1)]
+    priority: Annotated[int, option("-p --priority NUMBER", "Operators below it pause.", env="FREEZE_PRIORITY")] = 100
+    dev: Annotated[bool, option("--dev", "Use the priority 666.", env="FREEZE_DEV")] = False
+    message: Annotated[str | None, option("-m --message TEXT", "Ignored, as by Kopf.", env="FREEZE_MESSAGE")] = None
 
 
 @taking(FreezeOptions)

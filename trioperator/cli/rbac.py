@@ -36,54 +36,44 @@ _SHARED: Final = (
 _DEFAULT_PEERING: Final = "default"
 
 
-Clusterwide: TypeAlias = Annotated[
-    bool, option("-A", "--all-namespaces", help="For all namespaces, which is the default.")
-]
+Clusterwide: TypeAlias = Annotated[bool, option("-A --all-namespaces", "For all namespaces, which is the default.")]
 Namespaces: TypeAlias = Annotated[
     list[str],
     option(
-        "-n",
-        "--namespace",
+        "-n --namespace PATTERN",
+        "For these namespaces, as for run: exact names need no rights in others; repeatable.",
         env="NAMESPACES",
-        metavar="PATTERN",
-        help="For these namespaces, as for run: exact names need no rights in others; repeatable.",
     ),
 ]
 Managed: TypeAlias = Annotated[
-    str | None,
-    option("--managed", metavar="NAME", help="Name of the webhook configurations: settings.admission.managed."),
+    str | None, option("--managed NAME", "Name of the webhook configurations: settings.admission.managed.")
 ]
 Conversions: TypeAlias = Annotated[
-    bool, option("--managed-conversions", help="Write conversions into CRDs: settings.admission.managed_conversions.")
+    bool, option("--managed-conversions", "Write conversions into CRDs: settings.admission.managed_conversions.")
 ]
 CaSecret: TypeAlias = Annotated[
-    str | None,
-    option("--ca-secret", metavar="NAMESPACE/NAME", help="Secret for the CA of webhooks, without cert-manager."),
+    str | None, option("--ca-secret NAMESPACE/NAME", "Secret for the CA of webhooks, without cert-manager.")
 ]
-Migrate: TypeAlias = Annotated[bool, option("--migrate", help="Migrate stored objects: settings.crds.migrate.")]
+Migrate: TypeAlias = Annotated[bool, option("--migrate", "Migrate stored objects: settings.crds.migrate.")]
 
 
 class RightsOptions(SourceOptions, frozen=True, kw_only=True):
     """Options of commands that grant an operator its rights."""
 
-    leader_elect: Annotated[bool, option("--leader-elect", help="With leader election, as for run.")] = False
+    leader_elect: Annotated[bool, option("--leader-elect", "With leader election, as for run.")] = False
     shards: Annotated[
-        int, option("--shards", min=1, metavar="NUMBER", help="Number of shards that the replicas share, as for run.")
+        int, option("--shards NUMBER", "Number of shards that the replicas share, as for run.", min=1)
     ] = 1
     scanning: Annotated[
-        bool,
-        option("--scanning/--no-scanning", help="Watch CRDs and namespaces: not settings.scanning.disabled."),
+        bool, option("--scanning/--no-scanning", "Watch CRDs and namespaces: not settings.scanning.disabled.")
     ] = True
-    events: Annotated[
-        bool, option("--events/--no-events", help="Post Kubernetes Events: settings.posting.enabled.")
-    ] = True
+    events: Annotated[bool, option("--events/--no-events", "Post Kubernetes Events: settings.posting.enabled.")] = True
     rules: Annotated[
         list[str],
         option(
-            "--rule",
+            "--rule VERBS:KINDS",
+            "Add rights for requests of handlers, such as get,list:pods,deployments.apps; repeatable.",
             env="RULES",
-            metavar="VERBS:KINDS",
-            help="Add rights for requests of handlers, such as get,list:pods,deployments.apps; repeatable.",
         ),
     ] = []
 
@@ -93,24 +83,21 @@ class RbacCommand(RightsOptions, frozen=True, kw_only=True):
 
     clusterwide: Clusterwide = False
     namespaces: Namespaces = []
-    standalone: Annotated[bool, option("--standalone", help="Without peering.")] = False
-    peering: Annotated[str | None, option("-P", "--peering", metavar="NAME", help="Peering object, as for run.")] = None
-    lease: Annotated[str, option("--lease", metavar="[NAMESPACE/]NAME", help="Lease, as for run.")] = "trioperator"
+    standalone: Annotated[bool, option("--standalone", "Without peering.")] = False
+    peering: Annotated[str | None, option("-P --peering NAME", "Peering object, as for run.")] = None
+    lease: Annotated[str, option("--lease [NAMESPACE/]NAME", "Lease, as for run.")] = "trioperator"
     managed: Managed = None
     conversions: Conversions = False
     ca_secret: CaSecret = None
     migrate: Migrate = False
-    name: Annotated[str, option("--name", metavar="NAME", help="Name of the roles.")] = "trioperator"
+    name: Annotated[str, option("--name NAME", "Name of the roles.")] = "trioperator"
     service_account: Annotated[
-        str | None,
-        option("--service-account", metavar="NAMESPACE/NAME", help="Print bindings to this service account, too."),
+        str | None, option("--service-account NAMESPACE/NAME", "Print bindings to this service account, too.")
     ] = None
     embedded: Annotated[
-        bool, option("--embedded", help="Look up kinds in an API server in this process instead of a cluster.")
+        bool, option("--embedded", "Look up kinds in an API server in this process instead of a cluster.")
     ] = False
-    manifests: Annotated[
-        list[str], option("--apply", metavar="FILE", help="With --embedded: apply these CRDs; repeatable.")
-    ] = []
+    manifests: Annotated[list[str], option("--apply FILE", "With --embedded: apply these CRDs; repeatable.")] = []
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,19 +22,17 @@ if TYPE_CHECKING:
 Prefixes: TypeAlias = Annotated[
     list[str],
     option(
-        "--prefix",
-        env="PREFIXES",
-        metavar="DOMAIN",
-        help="Domain of the operator's finalizers and annotations, in place of trioperator.dev, kopf.zalando.org and"
+        "--prefix DOMAIN",
+        "Domain of the operator's finalizers and annotations, in place of trioperator.dev, kopf.zalando.org and"
         " kopf.dev; repeatable.",
+        env="PREFIXES",
     ),
 ]
 Finalizers: TypeAlias = Annotated[
-    list[str],
-    option("--finalizer", env="FINALIZERS", metavar="NAME", help="Name of a finalizer of the operator; repeatable."),
+    list[str], option("--finalizer NAME", "Name of a finalizer of the operator; repeatable.", env="FINALIZERS")
 ]
-State: TypeAlias = Annotated[bool, option("--state", help="Remove the state stored on objects, too.")]
-DryRun: TypeAlias = Annotated[bool, option("--dry-run", help="Only print what would be removed.")]
+State: TypeAlias = Annotated[bool, option("--state", "Remove the state stored on objects, too.")]
+DryRun: TypeAlias = Annotated[bool, option("--dry-run", "Only print what would be removed.")]
 
 
 class ReleaseOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,10 +42,8 @@ class ReleaseOptions(msgspec.Struct, frozen=True, kw_only=True):
     names: Annotated[
         list[str], typer.Argument(metavar="NAMES", help="Names of objects; by default, all.", show_default=False)
     ] = []
-    clusterwide: Annotated[bool, option("-A", "--all-namespaces", help="Objects of all namespaces.")] = False
-    namespace: Annotated[
-        str | None, option("-n", "--namespace", metavar="NAME", help="Namespace; by default, the context's.")
-    ] = None
+    clusterwide: Annotated[bool, option("-A --all-namespaces", "Objects of all namespaces.")] = False
+    namespace: Annotated[str | None, option("-n --namespace NAME", "Namespace; by default, the context's.")] = None
     prefixes: Prefixes = []
     finalizers: Finalizers = []
     state: State = False
@@ -58,26 +54,18 @@ class UninstallOptions(SourceOptions, frozen=True, kw_only=True):
     """Options of ``trioperator uninstall``."""
 
     managed: Annotated[
-        str | None,
-        option("--managed", metavar="NAME", help="Name of the webhook configurations: settings.admission.managed."),
+        str | None, option("--managed NAME", "Name of the webhook configurations: settings.admission.managed.")
     ] = None
-    lease: Annotated[
-        str | None, option("--lease", metavar="NAMESPACE/NAME", help="Lease, or prefix of the shards' Leases.")
-    ] = None
-    stop: Annotated[
-        str | None, option("--stop", metavar="NAMESPACE/NAME", help="Stop this Deployment of the operator first.")
-    ] = None
+    lease: Annotated[str | None, option("--lease NAMESPACE/NAME", "Lease, or prefix of the shards' Leases.")] = None
+    stop: Annotated[str | None, option("--stop NAMESPACE/NAME", "Stop this Deployment of the operator first.")] = None
     namespaces: Annotated[
-        list[str],
-        option(
-            "-n", "--namespace", env="NAMESPACES", metavar="NAME", help="Objects of this namespace only; repeatable."
-        ),
+        list[str], option("-n --namespace NAME", "Objects of this namespace only; repeatable.", env="NAMESPACES")
     ] = []
     prefixes: Prefixes = []
     finalizers: Finalizers = []
     state: State = False
     dry_run: DryRun = False
-    yes: Annotated[bool, option("-y", "--yes", help="Do not ask for confirmation.")] = False
+    yes: Annotated[bool, option("-y --yes", "Do not ask for confirmation.")] = False
 
 
 _RUNNING: Final = "%d objects have a finalizer again, from an operator that still runs. Stop it first, and repeat this."

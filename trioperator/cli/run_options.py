@@ -24,170 +24,122 @@ class RunOptions(SourceOptions, frozen=True, kw_only=True):
     """Options of ``trioperator run``."""
 
     modules: Annotated[
-        list[str],
-        option(
-            "-m",
-            "--module",
-            env=("MODULES", "MODULE"),
-            metavar="NAME",
-            help="Import a module with handlers; repeatable.",
-        ),
+        list[str], option("-m --module NAME", "Import a module with handlers; repeatable.", env=("MODULES", "MODULE"))
     ] = []
     clusterwide: Annotated[
         bool,
         option(
-            "-A",
-            "--all-namespaces",
-            env=("ALL_NAMESPACES", "CLUSTERWIDE"),
-            help="Watch all namespaces, which is the default.",
+            "-A --all-namespaces", "Watch all namespaces, which is the default.", env=("ALL_NAMESPACES", "CLUSTERWIDE")
         ),
     ] = False
     namespaces: Annotated[
         list[str],
         option(
-            "-n",
-            "--namespace",
+            "-n --namespace PATTERN",
+            "Watch the namespaces that match a name or glob, or with a leading ! those that do not; repeatable.",
             env=("NAMESPACES", "NAMESPACE"),
-            metavar="PATTERN",
-            help="Watch the namespaces that match a name or glob, or with a leading ! those that do not; repeatable.",
         ),
     ] = []
-    standalone: Annotated[bool, option("--standalone", help="Run without peering.")] = False
-    dev: Annotated[bool, option("--dev", help="Run with priority 666, so that operators of lower priority pause.")] = (
-        False
-    )
-    priority: Annotated[
-        int | None, option("-p", "--priority", metavar="NUMBER", help="Priority among peers; 0 by default.")
-    ] = None
+    standalone: Annotated[bool, option("--standalone", "Run without peering.")] = False
+    dev: Annotated[bool, option("--dev", "Run with priority 666, so that operators of lower priority pause.")] = False
+    priority: Annotated[int | None, option("-p --priority NUMBER", "Priority among peers; 0 by default.")] = None
     peering: Annotated[
-        str | None,
-        option("-P", "--peering", metavar="NAME", help="Use this peering object, and pause until it exists."),
+        str | None, option("-P --peering NAME", "Use this peering object, and pause until it exists.")
     ] = None
     leader_elect: Annotated[
-        bool, option("--leader-elect", help="Of several replicas, let only the holder of a Lease handle objects.")
+        bool, option("--leader-elect", "Of several replicas, let only the holder of a Lease handle objects.")
     ] = False
     lease: Annotated[
         str,
         option(
-            "--lease",
-            metavar="[NAMESPACE/]NAME",
-            help="With --leader-elect: use this Lease; with --shards: Leases with this prefix.",
+            "--lease [NAMESPACE/]NAME", "With --leader-elect: use this Lease; with --shards: Leases with this prefix."
         ),
     ] = "trioperator"
     shards: Annotated[
         int,
-        option(
-            "--shards",
-            min=1,
-            metavar="NUMBER",
-            help="Divide the objects into this number of shards, which all replicas share.",
-        ),
+        option("--shards NUMBER", "Divide the objects into this number of shards, which all replicas share.", min=1),
     ] = 1
     liveness: Annotated[
         str | None,
         option(
-            "-L",
-            "--liveness",
+            "-L --liveness URL",
+            "Serve liveness probes at exactly this URL, such as http://0.0.0.0:8080/healthz.",
             env=("LIVENESS", "LIVENESS_ENDPOINT"),
-            metavar="URL",
-            help="Serve liveness probes at exactly this URL, such as http://0.0.0.0:8080/healthz.",
         ),
     ] = None
     health: Annotated[
         str | None,
         option(
-            "--health",
-            metavar="URL",
-            help="Serve /livez and /readyz below this URL, such as http://0.0.0.0:8081, in a thread of their own.",
+            "--health URL",
+            "Serve /livez and /readyz below this URL, such as http://0.0.0.0:8081, in a thread of their own.",
         ),
     ] = None
     metrics: Annotated[
         str | None,
         option(
-            "--metrics",
-            metavar="URL",
-            help="Serve metrics for Prometheus at this URL, such as http://0.0.0.0:8080; without a path, at /metrics.",
+            "--metrics URL",
+            "Serve metrics for Prometheus at this URL, such as http://0.0.0.0:8080; without a path, at /metrics.",
         ),
     ] = None
-    tracing: Annotated[
-        bool, option("--tracing", help="Create spans for OpenTelemetry; your program sets up its SDK.")
-    ] = False
+    tracing: Annotated[bool, option("--tracing", "Create spans for OpenTelemetry; your program sets up its SDK.")] = (
+        False
+    )
     live_view: Annotated[
         str | None,
         option(
-            "--live-view",
-            metavar="URL",
-            help="Serve the live view at /debug below this URL on the loopback interface, such as"
+            "--live-view URL",
+            "Serve the live view at /debug below this URL on the loopback interface, such as"
             " http://127.0.0.1:8083. Requires the extra trioperator[live-view].",
         ),
     ] = None
     live_view_token: Annotated[
         str | None,
         option(
-            "--live-view-token",
-            metavar="TOKEN",
-            help="Token for the live view and its actions. Safer in the environment variable.",
+            "--live-view-token TOKEN", "Token for the live view and its actions. Safer in the environment variable."
         ),
     ] = None
-    verbose: Annotated[bool, option("-v", "--verbose", help="Log debug messages of the operator.")] = False
-    debug: Annotated[bool, option("-d", "--debug", help="Log debug messages of the operator, Trio and asyncio.")] = (
-        False
-    )
-    quiet: Annotated[bool, option("-q", "--quiet", help="Log only warnings and errors.")] = False
-    format: Annotated[LogFormatName, option("--log-format", case_sensitive=False, help="Format of the logs.")] = (
+    verbose: Annotated[bool, option("-v --verbose", "Log debug messages of the operator.")] = False
+    debug: Annotated[bool, option("-d --debug", "Log debug messages of the operator, Trio and asyncio.")] = False
+    quiet: Annotated[bool, option("-q --quiet", "Log only warnings and errors.")] = False
+    format: Annotated[LogFormatName, option("--log-format", "Format of the logs.", case_sensitive=False)] = (
         LogFormatName.FULL
     )
     prefix: Annotated[
         bool | None,
         option(
             "--log-prefix/--no-log-prefix",
-            help="Start messages with the namespace and name of the object. On by default, except for json.",
+            "Start messages with the namespace and name of the object. On by default, except for json.",
         ),
     ] = None
     refkey: Annotated[
-        str | None,
-        option("--log-refkey", metavar="KEY", help="Key of the object reference in json logs: 'object' by default."),
+        str | None, option("--log-refkey KEY", "Key of the object reference in json logs: 'object' by default.")
     ] = None
-    embedded: Annotated[
-        bool, option("--embedded", help="Run on an API server in this process instead of a cluster.")
-    ] = False
+    embedded: Annotated[bool, option("--embedded", "Run on an API server in this process instead of a cluster.")] = (
+        False
+    )
     port: Annotated[
         int,
-        option(
-            "--embedded-port",
-            min=0,
-            max=65535,
-            metavar="PORT",
-            help="With --embedded: listen on this port; 0 picks a free one.",
-        ),
+        option("--embedded-port PORT", "With --embedded: listen on this port; 0 picks a free one.", min=0, max=65535),
     ] = 0
     manifests: Annotated[
         list[str],
-        option(
-            "--apply",
-            metavar="FILE",
-            help="With --embedded: apply the manifests in a file, a directory or stdin (-); repeatable.",
-        ),
+        option("--apply FILE", "With --embedded: apply the manifests in a file, a directory or stdin (-); repeatable."),
     ] = []
     controllers: Annotated[
         str,
         option(
-            "--controllers",
-            metavar="NAMES",
-            help="With --embedded: run these controllers, separated by commas, or all; none by default.",
+            "--controllers NAMES",
+            "With --embedded: run these controllers, separated by commas, or all; none by default.",
         ),
     ] = ""
     kubeconfig: Annotated[
         str | None,
         option(
-            "--kubeconfig",
-            metavar="FILE",
-            help="With --embedded: write its kubeconfig to this file and keep it; to a temporary file by default.",
+            "--kubeconfig FILE",
+            "With --embedded: write its kubeconfig to this file and keep it; to a temporary file by default.",
         ),
     ] = None
-    reload: Annotated[bool, option("--reload", help="For development: restart the operator when its files change.")] = (
-        False
-    )
+    reload: Annotated[bool, option("--reload", "For development: restart the operator when its files change.")] = False
 
     @property
     def has_lease(self) -> bool:

@@ -27,16 +27,16 @@ class TopOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``trioperator top``."""
 
     url: Annotated[str, typer.Argument(metavar="URL", help="The operator's --live-view URL.")] = DEFAULT_URL
-    once: Annotated[bool, option("--once", help="Print it once, and exit.")] = False
-    tree: Annotated[bool, option("--tree", help="Show the tree of tasks, too.")] = False
-    interval: Annotated[float, option("--interval", min=0.1, metavar="SECONDS", help="Time between updates.")] = 1.0
-    requeue: Annotated[
-        str | None, option("--requeue", metavar="OBJECT", help="Requeue an object: KIND/NAMESPACE/NAME, or a uid.")
-    ] = None
-    cancel: Annotated[
-        str | None, option("--cancel", metavar="OBJECT", help="Cancel the handlers of an object: as for --requeue.")
-    ] = None
-    token: Annotated[str | None, option("--token", metavar="TOKEN", help="The operator's --live-view-token.")] = None
+    once: Annotated[bool, option("--once", "Print it once, and exit.")] = False
+    tree: Annotated[bool, option("--tree", "Show the tree of tasks, too.")] = False
+    interval: Annotated[float, option("--interval SECONDS", "Time between updates.", min=0.1)] = 1.0
+    requeue: Annotated[str | None, option("--requeue OBJECT", "Requeue an object: KIND/NAMESPACE/NAME, or a uid.")] = (
+        None
+    )
+    cancel: Annotated[str | None, option("--cancel OBJECT", "Cancel the handlers of an object: as for --requeue.")] = (
+        None
+    )
+    token: Annotated[str | None, option("--token TOKEN", "The operator's --live-view-token.")] = None
 
 
 @taking(TopOptions, "TOP")

@@ -21,10 +21,10 @@ class WhyOptions(msgspec.Struct, frozen=True, kw_only=True):
     object: Annotated[
         str, typer.Argument(metavar="KIND/NAME", help="The object, such as database/orders, or KIND/NAMESPACE/NAME.")
     ]
-    namespace: Annotated[str, option("-n", "--namespace", metavar="NAME", help="Its namespace; by default, any.")] = ""
-    url: Annotated[str, option("--url", metavar="URL", help="The operator's --live-view URL.")] = DEFAULT_URL
-    token: Annotated[str | None, option("--token", metavar="TOKEN", help="The operator's --live-view-token.")] = None
-    json: Annotated[bool, option("--json", help="Print it as JSON.")] = False
+    namespace: Annotated[str, option("-n --namespace NAME", "Its namespace; by default, any.")] = ""
+    url: Annotated[str, option("--url URL", "The operator's --live-view URL.")] = DEFAULT_URL
+    token: Annotated[str | None, option("--token TOKEN", "The operator's --live-view-token.")] = None
+    json: Annotated[bool, option("--json", "Print it as JSON.")] = False
 
 
 @taking(WhyOptions, "WHY")

@@ -36,65 +36,38 @@ class OutputFormat(enum.StrEnum):
 class ExploreOptions(SourceOptions, frozen=True, kw_only=True):
     """Options of ``trioperator explore``."""
 
-    crds: Annotated[
-        list[str], option("--crds", metavar="FILE", help="Definitions of kinds: a file or a directory; repeatable.")
-    ] = []
+    crds: Annotated[list[str], option("--crds FILE", "Definitions of kinds: a file or a directory; repeatable.")] = []
     examples: Annotated[
         list[str],
-        option(
-            "--from",
-            metavar="FILE",
-            help="Objects to vary (needed for kinds without a schema), and existing objects; repeatable.",
-        ),
+        option("--from FILE", "Objects to vary (needed for kinds without a schema), and existing objects; repeatable."),
     ] = []
-    setup: Annotated[
-        list[str], option("--setup", metavar="FILE", help="A Python file with strategies and fakes; repeatable.")
-    ] = []
+    setup: Annotated[list[str], option("--setup FILE", "A Python file with strategies and fakes; repeatable.")] = []
     statuses: Annotated[
         list[str],
         option(
-            "--status",
-            metavar="KIND=CONDITION",
-            help="Set a condition on all objects of a kind that no controller handles; repeatable.",
+            "--status KIND=CONDITION",
+            "Set a condition on all objects of a kind that no controller handles; repeatable.",
         ),
     ] = []
-    kinds: Annotated[
-        list[str], option("--kind", env="KINDS", metavar="KIND", help="Explore only this kind; repeatable.")
-    ] = []
-    seconds: Annotated[
-        float, option("--seconds", min=1, metavar="SECONDS", help="Real time after which the search ends.")
-    ] = 60
-    sequences: Annotated[
-        int, option("--sequences", min=1, metavar="NUMBER", help="Sequences of states for each kind.")
-    ] = 100
-    steps: Annotated[int, option("--steps", min=1, metavar="NUMBER", help="States in a sequence.")] = 5
-    seed: Annotated[int, option("--seed", min=0, metavar="NUMBER", help="Seed of the sequences.")] = 0
-    oracles: Annotated[
-        str, option("--oracles", metavar="NAMES", help="Names of oracles, separated by commas; all by default.")
-    ] = ""
+    kinds: Annotated[list[str], option("--kind KIND", "Explore only this kind; repeatable.", env="KINDS")] = []
+    seconds: Annotated[float, option("--seconds SECONDS", "Real time after which the search ends.", min=1)] = 60
+    sequences: Annotated[int, option("--sequences NUMBER", "Sequences of states for each kind.", min=1)] = 100
+    steps: Annotated[int, option("--steps NUMBER", "States in a sequence.", min=1)] = 5
+    seed: Annotated[int, option("--seed NUMBER", "Seed of the sequences.", min=0)] = 0
+    oracles: Annotated[str, option("--oracles NAMES", "Names of oracles, separated by commas; all by default.")] = ""
     ignore: Annotated[
         list[str],
-        option(
-            "--ignore",
-            metavar="FIELD",
-            help='Ignore differences in a kind or a field, such as "WebApp status.phase"; repeatable.',
-        ),
+        option("--ignore FIELD", 'Ignore differences in a kind or a field, such as "WebApp status.phase"; repeatable.'),
     ] = []
     faults: Annotated[
         str,
         option(
-            "--faults",
-            metavar="NAMES",
-            help="Also inject faults: crash, blind, late, order, edit, drift, separated by commas; or all.",
+            "--faults NAMES", "Also inject faults: crash, blind, late, order, edit, drift, separated by commas; or all."
         ),
     ] = ""
-    play: Annotated[str | None, option("--play", metavar="JSON", help="Play only this sequence: a list of states.")] = (
-        None
-    )
-    format: Annotated[OutputFormat, option("--format", help="Format of the report.")] = OutputFormat.TEXT
-    write_tests: Annotated[
-        str | None, option("--write-tests", metavar="DIR", help="Write a pytest file for each finding.")
-    ] = None
+    play: Annotated[str | None, option("--play JSON", "Play only this sequence: a list of states.")] = None
+    format: Annotated[OutputFormat, option("--format", "Format of the report.")] = OutputFormat.TEXT
+    write_tests: Annotated[str | None, option("--write-tests DIR", "Write a pytest file for each finding.")] = None
 
 
 @taking(ExploreOptions, "EXPLORE")
