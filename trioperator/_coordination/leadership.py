@@ -119,7 +119,6 @@ class Leadership:
         return await self.lease.attempt(timeout=math.inf) is Attempt.HELD
 
     async def _acquire(self) -> None:
-        """Wait until the lease is acquired."""
         while await self._attempt() is not Attempt.HELD:
             if self.lease.holder not in ("", self.lease.identity, self._reported):
                 self._logger.info("The leader is %s, which holds the %s.", self.lease.holder, self.lease)

@@ -95,7 +95,6 @@ class Lease:
         return Attempt.HELD
 
     def _is_taken(self, now: float) -> bool:
-        """Check whether another process may hold the lease."""
         if self._observed is None or self.holder in ("", self.identity):
             return self.is_restored and now < self._busy_until
         # A record newer than the holder's own was written by a replica that did not know that holder.

@@ -173,7 +173,7 @@ class Peering:
         return True
 
     def _has_gone_back(self, obj: RawObject) -> bool:
-        """Check whether etcd was restored. Its versions may have gone on; but nobody else sets the own record back."""
+        """Check whether etcd was restored: by versions, or by our own record, which nobody else sets back."""
         if not obj.resource_version.isdecimal():
             return False
         return self._is_older(obj) or (self._own is not None and self._own.lastseen < self._lastseen)
@@ -291,7 +291,7 @@ class Peering:
 
     @property
     def _timeout(self) -> float:
-        """How many seconds a keep-alive may take: so few that another one can be sent before the record expires."""
+        """Timeout of a keep-alive in seconds: short enough for another attempt before the record expires."""
         lifetime, left = self._settings.lifetime, self._expires_at - trio.current_time()
         return max(_SHORTEST, lifetime * _PATIENCE if left <= 0 else min(lifetime * _PATIENCE, left * _SECOND_CHANCE))
 
@@ -324,7 +324,7 @@ class Peering:
             self._take(obj, obj.uid or obj.name)
 
     def _trust(self, read_at: datetime.datetime) -> None:
-        """Take the records as they are known for those of a time."""
+        """Treat the known records as read at that time."""
         self._read_at = read_at
         self._note_change()
 

@@ -154,7 +154,7 @@ class _HealthThread:
                 self._operator.run_sync_soon(self.serving.set)
 
     async def _keep_asking(self) -> None:
-        """Ask the operator's loop every few seconds, so that it is known since when it does not answer."""
+        """Ask the operator's loop every few seconds, to know since when it has not answered."""
         while True:
             question = self._ask()
             await question.answered.wait()

@@ -143,7 +143,7 @@ class OperatorCollector(Collector):
         yield from (most, active)
 
     def _count_busy(self) -> Mapping[str, list[float]]:
-        """Return the seconds for which reconciles have been running, by kinds."""
+        """Return the seconds for which reconciles have been running, by kind."""
         now = trio.current_time()
         busy: dict[str, list[float]] = {}
         for state, since in self._statistics.at_work.items():
@@ -365,7 +365,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 @functools.lru_cache(maxsize=8)
 def _read_validity(chain: bytes | None) -> tuple[tuple[str, str, float], ...]:
-    """Return the names, texts and times of when a certificate begins and ends to be valid, if that can be read."""
+    """Return names, texts and times for the start and end of a certificate's validity, if it can be read."""
     if chain is None:
         return ()
     try:

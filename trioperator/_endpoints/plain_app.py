@@ -81,7 +81,7 @@ class PlainApp:
 
 
 async def _drop_body(receive: Receive) -> Answer | None:
-    """Read the body of a request to its end, as nobody needs it. Return the answer if it is too large."""
+    """Read and discard the body of a request. Return an error response if it is too large."""
     size, more = 0, True
     while more and size <= MAX_BODY:
         message = await receive()

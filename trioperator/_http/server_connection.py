@@ -218,7 +218,7 @@ class Connection:
         return True
 
     async def _refuse(self, status: int) -> None:
-        """End the connection with an error, whatever the application is at."""
+        """End the connection with an error, whatever the application is doing."""
         self._status = status
         self._scope.cancel(reason="the request is not valid")
         await trio.lowlevel.checkpoint_if_cancelled()

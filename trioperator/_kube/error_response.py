@@ -76,7 +76,7 @@ def parse_status(
 
 
 def _denial_of(error: UnauthorizedError) -> ApiError:
-    """Return an error of no class: webhooks may deny with HTTP 401, which says nothing about the credentials."""
+    """Return a plain ApiError: webhooks may deny with HTTP 401, which says nothing about the credentials."""
     return ApiError(error.message, status=error.status, reason=error.reason, details=error.details)
 
 
@@ -90,7 +90,7 @@ def _is_secret(target: str, secret: Container[str]) -> bool:
 
 
 def _conceal(error: ApiError) -> ApiError:
-    """Return an error as everybody may see it: without the server's text, which may quote what is secret."""
+    """Return the error without the server's text, which may quote secrets."""
     if error.status in _DISCREET and not is_denial(error):
         return error
     causes = error.details.get("causes")

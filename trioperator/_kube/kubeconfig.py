@@ -170,7 +170,6 @@ def _entries(config: Mapping[str, Any], section: str, path: Path) -> _Entries:
 
 
 def _connect(context: _Entry, clusters: _Entries, users: _Entries) -> ConnectionInfo:
-    """Combine a context with its cluster and user."""
     cluster_name = context.get_string("cluster")
     if cluster_name is None:
         raise ConfigError(f"{context.path}: {context.where} has no cluster.")

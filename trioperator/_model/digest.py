@@ -43,7 +43,7 @@ def digest(value: Any) -> JsonObject:
 
 
 def _digest_raw(raw: msgspec.Raw) -> str:
-    """Return the digest of a value as JSON. It is remembered: to decode a large one takes long."""
+    """Return the digest of a value in JSON. It is cached, as decoding a large value takes long."""
     key = hashlib.blake2b(raw, digest_size=16).digest()
     found = _known.get(key)
     if found is None:

@@ -227,7 +227,7 @@ class LazyObject(Mapping[str, Any]):
 
 
 class _Recent:
-    """The objects that were decoded last, and have not been given up for others."""
+    """Cache of the objects that were decoded last."""
 
     def __init__(self) -> None:
         self._objects: deque[tuple[weakref.ref[LazyObject], int]] = deque()
@@ -307,7 +307,7 @@ class _Room:
 
 
 def _is_sketchy(value: Any, levels: int = _LEVELS + 1) -> bool:
-    """Return whether anything in a part of an outline is JSON."""
+    """Return whether anything in a part of an outline is still JSON."""
     if type(value) is dict and levels:
         return any(_is_sketchy(inner, levels - 1) for inner in value.values())
     return type(value) is msgspec.Raw

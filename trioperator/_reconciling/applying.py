@@ -216,7 +216,7 @@ class Applier:
     async def _find_unseen(
         self, manifest: Manifest, cause: ReconcileCause, applied: Applied | None
     ) -> RelatedRecord | None:
-        """Return a child that the watch has not shown: it has not the labels that are watched, or not yet."""
+        """Return a child that the watch has not shown: it lacks the labels that are watched, or the watch is late."""
         try:
             found = parse_object(await self._client.request("GET", manifest.path))
         except NotFoundError:
@@ -263,7 +263,7 @@ def _check_owner(record: RelatedRecord, manifest: Manifest, cause: ReconcileCaus
 
 
 def _sort(children: Sequence[Child]) -> Iterator[Child]:
-    """Yield the children in their order, but each after those that it depends on. There are no circles."""
+    """Yield the children in their order, but each after its dependencies. There are no cycles."""
     done: set[Child] = set()
     for child in children:
         stack = [child]

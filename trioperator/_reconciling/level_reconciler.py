@@ -199,7 +199,7 @@ class LevelReconciler:
     async def _call(
         self, state: ObjectState, cause: ReconcileCause, handler: ReconcileHandler, *, schedule: HandlerSchedule
     ) -> None:
-        """Call a handler, and make the children what it returns."""
+        """Call a handler, and apply the children that it returns."""
         store = functools.partial(self._store, state, cause)
         own = HandlerPatch(self._executor.pending, state, cause, handler, store=store, repeats=True)
         tokens = current_cause.set(cause), current_handler.set(handler.id)
@@ -260,7 +260,7 @@ class LevelReconciler:
         return cause.kwargs_with(handler, own.patch, own_kwargs), attempt
 
     async def _store(self, state: ObjectState, cause: ReconcileCause, own: HandlerPatch) -> Body:
-        """Store what a handler wants while it runs, and return the new body."""
+        """Store the patch of a running handler, and return the new body."""
         own.release()
         await self._executor.patcher.store(state, Patch(), cause.logger)
         cause.body._replace_raw(state.body or cause.raw)
@@ -275,7 +275,7 @@ class LevelReconciler:
         handler: ReconcileHandler,
         schedule: HandlerSchedule,
     ) -> Outcome:
-        """Make the children what a handler has returned. The outcome is the outcome of the whole call."""
+        """Apply the children that a handler has returned, and return the outcome of the whole call."""
         if desired.keep:
             return Outcome(final=True, result=desired)
         if desired.silent and handler.owns:
@@ -306,7 +306,7 @@ class LevelReconciler:
         *,
         end: str | None,
     ) -> Outcome:
-        """Return the outcome of a call whose children could not be made what it has returned, and log it."""
+        """Log that returned children could not be applied, and return the outcome of the call."""
         assert schedule.started is not None
         final = isinstance(error, ConfigError)
         delay = _delay_after(handler, schedule, error)
@@ -328,7 +328,7 @@ class LevelReconciler:
         outcome: Outcome,
         schedule: HandlerSchedule,
     ) -> None:
-        """Report what has become of a call on the object, and to the next call."""
+        """Report the result of a call on the object, and to the next call."""
         if outcome.interrupted:
             schedule.report = None
             return

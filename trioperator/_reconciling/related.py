@@ -264,7 +264,6 @@ class RelatedCache:
         return record
 
     def _selects(self, obj: RawObject) -> bool:
-        """Check whether an object has the labels."""
         try:
             labels = _decode_labels(obj.raw).metadata.labels or {}
         except msgspec.MsgspecError:

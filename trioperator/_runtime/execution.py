@@ -182,7 +182,6 @@ class Execution:
     async def _attempt(
         self, handler: ChangeHandler, cause: ChangeCause, lifecycle: Lifecycle, *, parent: HandlerPatch | None
     ) -> None:
-        """Make one attempt of a handler, and of its sub-handlers."""
         own, state = self._make_patch(handler, cause, parent), self._progress.states[handler.id]
         subhandlers = self._make_subhandlers(own, cause, handler, lifecycle)
         nursery = self._nursery if self._at_work else None  # the outermost one ends with the reconcile
@@ -288,7 +287,7 @@ class Execution:
                 self._saver.notify()
 
     async def _store(self, cause: ChangeCause, own: HandlerPatch) -> Body:
-        """Store what a handler wants while it runs, and return the new body."""
+        """Store the patch of a running handler, and return the new body."""
         own.release()
         if self._saver is not None and self._executor.pending.get(self._state):
             await self._wait_stored(self._saver, cause)

@@ -170,7 +170,6 @@ class Indexing:
             self._forget_failure(state, identity)
 
     def _forget_failure(self, state: ObjectState, identity: Hashable) -> None:
-        """Forget that a handler has failed for an object."""
         if (failed := self._failed.get(state)) is not None:
             failed.failures.pop(identity, None)
             if not failed.failures:

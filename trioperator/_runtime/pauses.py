@@ -129,7 +129,7 @@ class ObjectPauses:
         return DONE if due == math.inf else RequeueAt(due)
 
     async def _save(self, state: ObjectState, held: _Held) -> None:
-        """Store what is pending. Where the condition is forbidden, there is none for a while."""
+        """Store what is pending. If the condition is forbidden, it is not set for a while."""
         logger, resource, pending = state.make_logger(), state.cache.kind.resource, self._pending.get(state)
         has_condition = pending is not None and any(each.by == _BY for each in pending.contributions)
         try:
@@ -173,12 +173,11 @@ class ObjectPauses:
             self._contribute(state, patch)
 
     def _contribute(self, state: ObjectState, patch: Patch) -> None:
-        """Let the condition be stored, in place of what it was to be before: that may have been held for long."""
+        """Schedule the condition, in place of an earlier one that may have been held for long."""
         self._pending.withdraw(state, _BY)
         self._pending.contribute(state, patch, patch.fns, by=_BY, logger=state.make_logger())
 
     async def _has_condition(self, state: ObjectState) -> bool:
-        """Check whether paused objects of a kind get a condition."""
         handlers = state.cache.kind.handlers
         if self._settings.condition is None or not (handlers.changes or handlers.reconciles):
             return False  # of other kinds, nothing but what handlers want is written to the status
@@ -217,7 +216,7 @@ class ObjectPauses:
 
 
 def _find_look(pause: Pause) -> float:
-    """Return when to look whether a pause is over, on Trio's clock; infinite if it has no end."""
+    """Return when to check whether a pause is over, on Trio's clock; infinite if it has no end."""
     if pause.until is None:
         return math.inf
     return trio.current_time() + min(_WALL_PERIOD, max(0.0, (pause.until - wall_now()).total_seconds()))

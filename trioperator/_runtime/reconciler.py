@@ -215,7 +215,6 @@ class Reconciler:
         state.cache.forget_left(state)
 
     def _fail(self, state: ObjectState, error: Exception) -> Result:
-        """Return the result of a reconcile with an error."""
         if isinstance(error, NotFoundError) and error.details and state in state.cache.leaving:
             self._executor.progress.finish(state)  # it is gone, which its watch does not show
             self._executor.pending.forget(state)

@@ -96,7 +96,7 @@ class Watchdog:
             self._logger.exception("The watchdog of the event loop has failed, and does not go on.")
 
     def _check(self, loop: _Loop, seen: _Round, rounds: _Rounds, limit: float) -> None:
-        """Look at what runs while a round lasts: first after half of the limit, then after the limit."""
+        """Check what runs while a round lasts: first after half of the limit, then after the limit."""
         if seen.pauses == _LOOKS // 2:
             seen.task = loop.find_running()
         elif seen.pauses == _LOOKS:
@@ -239,7 +239,7 @@ def _is_runner(frame: types.FrameType) -> bool:
 
 
 def _find_work(frames: list[types.FrameType], logger: Logger) -> _Work:
-    """Return what the frames are at, from the inside out. *logger* is for what concerns no object."""
+    """Return what the frames are doing, from the inside out. *logger* is for what concerns no object."""
     what: str | None = None
     for frame in frames:
         if frame.f_code is _INVOKE:

@@ -136,7 +136,7 @@ def _make_invoker(
 
 
 def _get_announcer(instruments: Instruments | None) -> Callable[[], None]:
-    """Return what tells those who watch the operator live that something has changed."""
+    """Return the function that notifies live views of a change."""
     return _announce_nothing if instruments is None else instruments.announce
 
 
@@ -316,7 +316,7 @@ def build_admission(operator: Operator, client: ApiClient) -> Admission:
 
 
 def _make_instruments(plan: Plan) -> Instruments | None:
-    """Return what counts and traces what the operator does; None without metrics and traces. Raises ConfigError."""
+    """Return the instruments for metrics and traces; None if there are neither. Raises ConfigError."""
     live, make = plan.live_view_endpoint is not None or plan.live_view_app is not None, plan.instruments
     if make is None:
         if plan.metrics_endpoint is None and not plan.tracing and not live:

@@ -96,7 +96,7 @@ async def open_workers(
 
 
 def _limit(operator: Operator, workers: Workers, unindexed: WorkQueue[Unindexed]) -> None:
-    """Limit for how long objects are indexed that have come, and what is reported of all that is drained."""
+    """Limit how long queued objects are still indexed, and report what is being drained."""
     limits = Limits.within(workers.grace)
     unindexed.close(give_up_at=limits.workers_until)
     operator.work.limit(workers.router, limits)
@@ -226,7 +226,7 @@ class Workers:
         return [cache for cache, _ in self.watches.caches()]
 
     def _drain(self, term: ShardOwnership, shard: Shard) -> None:
-        """Limit for how long the objects of a shard are handled, by why the replica no longer handles them."""
+        """Limit how long the objects of a shard are still handled, depending on why the shard was given up."""
         is_exiting = self._operator.stop.requested.is_set()
         reason = DaemonStoppingReason.OPERATOR_EXITING if is_exiting else DaemonStoppingReason.OPERATOR_PAUSING
         drain(shard.queue, shard.daemons, seconds=0.0 if term.lost.is_set() else self.grace, reason=reason)
@@ -236,7 +236,7 @@ class Workers:
         self._drain(term, shard)
 
     def _make_fence(self, term: ShardOwnership) -> Callable[[], None]:
-        """Return what raises PausedError if the replica must not write: as it has lost the shard, or is paused."""
+        """Return a function that raises PausedError if the replica must not write: it lost the shard, or is paused."""
         check_pauses = self._operator.pauses.check_write
         if not isinstance(self._owner, Shards):  # no other replica can take the only shard
             return check_pauses

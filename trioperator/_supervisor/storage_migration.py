@@ -103,7 +103,7 @@ async def migrate_declared(client: Client, names: Collection[str], *, rate: floa
 
 
 async def _migrate_at_last(client: Client, name: str, rate: float) -> None:
-    """Migrate the objects of a CRD, also after errors that may pass."""
+    """Migrate the objects of a CRD; retry after temporary errors."""
     while True:
         try:
             await migrate_stored(client, name, rate=rate, report=_logger.info)

@@ -93,7 +93,7 @@ async def _run(operator: Operator, task_status: trio.TaskStatus[None]) -> None:
 
 @contextlib.asynccontextmanager
 async def _open_surroundings(operator: Operator) -> AsyncIterator[None]:
-    """Handle signals, and serve what shows how the operator is, until after everything else has ended."""
+    """Handle signals, and serve health, metrics and the live view, until everything else has ended."""
     plan, stop = operator.plan, operator.stop
     signals = handle_signals(stop, describe=operator.work.describe) if plan.handle_signals else contextlib.nullcontext()
     endpoints = Endpoints(plan, operator.health, operator.inspector, root=trio.lowlevel.current_task())

@@ -309,7 +309,7 @@ def _is_verdict(handler: Handler, outcome: Outcome) -> bool:
 
 
 def _is_unexpected(error: BaseException | None) -> bool:
-    """Check whether a handler has raised what it did not mean to: in Go, it would have panicked."""
+    """Check whether an error is a bug of the handler: in Go, it would have panicked."""
     if isinstance(error, HandlerRetriesError | HandlerTimeoutError):
         error = error.__cause__
     return error is not None and (isinstance(error, UserCodeError) or not isinstance(error, TrioperatorError))

@@ -97,7 +97,7 @@ class AdmissionApp:
         await respond(send, status, content, _JSON)
 
     async def _receive(self, scope: Message, receive: Receive, body: _Body) -> Request:
-        """Receive a request. Raises _RejectedError if that is of no use."""
+        """Receive a request. Raises _RejectedError if it cannot be a review."""
         path, extensions = (
             scope["path"].removeprefix(scope.get("root_path", "").rstrip("/")),
             scope.get("extensions", {}),
@@ -206,6 +206,6 @@ def _title(name: bytes) -> str:
 
 
 def _find_timeout(query: str) -> float:
-    """Return for how many seconds a review is worth its while, as API servers say in the query: ``?timeout=10s``."""
+    """Return the API server's timeout for the review, in seconds, from the query: ``?timeout=10s``."""
     match = _TIMEOUT.search(query)
     return float(match[1]) * _ANSWER_SHARE if match else math.inf

@@ -96,7 +96,7 @@ class OwnAuthorities:
         return find_phase(self._known, wall_now())
 
     async def _advance(self, known: Authorities | None) -> Authorities:
-        """Return the CAs, after what is due was done."""
+        """Return the CAs after all changes that are due."""
         if known is None:
             return Authorities(await self._make())
         step = find_step(known, wall_now())

@@ -138,7 +138,6 @@ class Converter:
     async def _call(
         self, handler: ConversionHandler, obj: JsonObject, resource: Resource, hints: Mapping[str, Any]
     ) -> JsonObject:
-        """Make one step by a handler."""
         cause = self._make_cause(handler, obj, resource, hints)
         patch = Patch()
         token = current_cause.set(cause)

@@ -240,5 +240,5 @@ def _is_removed(written: JsonObject, webhook: JsonObject | None) -> bool:
 
 
 def _has(conversion: JsonObject | None, address: str) -> bool:
-    """Return whether a conversion is by a webhook with an address of this sort."""
+    """Return whether a conversion is by a webhook with an address of this kind."""
     return address in (((conversion or {}).get("webhook") or {}).get("clientConfig") or {})

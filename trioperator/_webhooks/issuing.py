@@ -188,7 +188,6 @@ def _name(host: str) -> x509.GeneralName:
 
 
 def _constrain(host: str) -> x509.GeneralName:
-    """Return the constraint of names that permits a host."""
     from cryptography import x509
 
     address = _find_address(host)

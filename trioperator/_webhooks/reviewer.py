@@ -220,7 +220,6 @@ class Reviewer:
         return build_response(uid, errors, warnings=cause.warnings, patch=changes)
 
     async def _call(self, handler: AdmissionHandler, cause: AdmissionCause, patch: Patch) -> BaseException | None:
-        """Call a handler; return its error, if it has failed."""
         own = Patch()
         attempt = Attempt(0, steady_now())
         with trio.move_on_after(handler.review_timeout * _ANSWER_SHARE):

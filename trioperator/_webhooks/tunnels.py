@@ -87,7 +87,6 @@ def _connect(port: int | None, config: Any) -> str:
 
 
 def _stop(config: Any) -> None:
-    """Stop ngrok, and its tunnels with it."""
     from pyngrok import ngrok
 
     ngrok.kill(config)

@@ -28,7 +28,6 @@ def show_summary(options: RunOptions, stream: TextIO | None = None) -> None:
 
 
 def _describe_handlers() -> Iterator[tuple[str, str]]:
-    """Yield the handlers for each kind, by their decorators."""
     from trioperator._handling.declaring.registry import get_default_registry
     from trioperator._tooling.checking import list_handlers, list_selectors
 

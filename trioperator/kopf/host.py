@@ -149,7 +149,6 @@ class HostedLoop(asyncio.SelectorEventLoop):
             sniffio.thread_local.name = library
 
     async def _wait(self) -> None:
-        """Wait until there is something to do."""
         timeout = self._selecting.timeout
         if timeout == 0:
             await trio.lowlevel.checkpoint()
@@ -209,6 +208,6 @@ class HostedLoop(asyncio.SelectorEventLoop):
 
 
 def _report(_: object, context: Mapping[str, Any]) -> None:
-    """Log errors that nobody awaits, such as that of a forgotten task, as other errors of the operator."""
+    """Log errors that nobody awaits, such as that of a forgotten task, like other errors of the operator."""
     message = context.get("message") or "Unhandled exception in the asyncio loop"
     get_logger("trioperator.kopf").error("%s", message, exc_info=context.get("exception"))

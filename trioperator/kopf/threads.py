@@ -48,7 +48,7 @@ class Threads:
             trio.lowlevel.start_thread_soon(self._work, lambda _: self._tell(self._end))
 
     def _work(self) -> None:
-        """Call what waits, in a thread."""
+        """Call the queued functions, in a thread."""
         with contextlib.suppress(IndexError):  # nothing waits
             while True:
                 future, call = self._calls.popleft()

@@ -153,7 +153,6 @@ def _describe_state(cluster: Cluster, ignore: Collection[str]) -> State:
 
 
 def _compare(found: State, expected: State) -> None:
-    """Raise AssertionError if the objects differ."""
     problems = [f"{name} does not exist." for name in expected if name not in found]
     problems += [f"{name} should not exist." for name in found if name not in expected]
     for name in sorted(found.keys() & expected.keys()):

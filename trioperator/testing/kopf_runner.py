@@ -129,11 +129,9 @@ class KopfRunner:
         return self._result
 
     def _complete(self, controls: CLIControls) -> CLIControls:
-        """Return the controls of the command."""
         return controls
 
     def _prepared(self, args: Sequence[str]) -> contextlib.AbstractContextManager[None]:
-        """Return the context in which the command runs."""
         return contextlib.nullcontext()
 
     def _run(self) -> None:

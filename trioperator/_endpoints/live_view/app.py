@@ -103,6 +103,6 @@ class LiveViewApp:
 
 
 def _find_host(scope: Message) -> str:
-    """Return the Host header; nothing if there are several, of which others may believe another one."""
+    """Return the Host header; nothing if there are several, as a proxy may trust another one."""
     hosts = [value for name, value in scope["headers"] if name.lower() == b"host"]
     return hosts[0].decode("latin-1") if len(hosts) == 1 else ""

@@ -172,7 +172,7 @@ def _describe_handlers(shown: ShownOperator) -> Iterator[dict[str, Any]]:
 
 
 def _name_decorator(handler: Handler) -> str:
-    """Return what kind of a handler it is, in the word of its decorator where there is one."""
+    """Return the name of the handler's decorator, or else of its kind."""
     if isinstance(handler, ChangeHandler):
         return "change" if handler.reason is None else str(handler.reason)
     if isinstance(handler, ActivityHandler):

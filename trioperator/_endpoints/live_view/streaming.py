@@ -69,7 +69,7 @@ class Stream(ResponseBody):
 
 
 class _States:
-    """Iterator of the events of a stream. It is no generator, as nobody would close that when the reader has left."""
+    """Iterator over the events of a stream. Not a generator: nothing would close it after the reader has left."""
 
     def __init__(
         self, shown: ShownOperator, render: Callable[[], str], allowed: Callable[[], bool], changed: Pulse

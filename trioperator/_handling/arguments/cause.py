@@ -224,7 +224,7 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
 
 
 def _copy(essence: Mapping[str, Any] | None) -> Any:
-    """Return what handlers get of an essence: a copy. That of a huge one is decoded when they look at it."""
+    """Return a copy of an essence for handlers. A huge one is decoded on first access."""
     return essence.copy() if type(essence) is LazyObject and essence.is_huge else copy_json(essence)
 
 

@@ -124,7 +124,7 @@ def _merge(present: list[dict[str, Any]], wanted: Mapping[str, dict[str, Any] | 
 
 
 def _follow(before: Mapping[str, Any], condition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a condition with the time of the one before, if its status is the same."""
+    """Return a condition that keeps the transition time of the previous one if the status is the same."""
     since = before.get("lastTransitionTime")
     if since is None or before.get("status") != condition["status"]:
         return {**before, **condition}

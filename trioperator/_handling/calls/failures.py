@@ -118,7 +118,7 @@ def _is_denial(error: BaseException) -> bool:
 
 
 def _describe_next(outcome: Outcome, end: str | None) -> str:
-    """Return what comes after an attempt that is not final by its outcome."""
+    """Describe what happens after an attempt that was not final."""
     return f"will not try again, as {end}" if end else f"will try again {describe_delay(outcome.delay)}"
 
 

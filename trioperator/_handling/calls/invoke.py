@@ -248,7 +248,7 @@ class Invoker:
         return handler.signature.pick({**own, **kwargs})
 
     def _check(self, handler: Handler, attempt: Attempt, result: Any) -> None:
-        """Raise PermanentError if a call that has returned counts as failed: by what it did, or wants stored."""
+        """Raise PermanentError if a call that has returned counts as failed, for what it did or wants stored."""
         limit = self._blocking.pop(attempt, None) if self._blocking else None
         if limit is not None:
             raise PermanentError(f"{handler} has blocked the event loop for more than {limit:g} seconds.")
@@ -256,7 +256,7 @@ class Invoker:
             check_storable(attempt.patch, result)
 
     def _classify(self, handler: Handler, raised: BaseException, attempt: Attempt, *, logger: Logger) -> Outcome | None:
-        """Return the outcome of an attempt that has raised, and log it; None for what must be raised further."""
+        """Log the error of an attempt, and return its outcome; None if the error must propagate."""
         if attempt.interruption is not None and is_interrupted(raised, attempt.interruption):
             report_interruption(handler, raised, attempt.interruption, logger)
             return Outcome(final=False, interrupted=True)

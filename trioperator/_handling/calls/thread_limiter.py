@@ -68,7 +68,7 @@ class ThreadLimiter:
             following.granted.set()
 
     def _warn(self) -> None:
-        """Report what takes the threads, unless that was done lately."""
+        """Report what occupies the threads, unless that was done recently."""
         now = trio.current_time()
         if now < self._silent_until:
             return

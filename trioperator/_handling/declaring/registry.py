@@ -217,7 +217,7 @@ class OperatorRegistry:
 
 
 def _find_signature_errors(handler: Handler, indices: frozenset[str]) -> Iterator[SignatureError]:
-    """Yield what keeps the function and the filters of a handler from being called."""
+    """Yield reasons why the function or the filters of a handler cannot be called."""
     known = _available_kwargs(handler) | indices
     checks = [functools.partial(check_signature, handler, known)]
     if isinstance(handler, ResourceHandler):

@@ -24,7 +24,7 @@ def may_use(name: str, fn: Callable[..., Any]) -> bool:
 
 
 def _reads_keywords(fn: Callable[..., Any]) -> bool:
-    """Check whether a function that takes ``**kwargs`` may look into these. Of what has no code, all is possible."""
+    """Check whether a function may use its ``**kwargs``. A callable without code may."""
     plain = fn.__func__ if isinstance(fn, types.MethodType) else fn
     code = getattr(plain, "__code__", None)
     if code is None or not code.co_flags & inspect.CO_VARKEYWORDS:

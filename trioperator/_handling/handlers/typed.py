@@ -88,7 +88,7 @@ def encode_object(obj: object) -> JsonObject:
 
 
 def _drop_unset(value: object, encoded: Any) -> None:
-    """Remove from what a value is in JSON the fields that are None by default."""
+    """Remove the fields of a value in JSON that are None by default."""
     if _is_declared(type(value)) and isinstance(encoded, dict):
         for name, key, default in _list_fields(type(value)):
             item = getattr(value, name, None)
@@ -206,7 +206,7 @@ def wants_types(fn: HandlerFn) -> bool:
 
 
 def _flatten(annotation: Any) -> list[Any]:
-    """Return the members of a union, or the annotation itself, without what Annotated adds."""
+    """Return the members of a union, or the annotation itself, without Annotated."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         return _flatten(typing.get_args(annotation)[0])

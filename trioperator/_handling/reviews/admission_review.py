@@ -22,7 +22,7 @@ class GroupVersionResource(msgspec.Struct, frozen=True):
 
 
 class _Metadata(msgspec.Struct):
-    """Metadata as far as everybody relies on it."""
+    """The metadata that all code relies on."""
 
     name: str | None = None
     namespace: str | None = None

@@ -172,7 +172,7 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
 
 
 def _read(texts: Iterable[str]) -> tuple[str, BodyEssence | None]:
-    """Return the first JSON that can be decoded, and the essence that it is."""
+    """Return the first JSON that can be decoded, and its essence."""
     for text in texts:
         try:
             return text, _decode_essence(text)

@@ -189,7 +189,7 @@ class DaemonLoops:
         return outcome
 
     async def _store(self, daemon: Daemon, patch: Patch) -> Body:
-        """Store what a daemon or a timer wants while it runs, and return the new body."""
+        """Store the patch of a running daemon or timer, and return the new body."""
         stored = self._contribute(daemon, patch, None)
         patch.clear()
         if stored is None:

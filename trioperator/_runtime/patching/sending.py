@@ -140,7 +140,7 @@ class PatchSender:
         subresource: str | None = None,
         finalize: Finalize | None = None,
     ) -> None:
-        """Store contributions and our own records in one request; if it is rejected, what of them is not."""
+        """Store contributions and our own records in one request. If it is rejected, store what is accepted."""
         wanted = (
             merge_patches(PendingPatch(contributions, onto=self.body), own, onto=self.body) if contributions else own
         )
@@ -201,7 +201,7 @@ class PatchSender:
         return PatchFunctions(self._requests, self._kind, self.body, self._logger)
 
     async def _store_elsewhere(self, functions: PatchFunctions) -> None:
-        """Store what does not lie where functions change something, or all that is to be merged if that is unclear."""
+        """Store the parts that functions do not touch, or everything to be merged if that is unclear."""
         if not any(item.patch for item in self.left.contributions):
             return
         changed = functions.find_changed(self.left.contributions)

@@ -225,7 +225,7 @@ class DeletionChecker:
             await self._check(suspect)
 
     async def _check(self, suspect: _Suspect) -> None:
-        """Ask for an object until there is an answer, or it is seen again, and pass on what has become of it."""
+        """Request an object until there is a response or it is seen again, and report what has happened to it."""
         for attempt in itertools.count(1):
             if self._suspects.get(suspect.key) is not suspect:
                 return
@@ -253,7 +253,7 @@ class DeletionChecker:
         return next((obj for obj in (*page.items, *unreadable) if obj.key == suspect.key), None)
 
     def _judge(self, suspect: _Suspect, found: RawObject | None) -> None:
-        """Pass on what has become of an object."""
+        """Report what has happened to an object."""
         if suspect.is_missing and found is None:
             self._gone.add(suspect.key)
         self._clear(suspect.key)
@@ -264,7 +264,7 @@ class DeletionChecker:
             self._view.observe("DELETED", suspect.event)
 
     def _is_selected(self, obj: RawObject) -> bool:
-        """Check whether the watch is going to show an object in the state that the server has."""
+        """Check whether the watch will show an object in the state that the server has."""
         try:
             body = obj.decode()
         except (msgspec.MsgspecError, ValueError):
@@ -318,7 +318,7 @@ class DeletionChecker:
 
 
 def _read_metadata(obj: RawObject) -> _Metadata:
-    """Return the metadata of an object; nothing of what cannot be read."""
+    """Return the metadata of an object; empty if it cannot be read."""
     try:
         return _decode_head(obj.raw).metadata
     except msgspec.MsgspecError:

@@ -60,7 +60,7 @@ class IndexGate:
         self._release()
 
     async def _give_up(self, cache: ObjectCache, reflector: Reflector) -> None:
-        """Go on without a kind that cannot be listed, as soon as that is sure."""
+        """Continue without a kind that cannot be listed, as soon as that is certain."""
         await _find_unlistable(reflector)
         self._unlistable.add(cache)
         names = _index_names(cache)
@@ -76,7 +76,7 @@ class IndexGate:
         self._release()
 
     def _release(self) -> None:
-        """Let those objects be handled that no longer need to wait for an index."""
+        """Release the objects that no longer need to wait for an index."""
         if self._incomplete - self._unlistable:
             return
         self.opened.set()
@@ -90,7 +90,7 @@ class IndexGate:
 
 
 async def _find_unlistable(reflector: Reflector) -> None:
-    """Wait until a kind is refused for good, or until its first list has made no progress for long."""
+    """Wait until a kind is permanently refused, or its first list has made no progress for a while."""
     began = trio.current_time()
     while True:
         # Once all objects are listed, they are being indexed: that may take long, and is not a problem of the list.

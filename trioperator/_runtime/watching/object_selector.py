@@ -33,15 +33,15 @@ _MAX_SETS: Final = 6
 
 
 class _Any(msgspec.Struct, frozen=True):
-    """A label that is there, with any value."""
+    """A label that exists, with any value."""
 
 
 class _Absent(msgspec.Struct, frozen=True):
-    """A label that is not there."""
+    """A label that does not exist."""
 
 
 class _OneOf(msgspec.Struct, frozen=True):
-    """A label with one of some values."""
+    """A label with one of several values."""
 
     values: frozenset[str]
 

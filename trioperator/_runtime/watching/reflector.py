@@ -250,7 +250,7 @@ class Reflector:
             self._callbacks.rewind()
 
     def _go_back(self, version: str) -> None:
-        """Take the next list as it is, and let all others do so: the server is at a version that had passed."""
+        """Accept the next list as it is, and make all others do so: the server is back at an earlier version."""
         text = "%s has gone back from version %s to %s, as if etcd was restored. All objects are taken as at a start."
         newest = max(self._position.newest, str(self._callbacks.newest_written()), key=int)
         _logger.warning(text, self.path, newest, version)

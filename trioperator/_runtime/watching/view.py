@@ -252,7 +252,7 @@ class View:
             self._take_list(listed.keys)
 
     def _take_list(self, keys: Collection[str]) -> None:
-        """Let all objects be gone but those with these *keys*."""
+        """Treat all objects as gone except those with these *keys*."""
         if self.cache is not None and self._handlers.indices:
             for state in [state for key, state in self.cache.objects.items() if key not in keys]:
                 self._indexing.forget(state)

@@ -136,7 +136,7 @@ class WatchManager:
                 await self._webhooks.wait_configured()
 
     def _adjust(self, intake: trio.Nursery) -> None:
-        """Let the watches be those that are wanted now."""
+        """Start and stop watches, so that they match what is wanted now."""
         self._changed.clear()
         resources = self._catalog.resources()
         if self._webhooks is not None:

@@ -303,7 +303,6 @@ class WatchSet:
         )
 
     def _select_clients(self, watch: Watch) -> Iterator[ApiClient]:
-        """Yield the clients for the lists and watches of each stream."""
         yield from (self._select_client(watch.target, parameters) for parameters in watch.parameters)
 
     def _select_client(self, target: Target[RelatedKind], parameters: Mapping[str, str]) -> ApiClient:

@@ -99,7 +99,7 @@ def _has_other_values(value: ast.expr) -> bool:
 
 
 def _describe_changed(option: str, name: str, node: _Declared, value: ast.expr) -> str | None:
-    """Return what an option means here that it does not in Kopf."""
+    """Describe how an option differs from Kopf's."""
     if isinstance(value, ast.Constant) and value.value in (None, False):
         return None
     if option == "timeout" and isinstance(node, ast.AsyncFunctionDef) and name not in ("validate", "mutate"):

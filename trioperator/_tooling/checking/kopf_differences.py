@@ -83,7 +83,7 @@ def _find_imports(source: Source) -> Findings:
 
 
 def _check_module(node: ast.AST, name: str) -> Findings:
-    """Yield what there is to say of the import of a module of Kopf's other than ``kopf`` itself."""
+    """Yield notes on the import of a module of Kopf other than ``kopf`` itself."""
     if name in ("kopf.on", "kopf.testing", "kopf.cli"):
         text = f"{name} is {name.replace('kopf', 'trioperator', 1)}."
         yield Finding(node, "imports", Effect.NATIVE, text)
@@ -117,7 +117,7 @@ def _find_names(source: Source) -> Findings:
 
 
 def _check_name(node: ast.AST, name: str) -> Findings:
-    """Yield what there is to say of a dotted name of Kopf's public modules."""
+    """Yield notes on a dotted name of Kopf's public modules."""
     if name in _NAMES:
         yield Finding(node, "names", *_NAMES[name])
         return
@@ -133,7 +133,7 @@ def _check_name(node: ast.AST, name: str) -> Findings:
 
 
 def _check_part_of_registry(node: ast.Attribute) -> Findings:
-    """Yield what there is to say of ``registry._changing._handlers`` and the like."""
+    """Yield notes on ``registry._changing._handlers`` and the like."""
     part = node.value.attr if isinstance(node.value, ast.Attribute) else ""
     if part in _PARTS_OF_REGISTRIES and node.attr in ("_handlers", "get_all_handlers", "get_all_selectors"):
         text = f"{part}.{node.attr} of a registry is private to Kopf, and does not exist natively: remove it."
@@ -159,7 +159,7 @@ def _find_calls(source: Source) -> Findings:
 
 
 def _describe_server(call: ast.Call) -> str | None:
-    """Return what of a webhook server is not as in Kopf natively."""
+    """Describe how a webhook server differs from Kopf's."""
     given = {option.arg for option in call.keywords}
     if "certfile" not in given or given & {"cafile", "cadata", None}:
         return None
@@ -188,7 +188,7 @@ def _find_settings(source: Source) -> Findings:
 
 
 def _describe_unknown(node: ast.Attribute, problem: str) -> Finding:
-    """Return what comes of a setting that Kopf does not have either: it accepts whatever is assigned."""
+    """Describe what happens to a setting that Kopf does not have either: Kopf accepts whatever is assigned."""
     if isinstance(node.ctx, ast.Store):
         return Finding(node, "settings", Effect.NATIVE, f"{problem} It has no effect in Kopf either: remove it.")
     return Finding(node, "settings", Effect.FAILS, problem)
@@ -220,7 +220,7 @@ def _find_made_loggers(source: Source) -> Iterator[str]:
 
 
 def _find_extra(call: ast.Call, made: Collection[str]) -> ast.keyword | None:
-    """Return the argument ``extra`` of a call of a logger that is none of those that are *made* by the module."""
+    """Return the argument ``extra`` of a call of a logger, unless the module itself has *made* the logger."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _LOG_METHODS:
         return None
     if ast.unparse(call.func.value) in made:

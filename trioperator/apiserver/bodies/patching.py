@@ -197,7 +197,6 @@ def _merge_fields(result: dict[str, Any], patch: Mapping[str, Any], node: Node |
 
 
 def _field(node: Node | None, name: str) -> Node | None:
-    """Return the schema of the field, or None."""
     if node is None:
         return None
     found = (node.get("properties") or {}).get(name) or node.get("additionalProperties")

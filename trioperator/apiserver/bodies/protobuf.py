@@ -104,7 +104,6 @@ def _decode_entry(form: str, data: memoryview, depth: int) -> tuple[str, Any]:
 
 
 def _convert(form: str, value: Wire, raw: bool, depth: int) -> Any:
-    """Convert a wire value to its JSON form."""
     match form:
         case "string":
             return _string(value)

@@ -100,7 +100,6 @@ class StatefulSetController(Controller):
         await self.create_for(obj, PODS, pod)
 
     def _template(self, obj: Object, revision: str) -> Object:
-        """Return the template of the revision."""
         stored = self.client.get(("apps", "controllerrevisions"), f"{obj['metadata']['namespace']}/{revision}")
         template: Object = obj["spec"]["template"] if stored is None else stored["data"]["spec"]["template"]
         return {key: value for key, value in template.items() if key != "$patch"}

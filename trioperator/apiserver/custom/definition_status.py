@@ -46,7 +46,6 @@ def is_established(status: Mapping[str, Any]) -> bool:
 
 
 def _conditions(status: Mapping[str, Any], conflict: str | None, *, is_terminating: bool) -> Iterable[Condition]:
-    """Yield the conditions to set."""
     if conflict is None:
         text = "no conflicts found"
         yield {"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": text}

@@ -98,7 +98,6 @@ def unchecked_patterns(definition: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _patterns_in(schema: Any) -> Iterator[str]:
-    """Yield the patterns in the schema."""
     pending = [schema]
     while pending:
         node = pending.pop()

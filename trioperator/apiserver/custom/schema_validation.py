@@ -229,7 +229,6 @@ def unrecognized_formats(schema: Schema) -> Iterator[str]:
 
 
 def _nodes(schema: Schema) -> Iterator[Schema]:
-    """Yield the schema and all schemas in it."""
     pending: list[Any] = [schema]
     while pending:
         node = pending.pop()

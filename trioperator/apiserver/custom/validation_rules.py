@@ -125,7 +125,6 @@ class _Visitor:
 
 
 def _violation(rule: ValidationRule, node: Structure, value: Any, old: Any, path: str) -> StatusCause | None:
-    """Return the validation error if the value violates the rule."""
     if rule.uses_old and old is None and not rule.has_optional_old:
         return None
     try:

@@ -210,7 +210,6 @@ def _go_type(value: Any) -> str:
 
 
 def _go_source(value: Any) -> str:
-    """Return the value in Go syntax."""
     if isinstance(value, dict):
         items = ", ".join(f'"{key}":{_go_source(item)}' for key, item in value.items())
         return f"map[string]interface {{}}{{{items}}}"

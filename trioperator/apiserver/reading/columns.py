@@ -34,12 +34,10 @@ def _count(name: str, path: str, type: str = "integer") -> BuiltinColumn:
 
 
 def _ready_replicas(obj: Object, now: datetime.datetime) -> str:
-    """Return the numbers of ready and of desired replicas."""
     return f"{find(obj, 'status.readyReplicas') or 0}/{find(obj, 'spec.replicas') or 0}"
 
 
 def _node_status(obj: Object, now: datetime.datetime) -> str:
-    """Return whether a node is ready, and whether it is schedulable."""
     ready = next((c for c in find(obj, "status.conditions") or () if c.get("type") == "Ready"), None)
     status = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
     return f"{status},SchedulingDisabled" if find(obj, "spec.unschedulable") else status
@@ -66,13 +64,11 @@ def _last_seen(obj: Object, now: datetime.datetime) -> str:
 
 
 def _regarding(obj: Object, now: datetime.datetime) -> str:
-    """Return the object that an Event is about."""
     regarding = obj.get("involvedObject") or {}
     return f"{str(regarding.get('kind') or '').lower()}/{regarding.get('name') or ''}"
 
 
 def _data_count(obj: Object, now: datetime.datetime) -> int:
-    """Return the number of keys in a ConfigMap or Secret."""
     return len(obj.get("data") or {}) + len(obj.get("binaryData") or {})
 
 

@@ -89,7 +89,6 @@ def _schema(kind: Kind) -> Node:
 
 
 def _subschemas(node: Node) -> Iterator[Node]:
-    """Yield the subschemas of a schema."""
     for keyword in ("properties", "definitions"):
         yield from (node.get(keyword) or {}).values()
     for keyword in ("items", "additionalProperties", "not"):

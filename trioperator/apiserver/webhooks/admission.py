@@ -187,7 +187,6 @@ class AdmissionWebhooks:
         )
 
     def _equivalents(self, attributes: AdmissionAttributes) -> Iterator[Kind]:
-        """Yield the other versions of the kind."""
         for kind in self._state.catalog:
             if kind.resource == attributes.kind.resource and kind is not attributes.kind:
                 yield kind

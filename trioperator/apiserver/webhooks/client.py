@@ -206,7 +206,6 @@ def _make_context(ca_bundle: str) -> ssl.SSLContext:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes."""
     yield error
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:

@@ -55,7 +55,6 @@ class DefinitionRegistration:
             self._clean_up(stored.key)
 
     def _withdraw(self, resource: tuple[str, str]) -> None:
-        """Stop serving the resource."""
         self._served.pop(resource, None)
         self._state.catalog.discard(resource)
         self._state.store.table(resource).close()

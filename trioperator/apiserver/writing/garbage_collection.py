@@ -168,7 +168,6 @@ class GarbageCollection:
         return [item for item in map(self._find, tuple(self._dependents.get(uid, ()))) if item is not None]
 
     def _orphan(self, table: Table, dependent: Stored, owner: str) -> None:
-        """Remove the references to the owner."""
         owners = [ref for ref in dependent.obj["metadata"]["ownerReferences"] if ref["uid"] != owner]
         meta = {key: value for key, value in dependent.obj["metadata"].items() if key != "ownerReferences"}
         if owners:

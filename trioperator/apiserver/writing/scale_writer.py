@@ -77,7 +77,6 @@ class ScaleWriter:
         return decode_object(_SCALE, new, options, patched=True), entries
 
     def _changed(self, kind: Kind, scale: Object, request: Request, options: WriteOptions) -> Object:
-        """Return the new ``Scale``."""
         if request.method == "PATCH":
             patching.check_type(kind, request.media_type)
         if request.method == "PUT":

@@ -375,7 +375,7 @@ def _compare_plays(play: Play, plain: Play, perturbation: Perturbation, masks: C
 
 
 def _list_repetitions(play: Play, plain: Play, masked: Collection[str]) -> Iterator[str]:
-    """Yield what has been created, or done outside, more often than without a perturbation; not of *masked* kinds."""
+    """Yield what was created or done outside more often than without a perturbation, except for *masked* kinds."""
     counts = [collections.Counter(_list_created(each)) for each in (play, plain)]
     for resource, count in counts[0].items():
         is_masked = any(resource.startswith(kind.lower()) for kind in masked)

@@ -216,7 +216,6 @@ def _decode_base64(value: str) -> bytes | None:
 
 
 def _vary(value: Any) -> Sequence[Any]:
-    """Return other values of the same type."""
     match value:
         case bool():
             return (not value,)

@@ -150,7 +150,6 @@ def without(state: State, path: Path) -> State:
 def _change(
     rng: random.Random, sequence: Sequence[State], pool: Sequence[State], values: Mapping[Path, list[Any]]
 ) -> State:
-    """Return the state that follows a sequence."""
     last, dice = sequence[-1], rng.random()
     if dice < 0.55 and values:
         state = last
@@ -165,5 +164,4 @@ def _change(
 
 
 def _distinct(sequence: Sequence[State]) -> list[State]:
-    """Return the sequence without states that repeat the one before."""
     return [state for index, state in enumerate(sequence) if index == 0 or state != sequence[index - 1]]

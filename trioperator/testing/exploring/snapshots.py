@@ -153,7 +153,7 @@ def _keep_owned(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def _filter(value: Any, owned: Sequence[Mapping[str, Any] | None]) -> Any:
-    """Return a value without what none of the managers owns."""
+    """Return the parts of a value that one of the managers owns."""
     present = [each for each in owned if each is not None]
     if any(not each or set(each) == {"."} for each in present):
         return value
@@ -166,7 +166,7 @@ def _filter(value: Any, owned: Sequence[Mapping[str, Any] | None]) -> Any:
 
 
 def _find_item(item: Any, owned: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what is owned of an item of a list, by its keys or as it is."""
+    """Return the owned part of an item of a list, found by its keys or its value."""
     for key, fields in owned.items():
         if key.startswith("k:") and isinstance(item, dict):
             keys = msgspec.json.decode(key[2:])

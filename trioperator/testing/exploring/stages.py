@@ -154,7 +154,7 @@ class Stage:
         return step
 
     def list_leftovers(self) -> list[str]:
-        """Return in words what is still there after the deletion."""
+        """Describe what still exists after the deletion."""
         return _list_leftovers(self, self.subject)
 
     async def settle(self) -> bool:
@@ -241,7 +241,7 @@ def _key(obj: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _list_leftovers(stage: Stage, subject: Subject) -> list[str]:
-    """Return in words what is still there after the deletion."""
+    """Describe what still exists after the deletion."""
     left = []
     for obj in list_written(stage.cluster, stage.before):
         kind, namespace, name = _key(obj)

@@ -177,7 +177,6 @@ def _check_claim(new: Object, old: Object) -> Iterable[StatusCause]:
 
 
 def _size(spec: Object) -> decimal.Decimal:
-    """Return the requested storage of a claim."""
     return quantity_value(((spec.get("resources") or {}).get("requests") or {}).get("storage", "0"))
 
 

@@ -30,7 +30,6 @@ def check_schedule(schedule: str, path: str) -> Iterable[StatusCause]:
 
 
 def _parse(text: str) -> None:
-    """Raise ValueError if the schedule is invalid."""
     from cronsim import CronSim, CronSimError
 
     if text.startswith("@"):
