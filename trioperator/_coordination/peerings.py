@@ -29,7 +29,7 @@ _PATIENCE: Final = 5.0
 # Delays between attempts to find the kind of a mandatory peering object.
 _BACKOFF: Final = Backoff(initial=1.0, maximum=60.0, jitter=0.25)
 _ALONE: Final = (
-    "There is no leader election, and no peering: another pod of this operator, be it for the time of a rolling update,"
+    "There is no leader election, and no peering: another pod of this operator, even one during a rolling update,"
     " handles the same objects, too. Use --leader-elect, or --standalone if there is never another one."
 )
 

@@ -4,7 +4,7 @@ The records are Kopf's ("Peering"): ``status.<identity> = {priority, lifetime, l
 
 Their times are by the clock of whoever writes them. A clock that is wrong, or is set, must neither let an operator that
 is alive be taken for dead nor one that is dead for alive. So wall time counts only when a record is seen for the first
-time, and only within its lifetime: from then on, time is that of the reader's steady clock.
+time, and only within its lifetime: from then on, the reader's steady clock counts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Sightings:
         return [msgspec.structs.replace(peer, lastseen=seen[peer.identity][1]) for peer in peers]
 
     def _date(self, peer: Peer, now: datetime.datetime, steady: datetime.datetime) -> datetime.datetime:
-        """Return when a record was written: just now, if it was renewed, and its age is of no use."""
+        """Return when a record was written: just now if it was renewed, and its age is impossible."""
         before = self._known.get(peer.identity)
         if before is not None and before[0] == peer.lastseen:
             return before[1]

@@ -52,7 +52,7 @@ def size_error(method: str, target: str, limit: int) -> BodyTooLargeError:
 
 
 def decode_object(data: bytes, path: str) -> dict[str, Any]:
-    """Return the object in a response. Raises ConnectionLostError if it is none."""
+    """Return the object in a response. Raises ConnectionLostError if there is none."""
     try:
         value = _decode(data)
     except DECODE_ERRORS as exc:

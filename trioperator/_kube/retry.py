@@ -112,7 +112,7 @@ def adjust_delay(delay: float, error: Exception, *, enforce: bool) -> float:
 
 
 def iterate_backoffs(backoffs: Iterable[float] | float | None) -> Iterator[float]:
-    """Iterate over the delays of ``networking.error_backoffs``: a number is one delay, None is none."""
+    """Iterate over the delays of ``networking.error_backoffs``: a number is one delay, None means no delays."""
     if backoffs is None:
         return iter(())
     if isinstance(backoffs, int | float):

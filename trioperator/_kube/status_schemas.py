@@ -101,7 +101,7 @@ class StatusSchemas:
         self._denied.pop(resource, None)
 
     def find_retry(self, resource: Resource) -> float | None:
-        """Return when it is tried again to write the conditions of a kind, on Trio's clock; None if there are none."""
+        """Return when to try again to write the conditions of a kind, on Trio's clock; None if there are none."""
         _, asked_at = self._undescribed.get(resource, (0, None))
         return self._denied.get(resource, asked_at)
 
@@ -124,7 +124,7 @@ class StatusSchemas:
 
 
 def is_custom(resource: Resource) -> bool:
-    """Check whether a kind has a status of its own, which operators maintain: it is none of Kubernetes' own."""
+    """Check whether operators maintain the status of a kind: those of built-in kinds belong to Kubernetes."""
     group = resource.group
     return "status" in resource.subresources and "." in group and not group.endswith(".k8s.io")
 

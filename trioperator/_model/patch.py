@@ -307,7 +307,7 @@ def _as_ops(target: Mapping[str, Any], patch: Mapping[str, Any], pointer: str) -
 def merge_as_additions(body: Mapping[str, Any], patch: Mapping[str, Any]) -> list[JsonObject] | None:
     """Return the JSON patch with the effect of a merge patch on a later state of the object, too; None if none has it.
 
-    It fails where what contains the fields is not there any more.
+    It fails if the parent of the fields no longer exists.
     """
     ops: list[JsonObject] = []
     return ops if _add_ops(body, patch, "", ops) else None

@@ -70,7 +70,7 @@ def find_kind(rule: Rule, resources: Collection[Resource]) -> Resource | None:
 
 
 def describe_unknown_kind(rule: Rule, resources: Collection[Resource]) -> str | None:
-    """Return the kind of a rule with the one that may have been meant, if it is none of the *resources*."""
+    """Return the kind of a rule with the one that may have been meant, if it is not among the *resources*."""
     name = rule.kind.partition("/")[0]
     if "*" in name or find_kind(rule, resources) is not None:
         return None

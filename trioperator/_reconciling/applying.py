@@ -199,7 +199,7 @@ class Applier:
         """Return the child that was in the way of its creation, as the watch has not shown it.
 
         Returns None if the known child is gone, or has to make room. Raises ForeignChildError if what is in the way
-        belongs to somebody else; the error itself if it is none of that.
+        belongs to somebody else; otherwise, the error itself.
         """
         if record is None:
             found = await self._find_unseen(manifest, cause, applied) if isinstance(error, ConflictError) else None

@@ -92,7 +92,7 @@ class StatusReporter:
         schedule.reported = Reported(generation, report, state.version)
 
     async def store(self, state: ObjectState, patcher: Patcher, schedule: ObjectSchedule, logger: Logger) -> None:
-        """Store what is pending for an object. Without the right to set conditions, there are none for a while."""
+        """Store what is pending for an object. Without the right to set conditions, none are set for a while."""
         resource, pending = state.cache.kind.resource, self._pending.get(state)
         has_conditions = pending is not None and any(each.by == BY for each in pending.contributions)
         try:

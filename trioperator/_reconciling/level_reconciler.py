@@ -162,7 +162,7 @@ class LevelReconciler:
             if state.revision != revision or state.has_vanished() or self._must_end(state):
                 break  # what others before it have written may matter to this handler
             own.begin(digest, steady_now(), at=trio.current_time())
-            schedule.reported = None  # compared anew after a call: others may have removed the conditions
+            schedule.reported = None  # compared again after a call: others may have removed the conditions
             await self._call(state, cause, handler, schedule=own)
         self._follow(state, schedule)
         await self._guard.note_children(state, find_contended(own.error for own in schedule))

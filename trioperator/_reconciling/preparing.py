@@ -97,7 +97,7 @@ def _make_writer(handler: ReconcileHandler, cause: ReconcileCause) -> Writer:
 
 
 def _check_metadata(body: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the metadata of a child, which may be missing. Raises ConfigError for what are none."""
+    """Return the metadata of a child, which may be missing. Raises ConfigError if they are not dicts."""
     if body.get("metadata") is None:
         body["metadata"] = {}
     metadata: dict[str, Any] = body["metadata"]

@@ -2,7 +2,7 @@
 
 Only small records are kept: whose the object is, and which of its fields the operator has applied. Whoever sets one of
 these to another value takes its ownership away, as server-side apply keeps account of that: so a record says whether a
-child is still as it was applied, and a change of its status is none of that.
+child is still as it was applied, which a change of its status does not affect.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class RelatedCache:
     def rewind(self) -> None:
         """Take the next list as it is: other states of the objects may have the same versions as those before.
 
-        The same fields may be the operator's, with other values. So what was applied before is none of these states.
+        The same fields may be the operator's, with other values. So none of these states counts as applied.
         """
         self._rewinds += 1
         for record in self._records.values():

@@ -114,7 +114,7 @@ class RelatedKind:
     def owned_by(self, owner: Mapping[str, Any]) -> Iterator[RelatedRecord]:
         """Yield the records of all objects of the kind that have an owner, by the owner's metadata.
 
-        Objects in other namespaces that name an owner in a namespace are none of its children: anybody may do that.
+        Objects in other namespaces that name an owner in a namespace are not its children: anybody may do that.
         """
         namespace = owner.get("namespace")
         for cache in self.caches.values():

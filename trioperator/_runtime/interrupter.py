@@ -1,4 +1,4 @@
-"""Interrupting running handlers that asked for it, when their object has changed to what they were not shown."""
+"""Interruption of running handlers that asked for it, when their object changes to a state that they have not seen."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from trioperator.errors import UserCodeError
 
 
 class Interrupter:
-    """Interrupts a call when its object is deleted, or is changed to what the handler was not shown.
+    """Interrupts a call when its object is deleted, or changes to a state that the handler has not seen.
 
-    A generation that is not newer is no change; where it is newer, or there is none, the essences are compared: what
-    the operator itself has stored meanwhile was shown already. Without *changes*, only the deletion counts.
+    A generation that is not newer is not a change. If it is newer, or missing, the essences are compared: the handler
+    has already seen what the operator itself has stored meanwhile. Without *changes*, only the deletion counts.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ was begun with. They wait in ``events`` until the next reconcile takes them. Onl
 beside a reconcile: its handlers may be running while a saver stores what is due. So each new body has a new
 ``revision``: who has waited compares it with the revision that it has decided by.
 
-Versions tell which of two states is newer. The newest known state has ``version``, be it from the watch or from a
+Versions tell which of two states is newer. The newest known state has ``version``, whether from the watch or from a
 response; the newest one that the watch has brought has ``seen_version``. The response to an own write is known before
 its watch event comes. That event is an *echo*, and is dropped for not being newer.
 """

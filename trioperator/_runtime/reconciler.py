@@ -242,7 +242,7 @@ class Reconciler:
             if before.cache.retired and self.status.is_unsaved(before):
                 try:
                     await self._save_last(before)
-                except NotFoundError:  # its version is not served any more: this one is
+                except NotFoundError:  # its version is no longer served: this one is
                     before.cache.update_kind(replace(before.cache.kind, resource=state.cache.kind.resource))
                     raise
         state.cache.predecessors.hand_over(state)

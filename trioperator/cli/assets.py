@@ -36,7 +36,7 @@ fi
 exec {python} -IS {etcd} "$@"
 """
 _KUBECTL: Final = """#!/bin/sh
-# kubectl of trioperator: starts the first one in PATH that is none of these scripts
+# kubectl of trioperator: starts the first one in PATH that is not one of these scripts
 IFS=:
 for folder in $PATH; do
   if [ -x "$folder/kubectl" ] && ! head -c 40 "$folder/kubectl" | grep -aq "kubectl of trioperator"; then

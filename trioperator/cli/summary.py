@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show_summary(options: RunOptions, stream: TextIO | None = None) -> None:
-    """Print the summary to a terminal, by default that of the logs; print nothing elsewhere, for JSON, or if quiet."""
+    """Print the summary to a terminal, by default where logs go; print nothing elsewhere, for JSON, or if quiet."""
     stream = sys.stderr if stream is None else stream
     if not stream.isatty() or options.quiet or options.format is LogFormatName.JSON:
         return

@@ -25,8 +25,8 @@ class Default(enum.Enum):
 
 
 HANDLED: Final = Default.HANDLED
-#: Metadata with which an apply can only create an object. If the object exists, it is a conflict: no object has this
-#: version, which is that of an empty store. If there is none, the server ignores it.
+#: Metadata with which an apply can only create an object. If the object exists, there is a conflict: no object has the
+#: version of an empty store. If it does not exist, the server ignores the version.
 CREATE_ONLY: Final = {"resourceVersion": "1"}
 
 

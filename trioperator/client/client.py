@@ -213,7 +213,7 @@ class Client(Reader):
         subresource: str | None = None,
         dry_run: bool = False,
     ) -> Any:
-        """Apply an object server-side: create it, or change those of its fields that differ. Return the new one.
+        """Apply an object server-side: create it, or change the fields that differ. Return the new one.
 
         ::
 

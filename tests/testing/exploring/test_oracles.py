@@ -156,7 +156,7 @@ import secrets
 def test_effects_finds_passwords_that_each_change_makes_anew(tmp_path: pathlib.Path) -> None:
     findings = find(tmp_path, PASSWORD % CHANGES, {"size": 1}, {"size": 2}, {"size": 2, "greeting": "a"})
     assert names(findings) == ["effects"]
-    assert findings[0].lines == ["Secret data.password is generated anew, whatever changes"]
+    assert findings[0].lines == ["Secret data.password is generated again, whatever changes"]
     assert len(findings[0].states) == 3
 
 

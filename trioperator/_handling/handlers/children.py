@@ -92,7 +92,7 @@ class Child:
 
 def _check_strategy(strategy: object) -> None:
     if strategy not in get_args(Strategy):
-        raise ValueError(f"The strategy {strategy!r} is none of {', '.join(map(repr, get_args(Strategy)))}.")
+        raise ValueError(f"The strategy {strategy!r} is not one of {', '.join(map(repr, get_args(Strategy)))}.")
 
 
 class Owned:

@@ -239,7 +239,7 @@ class ContentionGuard:
     def _list_written(
         self, sent: PendingPatch, before: Mapping[str, Any], after: Mapping[str, Any]
     ) -> dict[FieldPath, None]:
-        """Return the fields that handlers have written; what the guard itself has written is none of theirs."""
+        """Return the fields that handlers have written, without those that the guard itself has written."""
         fields = dict.fromkeys(path for item in sent.contributions for path in list_leaves(item.patch))
         if any(item.fns and item.by != GUARD for item in sent.contributions):
             attribution = Attribution(before, after, own=self._own)
@@ -326,7 +326,7 @@ class ContentionGuard:
         self._noted.discard(key)
 
     def close(self) -> None:
-        """Forget what is contended: nothing is written here any more. The next writer finds it out again."""
+        """Forget what is contended, as nothing is written here any longer. The next writer notices it again."""
         for key in tuple(self._noted):
             self._forget(key)
 

@@ -77,7 +77,7 @@ class PatchRequests:
             try:
                 return await self._patch_json(kind, body, [test, *ops], "status")
             except (ConflictError, InvalidError) as error:
-                if error.details.get("causes"):  # unlike a failed test, or a section that is not there any more
+                if error.details.get("causes"):  # unlike a failed test, or a section that no longer exists
                     raise
                 known = await self.get(kind, body)
         for _ in range(_VERSIONS):

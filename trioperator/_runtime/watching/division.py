@@ -120,7 +120,7 @@ class Division:
         return self.is_given_up or hash_text(obj.key) in self._listing
 
     def is_old(self, obj: RawObject) -> bool:
-        """Check whether an event is not newer than the list of its range, be it that this list is still to come."""
+        """Check whether an event is not newer than the list of its range, even if that list is still to come."""
         if self.is_given_up:
             return False
         if hash_text(obj.key) not in self._covered:

@@ -32,7 +32,7 @@ class IndexGate:
         self.opened.set()
         self._held: list[ObjectCache] = []
         self._incomplete: set[ObjectCache] = set()  # their first lists are not in the indices yet
-        self._unlistable: set[ObjectCache] = set()  # of these, the ones that wait for a list in vain
+        self._unlistable: set[ObjectCache] = set()  # of these, the ones that cannot be listed
 
     def hold(self, nursery: trio.Nursery, watches: Collection[tuple[ObjectCache, Reflector]]) -> None:
         """Keep the objects of new watches waiting if there is anything to be indexed before."""

@@ -329,7 +329,7 @@ class Reflector:
         self._end_watch(is_quiet=quiet)
 
     def _end_watch(self, *, is_quiet: bool) -> None:
-        """Record that a stream has ended in order. Raises ConnectionLostError if it has been of no use."""
+        """Record the end of a stream. Raises ConnectionLostError if it ended too early to be useful."""
         if self._position.version is None:
             self._can_stream = False
             raise ConnectionLostError("the stream has ended before all objects have come")

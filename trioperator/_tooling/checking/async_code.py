@@ -59,7 +59,7 @@ def _search(code: AsyncCode, modules: Mapping[str, Source], seen: set[ast.AST]) 
 def find_called_function(
     source: Source, node: ast.expr, modules: Mapping[str, Source]
 ) -> tuple[Source, ast.AsyncFunctionDef] | None:
-    """Return the async function of the project that an expression refers to, with its source; None if it is none."""
+    """Return the async function of the project that an expression refers to, with its source, if any."""
     name = source.resolve(node)
     if name:
         module, _, attribute = name.rpartition(".")

@@ -30,7 +30,7 @@ def find_declaration_differences(source: Source) -> Findings:
 
 
 def _find_decorator(name: str) -> str | None:
-    """Return the decorator that a dotted name stands for, such as ``create``; None if it is none of Kopf."""
+    """Return the decorator that a dotted name stands for, such as ``create``; None if it is not one of Kopf's."""
     module, _, last = name.rpartition(".")
     known = on.__all__ if module == "kopf.on" else _TOP_LEVEL if module == "kopf" else ()
     return last if last in known else None

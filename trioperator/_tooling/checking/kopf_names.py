@@ -62,7 +62,7 @@ def find_strings(tree: ast.AST) -> Iterator[tuple[ast.Constant, str]]:
 
 
 def has_own_settings(source: Source) -> bool:
-    """Return whether the file has a global variable ``settings`` that is none of an operator."""
+    """Return whether the file has a global variable ``settings`` that is not an operator's."""
     made = source.names.get("settings")
     assigned = any(
         isinstance(target, ast.Name) and target.id == "settings"

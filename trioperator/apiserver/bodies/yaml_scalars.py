@@ -53,7 +53,7 @@ def _resolve(text: str) -> Any:
 
 
 def _integer(text: str) -> int | None:
-    """Return the integer; None if it is none, or does not fit into 64 bits."""
+    """Return the integer; None if the text is not one, or does not fit into 64 bits."""
     match = _INTEGER.fullmatch(text) if len(text) <= _DIGITS_LIMIT else None
     if match is None:
         return None

@@ -82,7 +82,7 @@ def sign(opaque: Opaque) -> int:
 
 
 def as_integer(opaque: Opaque) -> int:
-    """Return the quantity as a 64-bit integer. Raises ValueError if it is none."""
+    """Return the quantity as a 64-bit integer. Raises ValueError if it is not one."""
     value = _number(opaque)
     if value != value.to_integral_value() or not -(2**63) <= value < 2**63:
         raise ValueError("cannot convert value to integer")

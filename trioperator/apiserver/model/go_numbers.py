@@ -13,14 +13,14 @@ _DIGITS_LIMIT: Final = 100  # Python limits the digits of numbers itself, but wi
 
 
 def parse_int64(text: str) -> int:
-    """Return the integer. Raises ValueError if it is none, or does not fit into 64 bits."""
+    """Return the integer. Raises ValueError if the text is not one, or does not fit into 64 bits."""
     if not _SIGNED.fullmatch(text):
         raise ValueError(f"strconv.ParseInt: parsing {quote(text)}: invalid syntax")
     return _limited(text, "ParseInt", low=-(2**63), high=2**63)
 
 
 def parse_uint64(text: str) -> int:
-    """Return the integer without a sign. Raises ValueError if it is none, or does not fit into 64 bits."""
+    """Return the integer without a sign. Raises ValueError if the text is not one, or does not fit into 64 bits."""
     if not _UNSIGNED.fullmatch(text):
         raise ValueError(f"strconv.ParseUint: parsing {quote(text)}: invalid syntax")
     return _limited(text, "ParseUint", low=0, high=2**64)

@@ -125,7 +125,7 @@ def _publish(report: Report, format: OutputFormat, directory: str | None) -> Non
 
 @contextlib.contextmanager
 def _writing(what: str) -> Iterator[None]:
-    """End the command with a message if something cannot be written; quietly if nobody reads it any more."""
+    """End the command with a message if something cannot be written; quietly if nobody reads it any longer."""
     try:
         yield
     except BrokenPipeError:

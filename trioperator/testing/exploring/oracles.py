@@ -264,11 +264,11 @@ def judge_renewals(play: Play, *, masks: Collection[Mask]) -> Iterator[Finding]:
         for value in list_renewed(one, other, masks) if changed else ():
             reasons[value] = reasons.get(value, changed) & changed
             if not reasons[value]:
-                cause = f"{value} anew"
+                cause = f"{value} again"
                 yield Finding(
                     oracle="effects",
                     summary="A generated value, such as a password, is replaced by changes that it does not depend on.",
-                    differences={f"{value} is generated anew, whatever changes": cause},
+                    differences={f"{value} is generated again, whatever changes": cause},
                     states=[step.state for step in play.steps[:index] if step.state is not None],
                     causes=frozenset({cause}),
                 )
