@@ -122,8 +122,8 @@ DEFECTS = (
         (
             Edit(
                 "_reconciling/applying.py",
-                "        self._settle(missing, schedule, handled)\n",
-                "        self._settle(missing if problems else [], schedule, handled)\n",
+                "        self._settle(missing, schedule)\n",
+                "        self._settle(missing if problems else [], schedule)\n",
             ),
         ),
         having=("ordered",),

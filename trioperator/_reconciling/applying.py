@@ -19,7 +19,7 @@ from trioperator._reconciling.claims import claim_of
 from trioperator._reconciling.failures import ChildrenError, LoopError, UnservedNamespaceError
 from trioperator._reconciling.manifests import Manifest, is_as_desired, is_ready
 from trioperator._reconciling.preparing import Preparer
-from trioperator._reconciling.pruning import Check, Pruner, do_nothing
+from trioperator._reconciling.pruning import Check, Pruner
 from trioperator._reconciling.recreating import make_room
 from trioperator._reconciling.related import RelatedRecord, read_record
 from trioperator._reconciling.rollouts import Rollout
@@ -46,11 +46,15 @@ _NAMESPACE_DELAY: Final = 5.0
 
 
 class Applier:
-    """Makes the children of objects what reconcile handlers desire. A child that is as it was applied costs nothing."""
+    """Makes the children of objects what reconcile handlers desire. A child that is as it was applied costs nothing.
 
-    def __init__(self, client: ApiClient, watches: RelatedWatches, ledger: Ledger) -> None:
+    *handled* are the uids of the objects that are handled here: a missing child that one of them has is on its way.
+    """
+
+    def __init__(self, client: ApiClient, watches: RelatedWatches, ledger: Ledger, *, handled: Container[str]) -> None:
         self._client = client
         self._ledger = ledger
+        self._handled = handled
         self._preparer = Preparer(client, watches)
         self.pruner = Pruner(client, watches)
 
@@ -61,15 +65,13 @@ class Applier:
         *,
         cause: ReconcileCause,
         schedule: HandlerSchedule,
-        handled: Container[str] = (),
-        check: Check = do_nothing,
+        check: Check,
     ) -> None:
         """Apply the desired children of an object, each after those that it depends on.
 
         A child that fails does not hold up others that are independent of it. Raises ChildrenError at the end;
         ConfigError, TypeError or ValueError before anything is applied, for a child that can never be.
 
-        *handled* are the uids of objects that are handled here: a missing child that one of them has is on its way.
         *check* is called before each child: it raises PausedError as soon as no more children are to be written.
         """
         manifests = self._preparer.prepare(desired, handler, cause)
@@ -96,7 +98,7 @@ class Applier:
                 else:
                     problems.append((f"{manifest.key} cannot be applied", error))
         missing = [manifest for child, manifest in manifests.items() if child not in present]
-        self._settle(missing, schedule, handled)
+        self._settle(missing, schedule)
         schedule.children.unready = tuple(manifests[child].key for child in manifests if child in present - ready)
         if problems:
             if len(problems) == len(missing):  # none waits
@@ -114,14 +116,14 @@ class Applier:
         schedule.children.desire(frozenset(keys))
         return expected
 
-    def _settle(self, missing: Sequence[Manifest], schedule: HandlerSchedule, handled: Container[str]) -> None:
-        moving = [manifest.key for manifest in missing if self._is_moving(manifest, handled)]
+    def _settle(self, missing: Sequence[Manifest], schedule: HandlerSchedule) -> None:
+        moving = [manifest.key for manifest in missing if self._is_moving(manifest)]
         schedule.children.settle(tuple(manifest.key for manifest in missing), moving=moving)
 
-    def _is_moving(self, manifest: Manifest, handled: Container[str]) -> bool:
+    def _is_moving(self, manifest: Manifest) -> bool:
         """Check whether a child belongs to another object of the same handler, which is going to delete it there."""
         record, writer, manager = manifest.find(), manifest.writer, self._client.settings.persistence.field_manager
-        if record is None or writer.uid in record.owners or not any(uid in handled for uid in record.owners):
+        if record is None or writer.uid in record.owners or not any(uid in self._handled for uid in record.owners):
             return False
         return record.claim == claim_of(writer.handler, manager)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import trio
 
@@ -22,6 +22,7 @@ from trioperator._handling.declaring.registry import select_matching
 from trioperator._handling.guard import forget_frames
 from trioperator._handling.handlers.children import Desired
 from trioperator._handling.handlers.outcome import Outcome, check_limits, describe
+from trioperator._kube.api_client import ApiClient
 from trioperator._logs.context import current_handler
 from trioperator._model.body import Body
 from trioperator._model.finalizer import is_deleting
@@ -50,6 +51,15 @@ _FORBIDDEN: Final = "Forbidden"
 _Key = TypeVar("_Key")
 
 
+class _Call(NamedTuple):
+    """A call of a reconcile handler for an object."""
+
+    state: ObjectState
+    cause: ReconcileCause
+    handler: ReconcileHandler
+    schedule: HandlerSchedule
+
+
 class LevelReconciler:
     """Calls reconcile handlers for objects, and makes the children what they return.
 
@@ -61,18 +71,18 @@ class LevelReconciler:
         self,
         executor: Executor,
         watches: RelatedWatches,
-        applier: Applier,
+        client: ApiClient,
         *,
         status: StatusReporter,
         guard: ContentionGuard,
     ) -> None:
         self._executor = executor
         self._watches = watches
-        self._applier = applier
         self._status = status
         self._guard, self._ledger = guard, guard.ledger
         self._schedules: dict[ObjectState, ObjectSchedule] = {}
         self._uids: dict[str, set[ObjectState]] = {}  # several if an object is watched in several versions
+        self._applier = Applier(client, watches, guard.ledger, handled=self._uids)
         self._names: dict[Target, set[ObjectState]] = {}
         self._triggered: set[ObjectState] = set()
         self._waiting: set[ObjectState] = set()  # for the lists of related kinds
@@ -163,7 +173,7 @@ class LevelReconciler:
                 break  # what others before it have written may matter to this handler
             own.begin(digest, steady_now(), at=trio.current_time())
             schedule.reported = None  # compared again after a call: others may have removed the conditions
-            await self._call(state, cause, handler, schedule=own)
+            await self._call(_Call(state, cause, handler, own))
         self._follow(state, schedule)
         await self._guard.note_children(state, find_contended(own.error for own in schedule))
         await self._status.report(state, cause, schedule, digest)
@@ -196,15 +206,14 @@ class LevelReconciler:
 
     # Calls of one handler.
 
-    async def _call(
-        self, state: ObjectState, cause: ReconcileCause, handler: ReconcileHandler, *, schedule: HandlerSchedule
-    ) -> None:
+    async def _call(self, call: _Call) -> None:
         """Call a handler, and apply the children that it returns."""
+        state, cause, handler, schedule = call
         store = functools.partial(self._store, state, cause)
         own = HandlerPatch(self._executor.pending, state, cause, handler, store=store, repeats=True)
         tokens = current_cause.set(cause), current_handler.set(handler.id)
         try:
-            kwargs, attempt = self._prepare(state, cause, handler, own=own, schedule=schedule)
+            kwargs, attempt = self._prepare(call, own)
             mark = IoMark()
             try:
                 outcome = await self._executor.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
@@ -215,29 +224,22 @@ class LevelReconciler:
             if not outcome.interrupted:
                 own.finish(None)
             if outcome.succeeded and isinstance(outcome.result, Desired):
-                outcome = await self._apply(outcome.result, state, cause, handler=handler, schedule=schedule)
+                outcome = await self._apply(call, outcome.result)
         except PausedError:
             schedule.wait()
             raise
         except Exception as error:  # noqa: BLE001 -- whatever it is, the handler is due again
-            outcome = self._fail(handler, error, schedule, cause, end=state.find_end())
+            outcome = self._fail(call, error)
         finally:
             current_cause.reset(tokens[0])
             current_handler.reset(tokens[1])
             own.expire()
-        self._report(state, cause, handler, outcome=outcome, schedule=schedule)
+        self._report(call, outcome)
         schedule.end(handler, outcome, now=trio.current_time())
 
-    def _prepare(
-        self,
-        state: ObjectState,
-        cause: ReconcileCause,
-        handler: ReconcileHandler,
-        *,
-        own: HandlerPatch,
-        schedule: HandlerSchedule,
-    ) -> tuple[Mapping[str, Any], Attempt]:
+    def _prepare(self, call: _Call, own: HandlerPatch) -> tuple[Mapping[str, Any], Attempt]:
         """Return the arguments of a call, and its attempt."""
+        state, cause, handler, schedule = call
         assert schedule.started is not None
 
         async def check() -> None:
@@ -266,16 +268,9 @@ class LevelReconciler:
         cause.body._replace_raw(state.body or cause.raw)
         return cause.body
 
-    async def _apply(
-        self,
-        desired: Desired,
-        state: ObjectState,
-        cause: ReconcileCause,
-        *,
-        handler: ReconcileHandler,
-        schedule: HandlerSchedule,
-    ) -> Outcome:
+    async def _apply(self, call: _Call, desired: Desired) -> Outcome:
         """Apply the children that a handler has returned, and return the outcome of the whole call."""
+        state, cause, handler, schedule = call
         if desired.keep:
             return Outcome(final=True, result=desired)
         if desired.silent and handler.owns:
@@ -286,7 +281,7 @@ class LevelReconciler:
             self._applier.pruner.prune, handlers, cause=cause, schedule=whole, own=schedule, check=check
         )
         try:
-            await self._applier.apply(desired, handler, cause=cause, schedule=schedule, handled=self._uids, check=check)
+            await self._applier.apply(desired, handler, cause=cause, schedule=schedule, check=check)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{handler} has returned what cannot be sent: {describe(error)}") from error
         except ChildrenError:
@@ -297,16 +292,9 @@ class LevelReconciler:
         await prune()
         return Outcome(final=True, result=desired)
 
-    def _fail(
-        self,
-        handler: ReconcileHandler,
-        error: Exception,
-        schedule: HandlerSchedule,
-        cause: ReconcileCause,
-        *,
-        end: str | None,
-    ) -> Outcome:
+    def _fail(self, call: _Call, error: Exception) -> Outcome:
         """Log that returned children could not be applied, and return the outcome of the call."""
+        state, cause, handler, schedule = call
         assert schedule.started is not None
         final = isinstance(error, ConfigError)
         delay = _delay_after(handler, schedule, error)
@@ -316,19 +304,12 @@ class LevelReconciler:
             handler, retry=schedule.failures + 1, runtime=(steady_now() - schedule.started).total_seconds() + delay
         )
         outcome = Outcome(final=final or refused is not None, error=error, delay=delay)
-        log_failure(handler, outcome, schedule=schedule, cause=cause, end=end)
+        log_failure(handler, outcome, schedule=schedule, cause=cause, end=state.find_end())
         return outcome
 
-    def _report(
-        self,
-        state: ObjectState,
-        cause: ReconcileCause,
-        handler: ReconcileHandler,
-        *,
-        outcome: Outcome,
-        schedule: HandlerSchedule,
-    ) -> None:
+    def _report(self, call: _Call, outcome: Outcome) -> None:
         """Report the result of a call on the object, and to the next call."""
+        state, cause, handler, schedule = call
         if outcome.interrupted:
             schedule.report = None
             return

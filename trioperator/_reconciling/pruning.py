@@ -58,10 +58,6 @@ _RETURNED: Final = (
 Check: TypeAlias = Callable[[], None]
 
 
-def do_nothing() -> None:
-    """Do nothing: there is nothing to be checked."""
-
-
 class Pruner:
     """Deletes the children of objects that no handler desires."""
 
@@ -110,7 +106,7 @@ class Pruner:
         cause: ReconcileCause,
         schedule: ObjectSchedule,
         own: HandlerSchedule,
-        check: Check = do_nothing,
+        check: Check,
     ) -> None:
         """Delete what no handler desires. *handlers* are all of the object's kind, also those that do not match.
 

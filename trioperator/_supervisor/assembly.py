@@ -268,12 +268,11 @@ def _build_level(
 ) -> LevelReconciler | NoLevel:
     if isinstance(related, NoRelated):
         return NoLevel()
-    from trioperator._reconciling.applying import Applier
     from trioperator._reconciling.kstatus import StatusReporter
     from trioperator._reconciling.level_reconciler import LevelReconciler
 
     status = StatusReporter(schemas, executor.pending)
-    return LevelReconciler(executor, related, Applier(client, related, guard.ledger), status=status, guard=guard)
+    return LevelReconciler(executor, related, client, status=status, guard=guard)
 
 
 def check_webhooks(plan: Plan) -> None:
