@@ -14,7 +14,7 @@ from typing import Final
 
 from tests.explore.examples import EXAMPLES
 from trioperator.testing.exploring.explorer import Budget, Explorer
-from trioperator.testing.exploring.perturbations import FAULTS, iterate_perturbations
+from trioperator.testing.exploring.perturbations import FAULTS, Extent, iterate_perturbations
 from trioperator.testing.exploring.plays import Player
 from trioperator.testing.exploring.subjects import State
 
@@ -31,11 +31,12 @@ def measure_plays(player: Player) -> str:
     perturbations = list(
         iterate_perturbations(
             FAULTS.keys(),
-            writes=len(plain.writes),
-            calls=0,
-            steps=len(_STATES),
-            watched=plain.watched,
-            children=[name for name in plain.last.snapshot if name.partition(" ")[0] in player.subject.owned],
+            Extent(
+                writes=len(plain.writes),
+                steps=len(_STATES),
+                watched=plain.watched,
+                children=[name for name in plain.last.snapshot if name.partition(" ")[0] in player.subject.owned],
+            ),
         )
     )
     start = time.process_time()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import httpx
 
-from trioperator.testing.exploring.perturbations import FAULTS, Perturbation, iterate_perturbations, make_plan
+from trioperator.testing.exploring.perturbations import FAULTS, Extent, Perturbation, iterate_perturbations, make_plan
 
 
 def draw(*faults: str) -> list[str]:
     children = ["ConfigMap default/a"]
-    found = iterate_perturbations(faults, writes=2, calls=1, steps=2, watched=["pods"], children=children)
+    found = iterate_perturbations(faults, Extent(writes=2, calls=1, steps=2, watched=["pods"], children=children))
     return [str(each) for each in found]
 
 
@@ -52,9 +52,8 @@ def test_the_object_is_edited_paused_and_poked_at_writes() -> None:
 
 
 def test_there_are_about_a_hundred_plays_at_most_for_three_children() -> None:
-    found = iterate_perturbations(
-        FAULTS, writes=8, calls=0, steps=2, watched=["a", "b", "c", "d"], children=["A b/c"] * 3
-    )
+    extent = Extent(writes=8, steps=2, watched=["a", "b", "c", "d"], children=["A b/c"] * 3)
+    found = iterate_perturbations(FAULTS, extent)
     assert 50 <= len(list(found)) <= 100
 
 

@@ -19,7 +19,7 @@ from trioperator.testing.exploring.oracles import (
     list_renewed,
     select,
 )
-from trioperator.testing.exploring.perturbations import iterate_perturbations
+from trioperator.testing.exploring.perturbations import Extent, iterate_perturbations
 from trioperator.testing.exploring.plays import Player
 from trioperator.testing.exploring.sequences import Path, draw_sequences, iterate_paths, list_changed, with_field_of
 from trioperator.testing.exploring.shrinking import shrink
@@ -251,8 +251,7 @@ class Explorer:
         self, states: Sequence[State], plain: Play, faults: Collection[str], budget: Budget
     ) -> Iterator[Finding]:
         player = self._cache.player
-        perturbations = iterate_perturbations(
-            faults,
+        extent = Extent(
             writes=len(plain.writes),
             calls=plain.outside_calls,
             steps=len(states),
@@ -260,7 +259,7 @@ class Explorer:
             children=[name for name in plain.last.snapshot if name.partition(" ")[0] in player.subject.owned],
         )
         logs, same = {plain.log}, 0
-        for perturbation in perturbations:
+        for perturbation in iterate_perturbations(faults, extent):
             if perturbation.fault == "order" and same >= _SAME_ORDERS:
                 continue
             if budget.left <= 0:

@@ -64,30 +64,34 @@ class Perturbation:
 NONE: Final = Perturbation(fault="")
 
 
-def iterate_perturbations(
-    faults: Collection[str],
-    *,
-    writes: int,
-    calls: int,
-    steps: int,
-    watched: Sequence[str],
-    children: Sequence[str],
-) -> Iterator[Perturbation]:
-    """Yield the perturbations of a play with these numbers of writes, calls to the outside and steps.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Extent:
+    """What can be perturbed in a play: the numbers of its writes, calls to the outside and steps.
 
-    The deletion at the end is one more step. *watched* are the resources that are watched, *children* those that the
-    operator keeps as they are.
+    The deletion at the end is one more step. *watched* are the resources that are watched, *children* the objects that
+    the operator keeps as they are.
     """
+
+    writes: int
+    calls: int = 0
+    steps: int = 0
+    watched: Sequence[str] = ()
+    children: Sequence[str] = ()
+
+
+def iterate_perturbations(faults: Collection[str], extent: Extent) -> Iterator[Perturbation]:
+    """Yield the perturbations of a play."""
+    writes, steps = extent.writes, extent.steps
     for at in range(writes if "crash" in faults else 0):
         yield from (Perturbation(fault="crash", at=at, what=f"{when} write") for when in ("before", "after"))
-    for at in range(calls if "crash" in faults else 0):
+    for at in range(extent.calls if "crash" in faults else 0):
         yield from (Perturbation(fault="crash", at=at, what=f"{when} outside call") for when in ("before", "after"))
     for at in range(1, steps + 1 if "blind" in faults else 0):
         for until in range(at, steps + 1):
             yield from (Perturbation(fault="blind", at=at, until=until, what=what) for what in ("", CUT))
     for at in range(writes if "blind" in faults else 0):
         yield Perturbation(fault="blind", at=at, what="after write")
-    for resource in watched if "late" in faults else ():
+    for resource in extent.watched if "late" in faults else ():
         yield from (Perturbation(fault="late", what=resource, seconds=seconds) for seconds in _LAGS)
     for seed in range(1, _ORDERS + 1 if "order" in faults else 0):
         yield Perturbation(fault="order", at=seed)
@@ -95,7 +99,7 @@ def iterate_perturbations(
         for what in (LABELS, NEXT, DELETES, PAUSES, POKES):
             if (what != NEXT or steps > 1) and (what != POKES or at == 0):
                 yield Perturbation(fault="edit", at=at, what=what)
-    for child in children if "drift" in faults else ():
+    for child in extent.children if "drift" in faults else ():
         yield from (Perturbation(fault="drift", what=f"somebody {verb} {child}") for verb in ("deletes", "changes"))
 
 

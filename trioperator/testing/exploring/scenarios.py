@@ -18,7 +18,14 @@ from trioperator.testing.determinism import deterministic
 from trioperator.testing.effects import Outside, play_outside
 from trioperator.testing.exploring.checks import check_names
 from trioperator.testing.exploring.outside import OutsideCallError, refuse_outside_calls
-from trioperator.testing.exploring.perturbations import FAULTS, NONE, Perturbation, iterate_perturbations, make_plan
+from trioperator.testing.exploring.perturbations import (
+    FAULTS,
+    NONE,
+    Extent,
+    Perturbation,
+    iterate_perturbations,
+    make_plan,
+)
 from trioperator.testing.exploring.snapshots import Mask, Snapshot, compare, take_snapshot
 from trioperator.testing.exploring.troubles import Crash
 from trioperator.testing.library_clients import routed_libraries
@@ -63,9 +70,8 @@ def explore(scenario: Scenario, *, faults: Iterable[str] = _FAULTS) -> int:
     again.run()
     masks = {each.mask for each in compare(again.snapshot, plain.snapshot)}
     count = 2
-    for perturbation in iterate_perturbations(
-        chosen, writes=plain.writes, calls=plain.outside.calls, steps=0, watched=plain.watched, children=()
-    ):
+    extent = Extent(writes=plain.writes, calls=plain.outside.calls, watched=plain.watched)
+    for perturbation in iterate_perturbations(chosen, extent):
         play = _Play(scenario, perturbation)
         try:
             play.run()
