@@ -21,7 +21,7 @@ import trio
 import trioperator
 from trioperator import crds
 from trioperator.apiserver import Cluster
-from trioperator.cli.embedded import run_embedded
+from trioperator.cli.embedded import EmbeddedServer, run_embedded
 from trioperator.cli.manifests import Manifest, load_manifests
 from trioperator.errors import ConfigError
 
@@ -69,7 +69,9 @@ class TestRunEmbedded:
         operator = Operator()
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(run_embedded, operator, [*load_manifests([OBJ, CRD]), team])
+                nursery.start_soon(
+                    run_embedded, operator, EmbeddedServer(manifests=[*load_manifests([OBJ, CRD]), team])
+                )
                 await operator.ready.wait()
                 await trio.testing.wait_all_tasks_blocked(0.01)
                 operator.stop.set()
@@ -91,7 +93,9 @@ class TestRunEmbedded:
         try:
             with trio.fail_after(60):
                 async with trio.open_nursery() as nursery:
-                    run = functools.partial(run_embedded, operator, load_manifests([OBJ, CRD]), load=load)
+                    run = functools.partial(
+                        run_embedded, operator, EmbeddedServer(manifests=load_manifests([OBJ, CRD])), load=load
+                    )
                     nursery.start_soon(run)
                     await operator.ready.wait()
                     operator.stop.set()
@@ -119,7 +123,7 @@ class TestRunEmbedded:
 
         try:
             with trio.fail_after(60):
-                await run_embedded(operate, [], reloads=True)
+                await run_embedded(operate, EmbeddedServer(), reloads=True)
         finally:
             trioperator.set_default_registry(before)
         assert fields == [["one"], ["one"], ["one", "two"]]
@@ -131,7 +135,7 @@ class TestRunEmbedded:
         operator = Operator()
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(run_embedded, operator, [])
+                nursery.start_soon(run_embedded, operator, EmbeddedServer())
                 await operator.ready.wait()
                 assert os.environ["KUBECONFIG"] != "/of/the/user"
                 operator.stop.set()
@@ -141,7 +145,7 @@ class TestRunEmbedded:
         path, operator = tmp_path / "kubeconfig", Operator()
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(functools.partial(run_embedded, operator, [], kubeconfig=str(path)))
+                nursery.start_soon(functools.partial(run_embedded, operator, EmbeddedServer(kubeconfig=str(path))))
                 await operator.ready.wait()
                 assert os.environ["KUBECONFIG"] == str(path)
                 operator.stop.set()
@@ -156,7 +160,7 @@ class TestRunEmbedded:
             raise ConfigError("no handlers")
 
         with pytest.RaisesGroup(pytest.RaisesExc(ConfigError, match="no handlers"), flatten_subgroups=True):
-            await run_embedded(Operator(), [], load=load)
+            await run_embedded(Operator(), EmbeddedServer(), load=load)
         assert found == ["embedded"]
         assert os.environ["KUBECONFIG"] == "/of/the/user"
 
@@ -167,7 +171,7 @@ class TestRunEmbedded:
         operator = Operator()
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(run_embedded, operator, [])
+                nursery.start_soon(run_embedded, operator, EmbeddedServer())
                 await operator.ready.wait()
                 [message] = [message for message in caplog.messages if "--kubeconfig=" in message]
                 path = pathlib.Path(message.partition("--kubeconfig=")[2].split()[0])
@@ -193,7 +197,7 @@ class TestRunEmbedded:
         operator = Operator()
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(run_embedded, operator, [])
+                nursery.start_soon(run_embedded, operator, EmbeddedServer())
                 await operator.ready.wait()
                 [option] = re.findall(r"kubectl (--kubeconfig=\S+)", caplog.text)
                 command = [str(KUBECTL), option, "get", "namespaces", "--output=name"]
@@ -209,12 +213,12 @@ class TestRunEmbedded:
                 found = (await client.get("/api/v1/nodes")).json()["items"]
                 nodes.extend(item["metadata"]["name"] for item in found)
 
-        await run_embedded(operate, [], controllers=["pods"])
+        await run_embedded(operate, EmbeddedServer(controllers=["pods"]))
         assert nodes == ["embedded"]
 
     async def test_unknown_controllers_are_an_error(self) -> None:
         with pytest.raises(ConfigError, match="Unknown controller 'podz'"):
-            await run_embedded(Operator(), [], controllers=["podz"])
+            await run_embedded(Operator(), EmbeddedServer(controllers=["podz"]))
 
     async def test_no_records_of_requests_are_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clusters: list[Cluster] = []
@@ -229,7 +233,7 @@ class TestRunEmbedded:
                 assert (await client.get("/version")).status_code == 200
 
         monkeypatch.setattr("trioperator.cli.embedded.Cluster", Observed)
-        await run_embedded(operate, [])
+        await run_embedded(operate, EmbeddedServer())
         assert [len(cluster.requests) for cluster in clusters] == [0]
 
     @pytest.mark.parametrize(
@@ -241,7 +245,7 @@ class TestRunEmbedded:
     )
     async def test_a_manifest_that_is_rejected_ends_the_operator(self, content: dict[str, Any], message: str) -> None:
         with trio.fail_after(60), pytest.raises(BaseExceptionGroup) as caught:
-            await run_embedded(Operator(), [Manifest(path="m.yaml", content=content)])
+            await run_embedded(Operator(), EmbeddedServer(manifests=[Manifest(path="m.yaml", content=content)]))
         error = leaf(caught.value)
         assert isinstance(error, ConfigError)
         assert str(error).startswith(
@@ -254,7 +258,7 @@ class TestRunEmbedded:
             raise ValueError("bad")
 
         with trio.fail_after(60), pytest.raises(BaseExceptionGroup) as caught:
-            await run_embedded(fail, [])
+            await run_embedded(fail, EmbeddedServer())
         assert isinstance(leaf(caught.value), ValueError)
 
     async def test_a_port_in_use_is_an_error(self) -> None:
@@ -262,7 +266,7 @@ class TestRunEmbedded:
             await sock.bind(("127.0.0.1", 0))
             sock.listen()
             with trio.fail_after(60), pytest.raises(BaseExceptionGroup) as caught:
-                await run_embedded(Operator(), [], port=sock.getsockname()[1])
+                await run_embedded(Operator(), EmbeddedServer(port=sock.getsockname()[1]))
         assert isinstance(leaf(caught.value), ConfigError)
 
     async def test_a_real_operator_handles_the_objects(self) -> None:
@@ -279,5 +283,5 @@ class TestRunEmbedded:
             await trioperator.operator(registry=registry, stop_flag=handled, clusterwide=True, **options)
 
         with trio.fail_after(60):
-            await run_embedded(operate, load_manifests([CRD, OBJ]))
+            await run_embedded(operate, EmbeddedServer(manifests=load_manifests([CRD, OBJ])))
         assert names == ["kopf-example-1"]

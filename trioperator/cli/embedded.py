@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import trio
 
 from trioperator._kube.connection import load_connection
@@ -20,21 +21,29 @@ from trioperator.cli.manifests import Manifest, apply_manifests, find_declared
 _logger = get_logger(__name__)
 
 
+class EmbeddedServer(msgspec.Struct, frozen=True, kw_only=True):
+    """An API server in this process, on a port of the loopback interface (0: any free one), with its first objects.
+
+    The file *kubeconfig* is kept; by default, a temporary one is used.
+    """
+
+    manifests: Sequence[Manifest] = ()
+    port: int = 0
+    kubeconfig: str | None = None
+    controllers: Sequence[str] = ()
+
+
 async def run_embedded(
     operate: Callable[..., Awaitable[None]],
-    manifests: Sequence[Manifest],
+    server: EmbeddedServer,
     *,
     load: Callable[[], object] | None = None,
     reloads: bool = False,
-    port: int = 0,
-    kubeconfig: str | None = None,
-    controllers: Sequence[str] = (),
     ready_flag: Flag | None = None,
 ) -> None:
-    """Run an operator on an API server in this process until the operator ends.
+    """Run an operator on an embedded API server until the operator ends.
 
-    The server listens on *port* of the loopback interface (0: any free one). The file *kubeconfig* is kept; by default,
-    a temporary one is used. *operate* is :func:`trioperator.operator` or a similar function. *load* loads the handlers,
+    *operate* is :func:`trioperator.operator` or a similar function. *load* loads the handlers,
     with ``$KUBECONFIG`` set, as client libraries may be configured where they are imported; it must not send requests.
 
     CRDs and namespaces are applied before the operator starts, and all other objects when it is ready, so that it sees
@@ -46,11 +55,11 @@ async def run_embedded(
     """
     cluster = Cluster(log_limit=0)  # nothing here reads its requests
     ready = trio.Event()
-    early = [manifest for manifest in manifests if manifest.is_definition]
-    late = [manifest for manifest in manifests if not manifest.is_definition]
-    async with _open_controllers(cluster, controllers), trio.open_nursery() as server:
-        url = str(await server.start(_serve, cluster, port))
-        with _kubeconfig(cluster, url, kubeconfig) as path:
+    early = [manifest for manifest in server.manifests if manifest.is_definition]
+    late = [manifest for manifest in server.manifests if not manifest.is_definition]
+    async with _open_controllers(cluster, server.controllers), trio.open_nursery() as serving:
+        url = str(await serving.start(_serve, cluster, server.port))
+        with _kubeconfig(cluster, url, server.kubeconfig) as path:
             _logger.info("The embedded API server is at %s. To use it: kubectl --kubeconfig=%s", url, path)
             define_kinds = functools.partial(_define_kinds, cluster, early, {})
             options: dict[str, Any] = {"define_kinds": define_kinds} if reloads else {}
@@ -63,7 +72,7 @@ async def run_embedded(
                 connection = load_connection([path])  # which its handlers can pass on to other clients
                 await operate(transport=cluster.transport(), connection=connection, ready_flag=ready, **options)
                 nursery.cancel_scope.cancel(reason="operator ended")
-        server.cancel_scope.cancel(reason="operator ended")
+        serving.cancel_scope.cancel(reason="operator ended")
 
 
 @contextlib.asynccontextmanager

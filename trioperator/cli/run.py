@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,6 +12,9 @@ from trioperator._logs import LogFormat, configure, get_logger
 from trioperator.cli.controls import CLIControls
 from trioperator.cli.options import check_lease, check_scope, split_names, taking
 from trioperator.cli.run_options import RunOptions, make_operator_options
+
+if TYPE_CHECKING:
+    from trioperator.cli.embedded import EmbeddedServer
 
 
 @taking(RunOptions, "RUN")
@@ -102,17 +106,17 @@ def _run(options: RunOptions, controls: CLIControls) -> None:
             load()
         run_program(operate)
         return
-    run = _prepare_embedded(options)
-    run_program(functools.partial(run, operate, load=load, reloads=options.reload, ready_flag=controls.ready_flag))
-
-
-def _prepare_embedded(options: RunOptions) -> Callable[..., Awaitable[None]]:
-    """Return what runs an operator on an embedded API server. Raises ConfigError for manifests that cannot be read."""
     from trioperator.cli.embedded import run_embedded
+
+    run = functools.partial(run_embedded, operate, _make_server(options), load=load, reloads=options.reload)
+    run_program(functools.partial(run, ready_flag=controls.ready_flag))
+
+
+def _make_server(options: RunOptions) -> EmbeddedServer:
+    from trioperator.cli.embedded import EmbeddedServer
     from trioperator.cli.manifests import load_manifests
 
-    return functools.partial(
-        run_embedded,
+    return EmbeddedServer(
         manifests=load_manifests(options.manifests),
         port=options.port,
         kubeconfig=options.kubeconfig,
