@@ -59,6 +59,7 @@ from trioperator._handling.handlers.handler import (
     ChangeHandler,
     DaemonHandler,
     EventHandler,
+    Handler,
     IndexHandler,
     Reason,
     TimerHandler,
@@ -201,11 +202,7 @@ def event(*selector: Any, **options: Unpack[EventOptions]) -> Decorator:
     known = check_options("on.event", options, EventOptions)
     restrictions = parse_selection("on.event", selector, known)
 
-    def register(fn: F) -> F:
-        _registry(known).append(EventHandler(**_identity(fn, known, restrictions), **restrictions))
-        return fn
-
-    return register
+    return _registering(known, lambda fn: EventHandler(**_identity(fn, known, restrictions), **restrictions))
 
 
 @explains(IndexOptions)
@@ -233,13 +230,12 @@ def index(*selector: Any, **options: Unpack[IndexOptions]) -> Decorator:
     restrictions = parse_selection("on.index", selector, known)
     retrying = parse_retry_options("on.index", known)
 
-    def register(fn: F) -> F:
+    def make(fn: Callable[..., Any]) -> IndexHandler:
         identity = _identity(fn, {**known, "field": None}, restrictions)
         identity["id"] = known.get("id") or identity["id"].rpartition(".")[2]
-        _registry(known).append(IndexHandler(**identity, **retrying, **restrictions))
-        return fn
+        return IndexHandler(**identity, **retrying, **restrictions)
 
-    return register
+    return _registering(known, make)
 
 
 @explains(ReconcileOptions)
@@ -284,12 +280,12 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
     if condition is not None:
         check_type(condition)
 
-    def register(fn: F) -> F:
+    def make(fn: Callable[..., Any]) -> ReconcileHandler:
         identity = _identity(fn, known, restrictions, generator=True)
         others = (handler.fn for handler in _registry(known) if isinstance(handler, ReconcileHandler))
         typed = identity.pop("fn")
         same = (other for other in others if getattr(other, "__wrapped__", None) == typed)
-        handler = ReconcileHandler(
+        return ReconcileHandler(
             fn=next(same, None) or collecting(typed),
             owns=owns,
             mappers=mappers,
@@ -299,10 +295,8 @@ def reconcile(*selector: Any, **options: Unpack[ReconcileOptions]) -> Decorator:
             **retrying,
             **restrictions,
         )
-        _registry(known).append(handler)
-        return fn
 
-    return register
+    return _registering(known, make)
 
 
 @explains(CreateOptions)
@@ -424,11 +418,7 @@ def daemon(*selector: Any, **options: Unpack[DaemonOptions]) -> Decorator:
     times = parse_durations("on.daemon", known, "cancellation_backoff", "cancellation_timeout", "cancellation_polling")
     common = parse_spawning_options("on.daemon", selector, known)
 
-    def register(fn: F) -> F:
-        _registry(known).append(DaemonHandler(**_identity(fn, known, common), **common, **times))
-        return fn
-
-    return register
+    return _registering(known, lambda fn: DaemonHandler(**_identity(fn, known, common), **common, **times))
 
 
 @explains(TimerOptions)
@@ -459,11 +449,7 @@ def timer(*selector: Any, **options: Unpack[TimerOptions]) -> Decorator:
     times = parse_timer_options("on.timer", known)
     common = parse_spawning_options("on.timer", selector, known)
 
-    def register(fn: F) -> F:
-        _registry(known).append(TimerHandler(**_identity(fn, known, common), **common, **times))
-        return fn
-
-    return register
+    return _registering(known, lambda fn: TimerHandler(**_identity(fn, known, common), **common, **times))
 
 
 @explains(ValidateOptions)
@@ -541,13 +527,11 @@ def convert(*selector: Any, **options: Unpack[ConvertOptions]) -> Decorator:
     known = check_options("on.convert", options, ConvertOptions)
     restrictions = parse_conversion_options("on.convert", selector, known)
 
-    def register(fn: F) -> F:
+    def make(fn: Callable[..., Any]) -> ConversionHandler:
         model = find_version(_registry(known), selector, known["from_"], fn=fn)
-        identity = _identity(fn, known, {"model": model})
-        _registry(known).append(ConversionHandler(**identity, **restrictions, model=model))
-        return fn
+        return ConversionHandler(**_identity(fn, known, {"model": model}), **restrictions, model=model)
 
-    return register
+    return _registering(known, make)
 
 
 @explains(SubhandlerOptions)
@@ -628,23 +612,17 @@ def _activity(activity: Activity, fns: tuple[object, ...], options: Mapping[str,
     known = check_options(name, options, ActivityOptions)
     retrying = parse_retry_options(name, known)
 
-    def register(fn: F) -> F:
-        _registry(known).append(ActivityHandler(activity=activity, **_identity(fn, known), **retrying))
-        return fn
-
-    return register
+    return _registering(known, lambda fn: ActivityHandler(activity=activity, **_identity(fn, known), **retrying))
 
 
 def _admission(name: str, selector: tuple[Any, ...], options: Mapping[str, Any], *, type: WebhookType) -> Decorator:
     restrictions = parse_selection(name, selector, options)
     reviewing = parse_admission_options(name, options)
 
-    def register(fn: F) -> F:
-        handler = AdmissionHandler(type=type, **_identity(fn, options, restrictions), **restrictions, **reviewing)
-        _registry(options).append(handler)
-        return fn
+    def make(fn: Callable[..., Any]) -> AdmissionHandler:
+        return AdmissionHandler(type=type, **_identity(fn, options, restrictions), **restrictions, **reviewing)
 
-    return register
+    return _registering(options, make)
 
 
 def _change(
@@ -661,8 +639,8 @@ def _change(
     interruptible = parse_on_change(name, options)
     extras = {key: options[key] for key in ("old", "new") if options.get(key) is not None}
 
-    def register(fn: F) -> F:
-        handler = ChangeHandler(
+    def make(fn: Callable[..., Any]) -> ChangeHandler:
+        return ChangeHandler(
             reason=reason,
             initial=initial,
             needs_change=needs_change,
@@ -674,10 +652,18 @@ def _change(
             interruptible=interruptible,
             **extras,
         )
-        _registry(options).append(handler)
+
+    return _registering(options, make)
+
+
+def _registering(options: Mapping[str, Any], make: Callable[[Callable[..., Any]], Handler]) -> Decorator:
+    """Return a decorator that registers the handler that *make* returns for a function."""
+
+    def decorate(fn: F) -> F:
+        _registry(options).append(make(fn))
         return fn
 
-    return register
+    return decorate
 
 
 def _registry(options: Mapping[str, Any]) -> OperatorRegistry:
