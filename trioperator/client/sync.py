@@ -79,13 +79,9 @@ def _entering(
     return call
 
 
-def _documented(method: object) -> Callable[[F], F]:
-    """Return a decorator that takes over the name, the arguments and the documentation of a method."""
-
-    def decorate(fn: F) -> F:
-        return functools.update_wrapper(fn, method, assigned=("__doc__", "__annotations__"))  # type: ignore[arg-type,return-value]  # of a function, which it returns
-
-    return decorate
+def _implemented_by(call: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator that replaces a function, which only declares overloads, by *call*."""
+    return lambda _: call  # type: ignore[return-value]
 
 
 class SyncClient:
@@ -145,9 +141,8 @@ class SyncClient:
     def get(self, obj: Kind, /, **options: Unpack[GetOptions[Status]]) -> Kind: ...
     @overload
     def get(self, *target: object, **options: Unpack[GetOptions[str | None]]) -> JsonObject: ...
-    @_documented(Client.get)
-    def get(self, *args: Any, **kwargs: Any) -> Any:
-        return _blocking(Client.get)(self, *args, **kwargs)
+    @_implemented_by(_blocking(Client.get))
+    def get(self, *args: Any, **kwargs: Any) -> Any: ...
 
     @overload
     def list(self, kind: type[Lightkube], /, **options: Unpack[ListOptions]) -> list[JsonObject]: ...
@@ -155,9 +150,8 @@ class SyncClient:
     def list(self, kind: type[Kind], /, **options: Unpack[ListOptions]) -> list[Kind]: ...
     @overload
     def list(self, *kind: object, **options: Unpack[ListOptions]) -> list[JsonObject]: ...
-    @_documented(Client.list)
-    def list(self, *args: Any, **kwargs: Any) -> Any:
-        return _blocking(Client.list)(self, *args, **kwargs)
+    @_implemented_by(_blocking(Client.list))
+    def list(self, *args: Any, **kwargs: Any) -> Any: ...
 
     @overload
     def iterate(self, kind: type[Lightkube], /, **options: Unpack[IterateOptions]) -> Iterator[JsonObject]: ...
@@ -165,9 +159,8 @@ class SyncClient:
     def iterate(self, kind: type[Kind], /, **options: Unpack[IterateOptions]) -> Iterator[Kind]: ...
     @overload
     def iterate(self, *kind: object, **options: Unpack[IterateOptions]) -> Iterator[JsonObject]: ...
-    @_documented(Client.iterate)
-    def iterate(self, *args: Any, **kwargs: Any) -> Any:
-        return _iterating(Client.iterate)(self, *args, **kwargs)
+    @_implemented_by(_iterating(Client.iterate))
+    def iterate(self, *args: Any, **kwargs: Any) -> Any: ...
 
     @overload
     def watch(self, kind: type[Lightkube], /, **options: Unpack[WatchOptions]) -> _Watching[JsonObject]: ...
@@ -175,9 +168,8 @@ class SyncClient:
     def watch(self, kind: type[Kind], /, **options: Unpack[WatchOptions]) -> _Watching[Kind]: ...
     @overload
     def watch(self, *kind: object, **options: Unpack[WatchOptions]) -> _Watching[JsonObject]: ...
-    @_documented(Client.watch)
-    def watch(self, *args: Any, **kwargs: Any) -> Any:
-        return _entering(Client.watch)(self, *args, **kwargs)
+    @_implemented_by(_entering(Client.watch))
+    def watch(self, *args: Any, **kwargs: Any) -> Any: ...
 
     @overload
     def wait_for(
@@ -191,9 +183,8 @@ class SyncClient:
     def wait_for(self, obj: Kind, /, *, condition: TypedCondition[Kind], **options: Unpack[WaitOptions]) -> Kind: ...
     @overload
     def wait_for(self, *target: object, condition: Condition, **options: Unpack[WaitOptions]) -> JsonObject: ...
-    @_documented(Client.wait_for)
-    def wait_for(self, *args: Any, **kwargs: Any) -> Any:
-        return _blocking(Client.wait_for)(self, *args, **kwargs)
+    @_implemented_by(_blocking(Client.wait_for))
+    def wait_for(self, *args: Any, **kwargs: Any) -> Any: ...
 
     @overload
     def create(self, obj: Foreign, *parent: object, **options: Unpack[CreateAnyOptions]) -> JsonObject: ...
@@ -201,9 +192,8 @@ class SyncClient:
     def create(self, obj: Kind, **options: Unpack[CreateOptions]) -> Kind: ...
     @overload
     def create(self, obj: object, *parent: object, **options: Unpack[CreateAnyOptions]) -> JsonObject: ...
-    @_documented(Client.create)
-    def create(self, *args: Any, **kwargs: Any) -> Any:
-        return _blocking(Client.create)(self, *args, **kwargs)
+    @_implemented_by(_blocking(Client.create))
+    def create(self, *args: Any, **kwargs: Any) -> Any: ...
 
     @overload
     def replace(self, obj: Foreign, **options: Unpack[ReplaceOptions[str | None]]) -> JsonObject: ...
@@ -211,9 +201,8 @@ class SyncClient:
     def replace(self, obj: Kind, **options: Unpack[ReplaceOptions[Status]]) -> Kind: ...
     @overload
     def replace(self, obj: object, **options: Unpack[ReplaceOptions[str | None]]) -> JsonObject: ...
-    @_documented(Client.replace)
-    def replace(self, *args: Any, **kwargs: Any) -> Any:
-        return _blocking(Client.replace)(self, *args, **kwargs)
+    @_implemented_by(_blocking(Client.replace))
+    def replace(self, *args: Any, **kwargs: Any) -> Any: ...
 
     @overload
     def apply(self, obj: Foreign, **options: Unpack[ApplyOptions[str | None]]) -> JsonObject: ...
@@ -221,9 +210,8 @@ class SyncClient:
     def apply(self, obj: Kind, **options: Unpack[ApplyOptions[Status]]) -> Kind: ...
     @overload
     def apply(self, obj: object, **options: Unpack[ApplyOptions[str | None]]) -> JsonObject: ...
-    @_documented(Client.apply)
-    def apply(self, *args: Any, **kwargs: Any) -> Any:
-        return _blocking(Client.apply)(self, *args, **kwargs)
+    @_implemented_by(_blocking(Client.apply))
+    def apply(self, *args: Any, **kwargs: Any) -> Any: ...
 
     @overload
     def patch(self, target: Foreign, /, *name: str, **options: Unpack[PatchOptions[str | None]]) -> JsonObject: ...
@@ -233,9 +221,8 @@ class SyncClient:
     def patch(self, obj: Kind, /, **options: Unpack[PatchOptions[Status]]) -> Kind: ...
     @overload
     def patch(self, *target: object, **options: Unpack[PatchOptions[str | None]]) -> JsonObject: ...
-    @_documented(Client.patch)
-    def patch(self, *args: Any, **kwargs: Any) -> Any:
-        return _blocking(Client.patch)(self, *args, **kwargs)
+    @_implemented_by(_blocking(Client.patch))
+    def patch(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class _SyncIterator(Generic[T]):
