@@ -6,7 +6,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from trioperator._handling.arguments.cause import INDEX_KWARGS, ObjectCause
 from trioperator._handling.handlers.children import Mapper, Owned
@@ -24,15 +24,13 @@ class ReconcileHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     whether the children are what it has returned. With ``kstatus``, the usual conditions say that, too.
     """
 
+    is_routine: ClassVar[bool] = True
+
     owns: tuple[Owned, ...] = ()
     mappers: tuple[Mapper, ...] = ()
     resync: float | None = None
     condition: str | None = None
     kstatus: bool = True
-
-    @property
-    def is_routine(self) -> bool:
-        return True
 
 
 class ReconcileCause(ObjectCause, kw_only=True, eq=False):

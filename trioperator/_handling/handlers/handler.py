@@ -10,7 +10,7 @@ import enum
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -157,8 +157,14 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Base class of handlers: a function, and the options that all kinds of handlers have.
 
     ``timeout`` and ``backoff`` are in seconds, ``retries`` is a number of attempts. None means no limit, or the
-    default. ``rights`` are what the function's own requests need.
+    default. ``rights`` are what the function's own requests need. ``default_errors`` is how arbitrary exceptions are
+    treated if ``errors`` is not given. Successes of ``is_routine`` handlers are logged at the DEBUG level, as there are
+    many, unless they come after errors.
     """
+
+    title: ClassVar[str] = "Handler"
+    default_errors: ClassVar[ErrorsMode] = ErrorsMode.TEMPORARY
+    is_routine: ClassVar[bool] = False
 
     fn: HandlerFn
     id: HandlerId
@@ -176,26 +182,15 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         msgspec.structs.force_setattr(self, "is_async", is_async(self.fn))
 
     def __str__(self) -> str:
-        return f"Handler {self.id!r}"
-
-    @property
-    def default_errors(self) -> ErrorsMode:
-        """How arbitrary exceptions are treated if ``errors`` is not given."""
-        return ErrorsMode.TEMPORARY
-
-    @property
-    def is_routine(self) -> bool:
-        """Whether successes are logged at the DEBUG level, as there are many; those after errors are not."""
-        return False
+        return f"{self.title} {self.id!r}"
 
 
 class ActivityHandler(Handler, frozen=True, kw_only=True, eq=False):
     """Handler that is called when the operator starts, logs in or ends, or for a probe."""
 
-    activity: Activity
+    title: ClassVar[str] = "Activity"
 
-    def __str__(self) -> str:
-        return f"Activity {self.id!r}"
+    activity: Activity
 
 
 class ResourceHandler(Handler, frozen=True, kw_only=True, eq=False):
@@ -223,24 +218,15 @@ class ResourceHandler(Handler, frozen=True, kw_only=True, eq=False):
 class EventHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that is called for each watch event; its errors are logged and ignored."""
 
-    @property
-    def default_errors(self) -> ErrorsMode:
-        return ErrorsMode.IGNORED
+    default_errors: ClassVar[ErrorsMode] = ErrorsMode.IGNORED
 
 
 class IndexHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that is called for each state of an object, and returns the object's values in the index named ``id``."""
 
-    def __str__(self) -> str:
-        return f"Index {self.id!r}"
-
-    @property
-    def default_errors(self) -> ErrorsMode:
-        return ErrorsMode.IGNORED
-
-    @property
-    def is_routine(self) -> bool:
-        return True
+    title: ClassVar[str] = "Index"
+    default_errors: ClassVar[ErrorsMode] = ErrorsMode.IGNORED
+    is_routine: ClassVar[bool] = True
 
 
 class ChangeHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
@@ -288,12 +274,11 @@ class DaemonHandler(SpawningHandler, frozen=True, kw_only=True, eq=False):
     and between reminders in the log that it still runs.
     """
 
+    title: ClassVar[str] = "Daemon"
+
     cancellation_backoff: float | None = None
     cancellation_timeout: float | None = None
     cancellation_polling: float | None = None
-
-    def __str__(self) -> str:
-        return f"Daemon {self.id!r}"
 
 
 class TimerHandler(SpawningHandler, frozen=True, kw_only=True, eq=False):
@@ -304,6 +289,9 @@ class TimerHandler(SpawningHandler, frozen=True, kw_only=True, eq=False):
     functions of the object in place of these, the latter with a ``timezone``; ``timezone_of`` is one for that.
     """
 
+    title: ClassVar[str] = "Timer"
+    is_routine: ClassVar[bool] = True
+
     interval: float | None = None
     sharp: bool = False
     idle: float | None = None
@@ -313,17 +301,10 @@ class TimerHandler(SpawningHandler, frozen=True, kw_only=True, eq=False):
     timezone: datetime.tzinfo | None = None
     timezone_of: Callable[..., str | datetime.tzinfo | None] | None = None
 
-    def __str__(self) -> str:
-        return f"Timer {self.id!r}"
-
     @property
     def is_variable(self) -> bool:
         """Whether it depends on the object when it is due."""
         return any(fn is not None for fn in (self.interval_of, self.cron_of, self.timezone_of))
-
-    @property
-    def is_routine(self) -> bool:
-        return True
 
 
 def check_signature(handler: Handler, known: frozenset[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -56,6 +56,10 @@ class AdmissionHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     is in seconds. The other options go to the webhook configuration.
     """
 
+    title: ClassVar[str] = "Webhook"
+    default_errors: ClassVar[ErrorsMode] = ErrorsMode.PERMANENT
+    is_routine: ClassVar[bool] = True
+
     type: WebhookType
     operations: frozenset[str] = frozenset()
     subresource: str | None = None
@@ -67,17 +71,6 @@ class AdmissionHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     match_conditions: Mapping[str, str] = {}
     match_policy: str = "Equivalent"
     reinvocation_policy: str = "Never"
-
-    def __str__(self) -> str:
-        return f"Webhook {self.id!r}"
-
-    @property
-    def default_errors(self) -> ErrorsMode:
-        return ErrorsMode.PERMANENT
-
-    @property
-    def is_routine(self) -> bool:
-        return True
 
 
 class AdmissionCause(ObjectCause, kw_only=True, eq=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -27,19 +27,12 @@ _COMPLETE: Final = ("name", "namespace", "uid", *_CONVERTED)
 class ConversionHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that converts objects of one version to another one."""
 
+    title: ClassVar[str] = "Conversion"
+    default_errors: ClassVar[ErrorsMode] = ErrorsMode.PERMANENT
+    is_routine: ClassVar[bool] = True
+
     from_version: str
     to_version: str
-
-    def __str__(self) -> str:
-        return f"Conversion {self.id!r}"
-
-    @property
-    def default_errors(self) -> ErrorsMode:
-        return ErrorsMode.PERMANENT
-
-    @property
-    def is_routine(self) -> bool:
-        return True
 
 
 class ConversionCause(ObjectCause, kw_only=True, eq=False):
