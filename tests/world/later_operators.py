@@ -232,6 +232,8 @@ async def twingate(play: Play) -> None:
     (play.home / "lib" / "sitecustomize.py").write_text(_TWINGATE)
     play.environment |= {"PYTHONPATH": str(play.home / "lib"), "TWINGATE_API_KEY": "key", "TWINGATE_NETWORK": "test"}
     play.environment |= {"TWINGATE_REMOTE_NETWORK_ID": "UmVtb3RlTmV0d29yazox", "CONNECTOR_RECONCILER_INTERVAL": "3600"}
+    for kind in ("GROUP", "RESOURCE"):  # so that each step lasts until their timers have been called
+        play.environment |= {f"{kind}_RECONCILER_INIT_DELAY": "5", f"{kind}_RECONCILER_IDLE": "5"}
     play.takes_over = False
     play.masks += [*CHOSEN, r'"(ts|created_at|updated_at)": "[^"]*"']
     run = ("--all-namespaces", "--standalone", "main.py")
@@ -248,6 +250,9 @@ async def twingate(play: Play) -> None:
         meta = {"annotations": {"resource.twingate.com": "true", **given}, "labels": {"app": "web"}}
         spec = {"ports": [{"port": port}], "selector": {"app": "web"}}
         return describe_object("Service", "v1", "web", "apps", metadata=meta, spec=spec)
+
+    def is_synchronized(access: Any) -> bool:  # by a timer that is called after a minute
+        return access is not None and "twingate_resource_access_sync" in access.get("status", {})
 
     async def record(step: str) -> None:
         await play.record(step, quiet=8)
@@ -267,6 +272,7 @@ async def twingate(play: Play) -> None:
         await play.cluster.patch("twingateconnectors", "gate", {"spec": {"logLevel": 5}}, "apps")
         await play.apply(describe_service(8080, alias="web.local"))
         await record("changed")
+        await play.until("twingateresourceaccesses", "staff-shop", is_synchronized, namespace="apps")
         await play.cluster.patch("twingateresources", "shop", {"spec": {"id": "UmVzb3VyY2U6OQ=="}}, "apps")
         await record("another id")
         annotations = {"metadata": {"annotations": {"resource.twingate.com": None}}}

@@ -238,7 +238,11 @@ async def poolboy(play: Play) -> None:
     "dask/dask-kubernetes", "dask", "distributed", "kr8s", "kubernetes", "kubernetes_asyncio", "pykube-ng", "rich"
 )
 async def dask_kubernetes(play: Play) -> None:
-    play.masks += [r"(?<=-)[a-z0-9]{10}(-[a-z0-9]{5})?\b", r"\b10\.\d+\.\d+\.\d+", r'"pod-template-hash": "[^"]*"']
+    play.masks += [
+        r"(?<=-)([a-z0-9]{10}|[b-df-hj-np-tv-z2-9]{8,9})(-[a-z0-9]{5})?\b",
+        r"\b10\.\d+\.\d+\.\d+",
+        r'"pod-template-hash": "[^"]*"',
+    ]
     play.masks += [r'"phase": "(Pending|Running)"']  # two of its handlers race for it, under Kopf as well
     run = ("--module", "dask_kubernetes.operator.controller", "--all-namespaces", "--standalone")
     folder = "dask_kubernetes/operator"
