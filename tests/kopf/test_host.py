@@ -44,6 +44,31 @@ async def test_asyncio_sleeps_in_virtual_time(autojump_clock: MockClock) -> None
         assert trio.current_time() == pytest.approx(7800.1)
 
 
+class Wakeups(trio.abc.Instrument):
+    """Counts how often Trio's loop has waited."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def after_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+async def test_an_idle_loop_wakes_up_only_when_something_is_due(autojump_clock: MockClock) -> None:
+    wakeups = Wakeups()
+
+    async def sleep() -> None:
+        for _ in range(3):
+            await asyncio.sleep(3600)
+
+    async with open_loop():
+        trio.lowlevel.add_instrument(wakeups)
+        await run(sleep)
+        trio.lowlevel.remove_instrument(wakeups)
+    assert trio.current_time() == pytest.approx(3 * 3600)
+    assert wakeups.count <= 12  # for each sleep, its start and its end, and what the clock jumps to
+
+
 async def test_asyncio_and_trio_take_turns(autojump_clock: MockClock) -> None:
     async def spin() -> None:
         loop = asyncio.get_running_loop()
