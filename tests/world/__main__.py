@@ -32,6 +32,7 @@ from tests.world import (  # noqa: F401 -- add to the table
     more_operators,
     newer_operators,
     platform_operators,
+    unseen_operators,
 )
 from tests.world.operators import OPERATORS, Operator
 from tests.world.playing import APART, MODES, RESULTS, Play, play
