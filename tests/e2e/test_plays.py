@@ -8,6 +8,7 @@ import trio
 import trio.testing
 import yaml
 
+from tests.world.operators import declare
 from tests.world.playing import Play, play
 from tests.world.servers import open_plane
 from trioperator import open_client
@@ -60,6 +61,15 @@ async def test_what_is_applied_waits_for_a_kind_that_the_operator_defines(tmp_pa
         await trio.testing.wait_all_tasks_blocked()
         await plane.create(definition)
         await plane.wait_for("kopfexamples", "one", bool, "default")
+
+
+async def test_kinds_in_versions_of_any_name_are_applied(tmp_path: pathlib.Path) -> None:
+    thing = {"apiVersion": "example.com/v1beta", "kind": "Thing", "metadata": {"name": "one", "namespace": "default"}}
+    async with open_plane(tmp_path) as plane:
+        await plane.apply(declare("example.com", "v1beta", "Thing"))
+        await plane.apply({**thing, "spec": {"a": 1}})
+        (merged,) = await plane.apply({**thing, "spec": {"b": 2}})
+        assert merged["spec"] == {"a": 1, "b": 2}
 
 
 async def test_a_client_certificate_of_a_real_control_plane_logs_in(tmp_path: pathlib.Path) -> None:

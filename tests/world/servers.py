@@ -98,15 +98,15 @@ class Plane:
         if created["kind"] == "CustomResourceDefinition":
             spec = created["spec"]
             for version in [version["name"] for version in spec["versions"] if version["served"]]:
-                await self._wait_served(f"{spec['names']['plural']}.{version}.{spec['group']}")
+                await self._wait_served(f"{spec['group']}/{version}", spec["names"]["kind"])
         return created
 
-    async def _wait_served(self, kind: str) -> None:
+    async def _wait_served(self, api_version: str, kind: str) -> None:
         """Wait until a kind is served: later than the API server says that its definition is established."""
         with trio.fail_after(_SECONDS):
             while True:
                 try:
-                    await self._client.list(kind)
+                    await self._client.list(api_version, kind)
                     return
                 except NotFoundError:
                     await trio.sleep(0.2)  # no event tells when
@@ -115,16 +115,15 @@ class Plane:
         """Create the objects, or merge them into existing ones, and return them."""
         results: list[Object] = []
         for each in load_objects(manifest):
-            group, _, version = each["apiVersion"].rpartition("/")
-            kind = f"{each['kind']}.{version}.{group}".rstrip(".") if group else each["kind"]
+            kind = (each["apiVersion"], each["kind"])
             name, place = each["metadata"]["name"], namespace or each["metadata"].get("namespace")
             try:
-                await self._client.get(kind, name, namespace=place)
+                await self._client.get(*kind, name, namespace=place)
             except NotFoundError:
-                await self._wait_served(kind)  # its definition may be one that the operator has just made
+                await self._wait_served(*kind)  # its definition may be one that the operator has just made
                 results.append(await self.create(each, place))
             else:
-                results.append(await self.patch(kind, name, each, place))
+                results.append(await self._client.patch(*kind, name, namespace=place, merge=each))
         return results
 
     async def patch(
