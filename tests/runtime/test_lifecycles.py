@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 import trioperator
@@ -68,6 +70,35 @@ async def test_asap_calls_first_what_was_tried_least(bench: Bench, autojump_cloc
         await bench.cluster.create(widget())
         await settle(30)
     assert calls == ["a", "b", "a", "b", "a"]
+
+
+async def test_asap_counts_the_attempts_of_sub_handlers_after_a_restart(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    @on.create("widgets", id="parent", registry=bench.registry)
+    async def parent(**_: Any) -> None:
+        async def done() -> None:
+            calls.append("done")
+
+        async def endless() -> None:
+            calls.append("endless")
+            await trio.sleep(math.inf)
+
+        await trioperator.execute(fns={"done": done, "endless": endless})
+
+    @on.field("widgets", field="spec.size", id="field", registry=bench.registry)
+    async def field(**_: Any) -> None:
+        calls.append("field")
+
+    async with bench.running(lifecycle=lifecycles.asap):
+        await bench.cluster.create(widget(spec={}))
+        await settle(10)
+    await bench.cluster.patch("widgets", "w", {"spec": {"size": 1}})
+    async with bench.running(lifecycle=lifecycles.asap):
+        await settle(10)
+    assert calls == ["done", "endless", "field", "endless"]
 
 
 async def test_the_default_lifecycle_is_for_operators_that_are_given_none(

@@ -31,6 +31,9 @@ class HasRetries(Protocol):
     @property
     def retries(self) -> int: ...
 
+    @property
+    def subrefs(self) -> Sequence[str]: ...
+
 
 H = TypeVar("H", bound=HasId)
 State: TypeAlias = Mapping[str, HasRetries]
@@ -51,8 +54,13 @@ def one_by_one(handlers: Sequence[H], **_: Any) -> Sequence[H]:
 
 
 def asap(handlers: Sequence[H], *, state: State, **_: Any) -> Sequence[H]:
-    """Call one handler after another, the ones with the fewest attempts first."""
-    return sorted(handlers, key=lambda handler: state[handler.id].retries)[:1]
+    """Call one handler after another, the ones with the fewest attempts first. Those of sub-handlers count, too."""
+
+    def count(handler: H) -> int:
+        own = state[handler.id]
+        return own.retries + sum(state[ref].retries for ref in own.subrefs if ref in state)
+
+    return sorted(handlers, key=count)[:1]
 
 
 def shuffled(handlers: Sequence[H], **_: Any) -> Sequence[H]:
