@@ -15,7 +15,7 @@ CHOSEN: Final = (
     r"\b10\.\d+\.\d+\.\d+",
     r'"pod-template-hash": "[^"]*"',
     r"(?<=-)[a-z0-9]{8,10}-[a-z0-9]{5}\b",
-    r'(?<=ReplicaSet \\")[^"\\]+',
+    r'(?<="lastUpdateTime": ")[^"]*", "message": "([^"\\]|\\.)*", "reason": "[^"]*',
 )
 
 

@@ -353,6 +353,7 @@ async def amalthea(play: Play) -> None:
 async def kubesynapse(play: Play) -> None:
     """Nine kinds, whose handlers take arguments with defaults; signal handlers, a server and threads of its own."""
     play.masks += [*CHOSEN, r'(?<=run_id": )"[^"]*"', r"(?<=-)[0-9a-f]{8,12}\b", r'"data": \{[^}]*\}']
+    play.masks += [r'"observedGeneration": \d+']  # of an agent that cannot be made, and is retried all the time
     play.masks += [r'(?<=hash": )"[^"]*"']
     play.environment |= {"STATE_DB_ENABLED": "false", "DATABASE_URL": "sqlite://", "OPERATOR_HEALTH_PORT": "18081"}
     play.environment |= {"NATS_URL": "nats://127.0.0.1:9", "GATEWAY_URL": "http://127.0.0.1:9", "JSON_LOGS": "false"}

@@ -507,6 +507,7 @@ async def crate_operator(play: Play) -> None:
     # call timers with idle=, which say that CrateDB cannot be reached.
     play.masks += [r'"operator\.cloud\.crate\.io/cluster_create(\.bootstrap)?": "([^"\\]|\\.)*"', r'"started": \d+']
     play.masks += [r'("crateDBStatus": \{[^}]*\}, )?"subhandlerStartedAt"']
+    play.masks += [r'"(healthCheckN|n)odePort": \d+', r"'Date': '[^']*'"]
     run = ("--standalone", "--all-namespaces", "crate/operator/main.py")
     await play.add_namespaces("cratedb")
     await play.apply("deploy/crd.yaml")
