@@ -410,7 +410,7 @@ def test_the_garbage_collector_runs_less_often_while_an_operator_runs(run: Run, 
     )
     ended = run("run", file)
     during, after = map(int, ended.stdout.split())
-    assert (during, after) == (10_000, gc.get_threshold()[0])
+    assert (during, after) == (30_000, gc.get_threshold()[0])
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have rules of their own")

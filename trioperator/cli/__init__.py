@@ -21,7 +21,7 @@ _INTERRUPTED: Final = 130
 # Seconds that Python may take to exit then.
 _PATIENCE: Final = 2.0
 # Handling an object allocates some hundred containers, nearly all of which are freed without the garbage collector.
-_ALLOCATIONS: Final = 10_000
+_ALLOCATIONS: Final = 30_000
 # Bytes of freed memory that glibc keeps at the end of its heap. By default, it keeps ever more with the sizes of blocks
 # that are freed, up to 64 MiB: after lists, whose pages have megabytes, that is a tenth of an operator's memory.
 _KEPT_MEMORY: Final = 256 * 1024
