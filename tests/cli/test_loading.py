@@ -107,6 +107,7 @@ def test_a_directory_is_an_error(folder: pathlib.Path) -> None:
         (b"x = 1\0\n", "(SyntaxError|ValueError): "),
         (b"import no_such_module_anywhere\n", "ModuleNotFoundError: No module named 'no_such_module_anywhere'"),
         (b"def f():\n    raise ValueError\nf()\n", "ValueError$"),
+        (b"import sys\nsys.exit(0)\n", r"it ends the program, with SystemExit\(0\)$"),
     ],
 )
 def test_the_error_in_a_file_is_the_cause(folder: pathlib.Path, source: bytes, message: str) -> None:
@@ -171,6 +172,12 @@ def test_a_module_with_a_syntax_error_is_an_error_in_user_code(folder: pathlib.P
         load_module("unreadable_module")
     assert caught.value.__cause__ is not None
     assert caught.value.__cause__.__traceback__ is None
+
+
+def test_a_module_that_ends_the_program_is_an_error(folder: pathlib.Path) -> None:
+    (folder / "ending_module.py").write_text("import sys\nsys.exit('done')\n")
+    with pytest.raises(LoadingError, match=r"it ends the program, with SystemExit\('done'\)$"):
+        load_module("ending_module")
 
 
 @pytest.mark.parametrize(

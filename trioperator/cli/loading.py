@@ -71,7 +71,7 @@ def load_file(path: str, *, index: int = 0) -> None:
     try:
         with _loading(path):
             loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         _start_in_user_code(error)
         if _is_relative_import(error, name):
@@ -90,7 +90,7 @@ def load_module(name: str) -> None:
     try:
         with _loading(name):
             importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(f"Cannot import the module {name}: {error.msg}.") from None
         if not _start_in_user_code(error) and not isinstance(error, SyntaxError):
@@ -108,7 +108,7 @@ def _loading(source: str) -> Iterator[None]:
         loaded_source.reset(token)
 
 
-def _start_in_user_code(error: Exception) -> bool:
+def _start_in_user_code(error: BaseException) -> bool:
     """Remove this module and the import system from the start of the traceback; return whether anything is left."""
     traceback = error.__traceback__
     while traceback is not None:
@@ -120,7 +120,7 @@ def _start_in_user_code(error: Exception) -> bool:
     return False
 
 
-def _is_relative_import(error: Exception, name: str) -> bool:
+def _is_relative_import(error: BaseException, name: str) -> bool:
     """Return whether the file with the module *name* has a relative import: a file has no package."""
     if not isinstance(error, ImportError):
         return False
@@ -143,7 +143,9 @@ def _advise_against_relative_imports(full: str) -> str:
     )
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it ends the program, with SystemExit({error.code!r})"
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     near = find_similar(error.name, dir(error.obj)) if isinstance(error, AttributeError) and error.name else None
     return f"{text} (did you mean {near}?)" if near else text
