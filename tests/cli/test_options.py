@@ -29,6 +29,23 @@ def test_namespaces_that_cannot_be_meant_are_refused(clusterwide: bool, namespac
         check_scope(clusterwide=clusterwide, namespaces=namespaces)
 
 
+def test_what_is_not_a_number_is_in_no_range() -> None:
+    class Rated(msgspec.Struct, frozen=True, kw_only=True):
+        rate: Annotated[float, option("--rate", "Rate.", min=0.1)] = 1.0
+
+    app = typer.Typer()
+
+    @app.command()
+    @taking(Rated)
+    def command(context: typer.Context, options: Rated) -> None:
+        typer.echo(f"{options.rate}")
+
+    result = CliRunner().invoke(app, ["--rate", "nan"])
+    assert result.exit_code == 2
+    assert "'--rate': it is not a number." in result.output
+    assert CliRunner().invoke(app, ["--rate", "inf"]).output == "inf\n"
+
+
 class Two(msgspec.Struct, frozen=True, kw_only=True):
     one: Annotated[str, option("--one-of-two", "One.")] = "default"
     two: Annotated[str, option("--two -t", "Two.", env=("TWO", "SECOND"))] = "default"

@@ -11,11 +11,13 @@ import pytest
 import trio
 import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
 import trioperator
 from tests.runtime.conftest import CRD, Bench, widget
 from trioperator._concurrency.threads import run_in_thread
 from trioperator.apiserver import Cluster
+from trioperator.cli.root import app
 from trioperator.cli.top import open_view, render, top
 
 on = trioperator.on
@@ -112,6 +114,22 @@ def test_a_url_that_is_none_is_an_error_in_one_line(url: str, capsys: pytest.Cap
         view.get("why")
     assert caught.value.exit_code == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("interval", ["nan", "inf", "1e300"])
+def test_an_interval_that_nobody_can_wait_for_is_refused(interval: str) -> None:
+    result = CliRunner().invoke(app, ["top", "http://127.0.0.1:1", "--interval", interval])
+    assert result.exit_code == 2
+    assert "--interval" in result.output
+
+
+@pytest.mark.parametrize(("scheme", "advised"), [("http", True), ("https", False)])
+def test_only_a_url_that_an_operator_can_serve_is_advised(
+    scheme: str, advised: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit), open_view(f"{scheme}://127.0.0.1:1", None) as view:
+        view.get("why")
+    assert ("Start the operator with --live-view" in capsys.readouterr().err) is advised
 
 
 def test_the_tree_is_shown_on_request_and_limited() -> None:

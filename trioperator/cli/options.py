@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import math
 from collections.abc import Callable, Collection
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -84,7 +85,11 @@ def taking(options: type[T], command: str = "") -> Callable[[Callable[[typer.Con
     def decorate(run: Callable[[typer.Context, T], None]) -> Callable[..., None]:
         @functools.wraps(run)
         def taken(context: typer.Context, **given: Any) -> None:
-            run(context, options(**{name: value for name, value in given.items() if value is not None}))
+            chosen = {name: value for name, value in given.items() if value is not None}
+            for name, value in chosen.items():
+                if isinstance(value, float) and math.isnan(value):  # which passes for any range
+                    raise typer.BadParameter("it is not a number.", param_hint=f"'--{name}'")
+            run(context, options(**chosen))
 
         prefix = f"TRIOPERATOR_{command}_" if command else "TRIOPERATOR_"
         parameters = [_make_parameter(field, prefix) for field in msgspec.structs.fields(options)]

@@ -29,7 +29,7 @@ class TopOptions(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[str, typer.Argument(metavar="URL", help="The operator's --live-view URL.")] = DEFAULT_URL
     once: Annotated[bool, option("--once", "Print it once, and exit.")] = False
     tree: Annotated[bool, option("--tree", "Show the tree of tasks, too.")] = False
-    interval: Annotated[float, option("--interval SECONDS", "Time between updates.", min=0.1)] = 1.0
+    interval: Annotated[float, option("--interval SECONDS", "Time between updates.", min=0.1, max=86_400)] = 1.0
     requeue: Annotated[str | None, option("--requeue OBJECT", "Requeue an object: KIND/NAMESPACE/NAME, or a uid.")] = (
         None
     )
@@ -73,7 +73,7 @@ def open_view(url: str, token: str | None) -> Iterator[httpx.Client]:
             yield stack.enter_context(client)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             echo(f"Cannot get the live view from {url}: {error}", err=True)
-            if isinstance(error, httpx.ConnectError):
+            if isinstance(error, httpx.ConnectError) and base.startswith("http://"):
                 typer.echo(f"Start the operator with --live-view {base} to serve it there.", err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
