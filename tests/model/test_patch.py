@@ -305,7 +305,9 @@ class TestJsonPatches:
             {"op": "add", "path": "/status/d~1e", "value": "f"},
         ]
 
-    @pytest.mark.parametrize("patch", [{"a": None}, {"b": {"c": None}}, {"c": {"d": 1}}, {"a": {}}, {"a": {"b": 1}}])
+    @pytest.mark.parametrize(
+        "patch", [{"a": None}, {"b": {"c": None}}, {"b": {}}, {"c": {"d": 1}}, {"a": {}}, {"a": {"b": 1}}]
+    )
     def test_what_depends_on_what_is_there_is_more_than_additions(self, patch: dict[str, Any]) -> None:
         assert merge_as_additions({"a": 1, "b": {"c": 2}}, patch) is None
 
