@@ -30,7 +30,7 @@ HINT: Final = " To end it at once, send a second signal (Ctrl-C)."
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 # Seconds that cancellation may take after the second signal. Reconciles take up to one to store what has ended.
 _PATIENCE = 2.0
-# Seconds in which another signal is the same one: GNU timeout sends each of them twice, and nobody is so fast.
+# Seconds in which the same signal is no second one: GNU timeout sends each of them twice, and nobody is so fast.
 _ECHO = 0.1
 # Seconds that the last log message may take: the logging may be what blocks.
 _LAST_WORDS = 1.0
@@ -46,7 +46,7 @@ class _Listener:
         self._describe = describe
         self._token = trio.lowlevel.current_trio_token()
         self._received = 0  # by Python
-        self._received_at = -math.inf
+        self._last = 0, -math.inf  # its number, and when it came
         self._clock = trio.lowlevel.current_clock()
         self._seen = 0  # by the event loop
         self._has_timer = False
@@ -54,10 +54,10 @@ class _Listener:
 
     def receive(self, number: int) -> None:
         """Take a signal. Called by Python in the main thread, between any two instructions of any code."""
-        now = self._clock.current_time()
-        if now < self._received_at + _ECHO:
+        (last, last_at), now = self._last, self._clock.current_time()
+        if number == last and now < last_at + _ECHO:
             return
-        self._received_at = now
+        self._last = number, now
         self._received += 1
         if not self._has_timer and self._received >= 2:
             self._has_timer = True
