@@ -277,7 +277,7 @@ async def test_heads_of_requests_are_not_remembered() -> None:
     finally:
         tracemalloc.stop()
     assert asked.status == 200
-    assert after - before < 300_000
+    assert after - before < 2_000_000  # of 6 MB; threads of other tests may allocate, too
 
 
 async def test_what_is_refused_for_its_head_is_not_received() -> None:
