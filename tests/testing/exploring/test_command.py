@@ -188,7 +188,7 @@ def test_what_is_ignored_is_no_finding(explore: Explore) -> None:
         (GOOD, ("--write-tests", "app.py/found"), "--write-tests: Not a directory: app.py/found"),
         (GOOD, ("--from", "missing.yaml"), "Cannot read the manifests in missing.yaml"),
         ("import missing_module\n", (), "Cannot load the file app.py: ModuleNotFoundError"),
-        ("import sys\nsys.exit('go away')\n", (), "ends the process while it is imported: SystemExit('go away')"),
+        ("import sys\nsys.exit('go away')\n", (), "it ends the program, with SystemExit('go away')"),
         (
             f'{GOOD}@trioperator.on.create("webapps")\ndef create_fn():\n    raise SystemExit(3)\n',
             (),

@@ -12,7 +12,6 @@ from trioperator._handling.declaring.registry import OperatorRegistry, get_defau
 from trioperator.cli.loading import load_all
 from trioperator.cli.project import find_roots, is_in_project
 from trioperator.cli.project_metrics import ProjectMetrics
-from trioperator.errors import ConfigError
 
 
 def find_kopf() -> Any:
@@ -75,10 +74,7 @@ class FilesApp(App):
         sys.path[:] = self._path
         importlib.invalidate_caches()
         with self._metrics.recording(), _replaced_registry() as registry:
-            try:
-                load_all(self._files, self._modules)
-            except SystemExit as error:
-                raise ConfigError(f"A file ends the process while it is imported: {error!r}.") from error
+            load_all(self._files, self._modules)
         return registry
 
 
