@@ -58,6 +58,7 @@ async def test_input_that_is_wrong_is_explained(cluster: Cluster, command: Comma
     for args, code, text in [
         (("pause", "widgets/a", "widgets"), USAGE_ERROR, b"pass KIND/NAME"),
         (("pause", "widgets/a", "--until", "tomorrow"), USAGE_ERROR, b"not the end of a pause"),
+        (("pause", "widgets/a", "--reason", "\udcff"), USAGE_ERROR, b"--reason '\\udcff' is not UTF-8"),
         (("poke", "wigdets/a"), FAILURE, b"does not serve the kind wigdets (did you mean widgets?)"),
         (("unpause", "widgets/c"), FAILURE, b'"c" not found'),
     ]:

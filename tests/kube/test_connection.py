@@ -83,6 +83,8 @@ def test_no_configuration_at_all_is_a_clear_error(tmp_path: Path) -> None:
         load_connection(environ={"HOME": str(tmp_path)}, service_account=tmp_path / "sa")
     with pytest.raises(ConfigError, match=r"/nowhere \(from \$KUBECONFIG\) does not exist"):
         load_connection(environ={"KUBECONFIG": "/nowhere"}, service_account=tmp_path / "sa")
+    with pytest.raises(ConfigError, match=r"configured: there is no kubeconfig at .*/config; and there is no service"):
+        load_connection(environ={"KUBECONFIG": ":", "HOME": str(tmp_path)}, service_account=tmp_path / "sa")
 
 
 def test_a_context_is_never_replaced_by_the_service_account(tmp_path: Path, pod: Path) -> None:

@@ -36,7 +36,8 @@ def load_connection(
     info = load_kubeconfig(paths, context=context)
     if info is not None:
         return info
-    origin = " (from $KUBECONFIG)" if environ.get("KUBECONFIG") and kubeconfig_paths is None else ""
+    is_listed = kubeconfig_paths is None and environ.get("KUBECONFIG", "").strip(os.pathsep)
+    origin = " (from $KUBECONFIG)" if is_listed else ""
     problem = _describe_problem(paths, origin)
     if kubeconfig_paths is not None or context is not None:
         wanted = "cluster" if context is None else f"context {context!r}"

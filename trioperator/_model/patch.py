@@ -323,9 +323,9 @@ def _add_ops(target: Any, patch: Mapping[str, Any], pointer: str, ops: list[Json
             if value is None:  # removing a field fails if it is not there
                 return False
             ops.append({"op": "add", "path": path, "value": value})
-        elif not value:  # without an operation, nothing would fail where it is not there any more
-            return False
-        elif not isinstance(present := target.get(key), Mapping) or not _add_ops(present, value, path, ops):
+            continue
+        present = target.get(key)  # of an empty mapping there is no operation, which would fail if it is not there
+        if not (value and isinstance(present, Mapping) and _add_ops(present, value, path, ops)):
             return False
     return True
 

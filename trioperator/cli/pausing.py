@@ -11,6 +11,7 @@ import typer
 
 from trioperator.cli.acting import Act, run_with_client
 from trioperator.cli.options import option, taking
+from trioperator.errors import ConfigError
 
 if TYPE_CHECKING:
     from trioperator._tooling.pausing import Target
@@ -70,7 +71,10 @@ def pause(context: typer.Context, options: PauseOptions) -> None:
         from trioperator._tooling.pausing import parse_until, pause_object
 
         end = None if options.until is None else parse_until(options.until, _now())
-        wanted = Pause(end, " ".join((options.reason or "").split()))
+        reason = " ".join((options.reason or "").split())
+        if any("\ud800" <= char <= "\udfff" for char in reason):  # bytes, as Python passes them
+            raise ConfigError(f"--reason {reason!r} is not UTF-8.")
+        wanted = Pause(end, reason)
         return lambda client: pause_object(client, target, wanted, options.annotation)
 
     _run(options, prepare)
