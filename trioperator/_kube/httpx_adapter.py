@@ -13,6 +13,7 @@ from typing import Any, Final
 import httpx
 import trio
 
+from trioperator._http.opened_sockets import OpenedSockets
 from trioperator._http.tls_connection import describe_error
 from trioperator._http.transport import BodyTooLargeError, Headers, Request, Response, TransportError
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
@@ -44,17 +45,22 @@ class HttpxTransport:
         check: Callable[[], None] | None = None,
     ) -> Response:
         """See :meth:`Transport.send`. Transports of httpx that open connections call what *check* is wrapped in."""
-        extensions: dict[str, Any] = {
-            "timeout": {"connect": connect_timeout, "read": None, "write": None, "pool": None}
-        }
-        attempt = _Attempt(check)
-        attempt.check()
-        extensions["trace"] = attempt.trace
+        sockets = OpenedSockets()
+
+        async def trace(event: str, info: dict[str, Any]) -> None:
+            if check is not None and event.endswith(".send_request_headers.started"):
+                check()
+            await sockets.trace(event, info)
+
+        if check is not None:
+            check()
+        timeout = {"connect": connect_timeout, "read": None, "write": None, "pool": None}
         headers = [(b"Host", self._origin.netloc), *request.headers]
         url = _make_url(self._base, request.target)
+        extensions = {"timeout": timeout, "trace": trace}
         sent = httpx.Request(request.method, url, headers=headers, content=request.body, extensions=extensions)
         try:
-            with attempt:
+            with sockets:
                 response = await self._transport.handle_async_request(sent)
         except (httpx.TransportError, httpx.InvalidURL, OSError, trio.BrokenResourceError) as exc:
             raise self._error(exc, reached=not isinstance(exc, _NOT_REACHED)) from exc
@@ -88,36 +94,6 @@ class HttpxTransport:
 def _make_url(origin: str, target: str) -> httpx.URL:
     """Return a URL. The same ones are requested repeatedly, and parsing one costs as much as sending the request."""
     return httpx.URL(origin).copy_with(raw_path=target.encode("ascii"))
-
-
-class _Attempt:
-    """The sending of a request: what is checked before, and the sockets, which are closed if it fails.
-
-    httpcore leaves a socket open if it is cancelled between a connection and the request, as in a TLS handshake.
-    """
-
-    def __init__(self, check: Callable[[], None] | None) -> None:
-        self._check = check
-        self._sockets: list[trio.socket.SocketType] = []
-
-    def check(self) -> None:
-        if self._check is not None:
-            self._check()
-
-    async def trace(self, event: str, info: dict[str, Any]) -> None:
-        """See httpcore's extension "trace", by which a transport tells that it has connected, or is about to send."""
-        if event.endswith(".send_request_headers.started"):
-            self.check()
-        elif event == "connection.connect_tcp.complete":
-            self._sockets.append(info["return_value"].get_extra_info("socket"))
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            for sock in self._sockets:
-                sock.close()
 
 
 def _find_tls_error(exc: BaseException | None) -> ssl.SSLError | None:

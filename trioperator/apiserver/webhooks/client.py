@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 
 import trio
 
+from trioperator._http.opened_sockets import OpenedSockets
+
 from ..model.client_config import ClientConfig
 from ..model.json_text import decode_json
 
@@ -72,7 +74,7 @@ class WebhookClient:
         url, server_name = self._place(config, shown)
         client = self._client(config.ca_bundle, urlsplit(url).hostname or "")
         self._calls += 1
-        sockets = _Sockets()
+        sockets = OpenedSockets()
         request = _request(url, content, host=urlsplit(shown).netloc, server_name=server_name)
         request.extensions["trace"] = sockets.trace
         try:
@@ -124,26 +126,6 @@ class WebhookClient:
                 client = httpx.AsyncClient(verify=context, timeout=None, trust_env=not is_local, limits=limits)
             self._clients[key] = client
         return client
-
-
-class _Sockets:
-    """The sockets of a call: httpcore leaves one open if the call is cancelled before the request is sent."""
-
-    def __init__(self) -> None:
-        self._sockets: list[trio.socket.SocketType] = []
-
-    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """See httpcore's extension ``trace``."""
-        if event == "connection.connect_tcp.complete":
-            self._sockets.append(info["return_value"].get_extra_info("socket"))
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            for sock in self._sockets:
-                sock.close()
 
 
 def _request(url: str, content: bytes, *, host: str, server_name: str) -> httpx.Request:
