@@ -3,6 +3,7 @@
 - attributes of ``ObjectState``: slots, fields and assignments to ``self``
 - foreign assignments in ``runtime``: an attribute that a class of one module declares is assigned in another module
 - long functions: lines with code, from ``def`` to the end, without the docstring
+- suppressions without a reason: a ``type: ignore`` or ``noqa`` at the end of its line
 - modules without a mirrored test: ``trioperator/_kube/retry.py`` has its tests in ``tests/kube/test_retry.py``
 """
 
@@ -15,6 +16,7 @@ import functools
 import gc
 import io
 import pathlib
+import re
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -110,6 +112,7 @@ def measure(root: pathlib.Path = ROOT) -> list[Figure]:
             count_attributes(package),
             count_foreign_assignments(package),
             count_long_functions(package),
+            count_unexplained_suppressions(package),
             count_unmirrored_modules(package, tests),
             find_longest_module(package),
         ]
@@ -263,6 +266,21 @@ def _length(node: Function, module: Module) -> int:
     assert node.end_lineno is not None
     lines = range(body[0].lineno, node.end_lineno + 1)
     return len(lines) if len(lines) <= MAX_LINES else len(module.code_lines.intersection(lines))
+
+
+# -- suppressions
+
+
+def count_unexplained_suppressions(modules: Iterable[Module]) -> Figure:
+    """Count the comments that silence a tool and do not say why."""
+    pattern = re.compile(r"# (type: ignore\[[^]]*\]|noqa: [A-Z0-9, ]+|pragma: .*)$")
+    places = [
+        module.place(number, found.group())
+        for module in modules
+        for number, line in enumerate(module.text.splitlines(), 1)
+        if (found := pattern.search(line))
+    ]
+    return Figure("suppressions without a reason", len(places), 0, places)
 
 
 # -- modules

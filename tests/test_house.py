@@ -26,6 +26,7 @@ def figures() -> dict[str, house.Figure]:
         "attributes of ObjectState",
         "foreign assignments in trioperator._runtime",
         "functions above 30 lines",
+        "suppressions without a reason",
         "modules without a mirrored test",
     ],
 )
@@ -152,6 +153,19 @@ class TestLongFunctions:
     def test_methods_and_long_strings_count(self, write: Write) -> None:
         text = "class A:\n    async def long(self):\n        x = '''\n" + "\n" * 29 + "'''\n"
         assert house.count_long_functions(write(one=text)).places == ["trioperator/one.py:2 long() has 31 lines"]
+
+
+def test_a_suppression_needs_a_reason_beside_it(write: Write) -> None:
+    text = """
+        a = 1  # type: ignore[assignment]  # untyped
+        b = 2  # noqa: E731 -- short
+        c = 3  # type: ignore[assignment, misc]
+        d = 4  # noqa: A001, A002
+    """
+    assert house.count_unexplained_suppressions(write(one=text)).places == [
+        "trioperator/one.py:4 # type: ignore[assignment, misc]",
+        "trioperator/one.py:5 # noqa: A001, A002",
+    ]
 
 
 class TestMirroredTests:

@@ -11,7 +11,7 @@ import pytest
 
 import trioperator
 from trioperator import on
-from trioperator._model.signatures import shows
+from trioperator._model.signatures import copy_signature, shows
 from trioperator._supervisor.plan import OperatorOptions
 
 
@@ -33,6 +33,15 @@ def test_each_key_is_a_keyword_with_its_default() -> None:
 
 def test_the_function_is_called_as_before() -> None:
     take(first=1)
+
+
+def test_a_wrapper_shows_the_signature_of_its_function_if_it_has_one() -> None:
+    def wrapper(**kwargs: object) -> None: ...
+
+    copy_signature(wrapper, type)  # which has none
+    assert str(inspect.signature(wrapper)) == "(**kwargs: 'object') -> 'None'"
+    copy_signature(wrapper, take)
+    assert list(inspect.signature(wrapper).parameters) == ["args", "first", "second"]
 
 
 @pytest.mark.parametrize("name", [name for name in on.__all__ if name != "this"])

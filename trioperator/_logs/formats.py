@@ -125,7 +125,7 @@ class _TextFormatter(logging.Formatter):
             text = f"{text}\n{_indent(self.formatStack(record.stack_info))}"
         return text
 
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 -- as the standard library's
         second = int(record.created)
         if second != self._second:
             self._clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
@@ -136,7 +136,7 @@ class _TextFormatter(logging.Formatter):
 class _FullFormatter(_TextFormatter):
     """Formatter of LogFormat.FULL, three times as fast as by its format string. Long names of loggers are shortened."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- as the standard library's
         level, name = record.levelname, _fit_name(record.name)
         return f"[{record.asctime}] {name:<{_COLUMN}} [{level!s:<8.8}] {record.message}"
 
@@ -206,7 +206,7 @@ def _to_plain(value: object) -> object:
     """Return the value encoded as JSON, or as a string if it cannot be encoded."""
     try:
         return msgspec.Raw(msgspec.json.encode(value, enc_hook=_simplify))
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 -- see _encode()
         return _to_utf8(value if isinstance(value, str) else represent(value))
 
 
@@ -227,7 +227,7 @@ class _Handler(logging.Handler):
         super().__init__()
         self._stream = stream
 
-    def handle(self, record: logging.LogRecord) -> bool | logging.LogRecord:  # type: ignore[override]
+    def handle(self, record: logging.LogRecord) -> bool | logging.LogRecord:  # type: ignore[override]  # which depends on the Python
         if self.filters or self.lock is None:
             return super().handle(record)
         with self.lock:  # as by its methods, of which each is a call

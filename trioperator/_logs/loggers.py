@@ -93,15 +93,15 @@ class Logger(BoundLoggerBase):
         """Set the level of the standard library's logger, for all loggers of the same name."""
         self._logger.setLevel(level)
 
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 -- as the standard library's
         """Return whether messages of the level are logged."""
         return self._logger.isEnabledFor(level)
 
-    def getEffectiveLevel(self) -> int:  # noqa: N802
+    def getEffectiveLevel(self) -> int:  # noqa: N802 -- as the standard library's
         """Return the lowest level that is logged."""
         return self._logger.getEffectiveLevel()
 
-    def hasHandlers(self) -> bool:  # noqa: N802
+    def hasHandlers(self) -> bool:  # noqa: N802 -- as the standard library's
         """Return whether any handlers are configured."""
         return self._logger.hasHandlers()
 

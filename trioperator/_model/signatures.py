@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,17 @@ def read_signature(fn: Callable[..., Any], *, follow_wrapped: bool = False) -> i
     Raises TypeError and ValueError for what has no readable signature.
     """
     return inspect.signature(fn, follow_wrapped=follow_wrapped, **_LENIENT)
+
+
+def set_signature(fn: Callable[..., Any], signature: inspect.Signature) -> None:
+    """Let :func:`inspect.signature`, and so ``help()``, return another signature of a function."""
+    fn.__signature__ = signature  # type: ignore[attr-defined]  # unknown to typeshed
+
+
+def copy_signature(wrapper: Callable[..., Any], fn: Callable[..., Any]) -> None:
+    """Show the signature of *fn* as that of its wrapper, if it has one: not every callable has."""
+    with contextlib.suppress(TypeError, ValueError):
+        set_signature(wrapper, read_signature(fn))
 
 
 def read_annotations(fn: Any) -> dict[str, Any]:
@@ -69,7 +81,7 @@ def _show(fn: Callable[..., Any], options: type, defaults: dict[str, Any]) -> No
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=annotation)
         for name, annotation in _annotations(options)
     ]
-    fn.__signature__ = signature.replace(parameters=[*others, *keywords])  # type: ignore[attr-defined]
+    set_signature(fn, signature.replace(parameters=[*others, *keywords]))
 
 
 def _annotations(options: type) -> Iterator[tuple[str, Any]]:

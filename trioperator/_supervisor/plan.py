@@ -60,8 +60,8 @@ class Plan(OperatorOptions, kw_only=True, eq=False):
     """Options of an operator that were checked, and what follows from them."""
 
     registry: OperatorRegistry  # type: ignore[mutable-override]  # these are never None here
-    settings: OperatorSettings  # type: ignore[mutable-override]
-    identity: str  # type: ignore[mutable-override]
+    settings: OperatorSettings  # type: ignore[mutable-override]  # likewise
+    identity: str  # type: ignore[mutable-override]  # likewise
     scope: Scope
     replace_webhook_server: Callable[[Any], Any] | None = None  # returns the server of tests
     ledger: Ledger = msgspec.field(default_factory=Ledger)

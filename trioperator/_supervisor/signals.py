@@ -86,7 +86,7 @@ class _Listener:
         self._shutdown.request(name)
 
     def _end_process(self) -> None:
-        time.sleep(_PATIENCE)
+        time.sleep(_PATIENCE)  # in a thread of its own
         if not self._ended:
             _end_process(f"The process ends at once, though these have not ended: {self._describe()}.")
 
@@ -129,7 +129,7 @@ def end_process_after(seconds: float) -> None:
     """End the process with the code 130 unless it has ended by itself, in spite of threads that Python waits for."""
 
     def end() -> None:
-        time.sleep(seconds)
+        time.sleep(seconds)  # in a thread of its own, which nothing waits for
         _end_process("The process ends at once, though its threads have not ended.")
 
     _thread.start_new_thread(end, ())

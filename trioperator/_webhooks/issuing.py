@@ -156,7 +156,7 @@ def _identify(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     try:
         own = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     except x509.ExtensionNotFound:
-        return x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())  # type: ignore[arg-type]
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key())  # type: ignore[arg-type]  # a CA's
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 
 

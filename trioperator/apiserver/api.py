@@ -118,7 +118,7 @@ class Api:
                 target = self._find(request.path)
         except PageNotFoundError:
             response = Response(404, _PAGE_NOT_FOUND, "text/plain; charset=utf-8")
-        except Exception as error:  # noqa: BLE001 - a client gets a response, whatever happens
+        except Exception as error:  # noqa: BLE001 -- a client gets a response, whatever happens
             _log.exception("The embedded API server failed to handle %s %s.", request.method, request.path)
             text = f"Internal error occurred: {type(error).__name__}"
             response = Response.of(render_status(ApiError.of(text, status=500, reason="InternalError")), 500)

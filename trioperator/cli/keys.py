@@ -40,5 +40,5 @@ def reading_keys() -> Iterator[Callable[[float], str]]:
 
 
 def _wait(seconds: float) -> str:
-    time.sleep(seconds)
+    time.sleep(seconds)  # in the thread that draws
     return ""

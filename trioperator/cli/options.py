@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from trioperator._model.namespaces import may_exist
+from trioperator._model.signatures import set_signature
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -94,7 +95,7 @@ def taking(options: type[T], command: str = "") -> Callable[[Callable[[typer.Con
         prefix = f"TRIOPERATOR_{command}_" if command else "TRIOPERATOR_"
         parameters = [_make_parameter(field, prefix) for field in msgspec.structs.fields(options)]
         context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        taken.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+        set_signature(taken, inspect.Signature([context, *parameters]))
         taken.__annotations__ = {}
         return taken
 

@@ -76,7 +76,7 @@ def _find_registry() -> CollectorRegistry | None:
 @contextlib.contextmanager
 def _replaced(registry: CollectorRegistry, register: Callable[[Collector], None]) -> Iterator[None]:
     """Replace the method of the registry in the block."""
-    registry.register = register  # type: ignore[method-assign, assignment]
+    registry.register = register  # type: ignore[method-assign, assignment]  # of one instance
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ import contextvars
 import functools
 import types
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import outcome
 import trio
@@ -20,7 +20,7 @@ import trio
 from trioperator._handling.arguments.stopping import AsyncDaemonStopperChecker
 from trioperator._handling.handlers.handler import is_async
 from trioperator._handling.handlers.keywords import may_use
-from trioperator._model.signatures import read_signature
+from trioperator._model.signatures import copy_signature
 
 if TYPE_CHECKING:
     import asyncio
@@ -126,7 +126,7 @@ def adapt(fn: Callable[..., Any]) -> Callable[..., Any]:
         return types.MethodType(adapt(fn.__func__), fn.__self__)
     known = getattr(fn, _ATTRIBUTE, None)
     if known is not None and known.__wrapped__ is fn:  # else it was copied from a function that this one wraps
-        return known  # type: ignore[no-any-return]
+        return cast("Callable[..., Any]", known)
     adapted = _wrap(fn) if is_async(fn) else _hide_client(fn)
     with contextlib.suppress(AttributeError, TypeError):  # not every callable has attributes
         setattr(fn, _ATTRIBUTE, adapted)
@@ -162,8 +162,7 @@ def _drop_client(kwargs: dict[str, Any]) -> dict[str, Any]:
 def _with_looks(adapted: Callable[..., Any], fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return *adapted* with the name and the signature of *fn*."""
     adapted = functools.wraps(fn, updated=())(adapted)
-    with contextlib.suppress(TypeError, ValueError):  # not every callable has a signature
-        adapted.__signature__ = read_signature(fn)  # type: ignore[attr-defined]
+    copy_signature(adapted, fn)
     return adapted
 
 

@@ -116,9 +116,8 @@ def make_modules() -> Mapping[str, types.ModuleType]:
     )
     top = modules["kopf"]
     _fill(top, {**_own_names(), "on": modules["kopf.on"], **{n: getattr(modules["kopf.on"], n) for n in _TOP_LEVEL}})
-    top.__all__ = sorted({*trioperator.__all__, *vars(top)} - _HIDDEN - set(dir(types.ModuleType("x"))))  # type: ignore[attr-defined]
-    top.__getattr__ = _find  # type: ignore[method-assign]
-    top.__dir__ = lambda: sorted({*vars(top), *top.__all__})  # type: ignore[method-assign]
+    public = sorted({*trioperator.__all__, *vars(top)} - _HIDDEN - set(dir(types.ModuleType("x"))))
+    vars(top).update(__all__=public, __getattr__=_find, __dir__=lambda: sorted({*vars(top), *public}))
     return modules
 
 
@@ -160,8 +159,7 @@ def _own_names() -> dict[str, Any]:
 
 
 def _fill(module: types.ModuleType, names: Mapping[str, Any]) -> None:
-    vars(module).update(names)
-    module.__all__ = sorted(names)  # type: ignore[attr-defined]
+    vars(module).update(names, __all__=sorted(names))
 
 
 def _fill_lazily(module: types.ModuleType, **homes: str) -> None:
@@ -172,5 +170,4 @@ def _fill_lazily(module: types.ModuleType, **homes: str) -> None:
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(homes[name]), name)
 
-    module.__all__ = sorted(homes)  # type: ignore[attr-defined]
-    module.__getattr__ = find  # type: ignore[method-assign]
+    vars(module).update(__all__=sorted(homes), __getattr__=find)

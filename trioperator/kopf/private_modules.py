@@ -24,7 +24,7 @@ def find_module(name: str) -> types.ModuleType:
     if not has_module(name):
         raise ModuleNotFoundError(f"The module {describe_missing(name)}", name=name)
     module = types.ModuleType(name, f"Names of Kopf's module {name}.")
-    module.__getattr__ = functools.partial(_find, name)  # type: ignore[method-assign]
+    vars(module)["__getattr__"] = functools.partial(_find, name)
     if is_package(name):
         module.__path__ = []
     return module

@@ -87,13 +87,13 @@ def play_outside() -> Iterator[Outside]:
         _note(outside, request)
         return found(request)
 
-    httpx.AsyncHTTPTransport.handle_async_request = respond  # type: ignore[assignment,method-assign]
-    httpx.HTTPTransport.handle_request = respond_sync  # type: ignore[assignment,method-assign]
+    httpx.AsyncHTTPTransport.handle_async_request = respond  # type: ignore[assignment,method-assign]  # for all transports
+    httpx.HTTPTransport.handle_request = respond_sync  # type: ignore[assignment,method-assign]  # for all transports
     try:
         yield outside
     finally:
-        httpx.AsyncHTTPTransport.handle_async_request = send  # type: ignore[method-assign]
-        httpx.HTTPTransport.handle_request = send_sync  # type: ignore[method-assign]
+        httpx.AsyncHTTPTransport.handle_async_request = send  # type: ignore[method-assign]  # as before
+        httpx.HTTPTransport.handle_request = send_sync  # type: ignore[method-assign]  # as before
         _outside.reset(token)
 
 

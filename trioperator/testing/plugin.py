@@ -174,7 +174,7 @@ except ImportError:  # no asynchronous fixtures without it
     pass
 else:
 
-    @pytest_trio.trio_fixture  # type: ignore[untyped-decorator]
+    @pytest_trio.trio_fixture  # type: ignore[untyped-decorator]  # of a library without types
     async def cluster_url(cluster: Cluster) -> AsyncIterator[str]:
         """Serve the test's cluster on a port, and yield its URL."""
         import trio
@@ -186,7 +186,7 @@ else:
             yield url
             nursery.cancel_scope.cancel(reason="test ended")
 
-    @pytest_trio.trio_fixture  # type: ignore[untyped-decorator]
+    @pytest_trio.trio_fixture  # type: ignore[untyped-decorator]  # of a library without types
     async def operator(request: pytest.FixtureRequest, cluster: Cluster) -> AsyncIterator[OperatorRunner]:
         """Yield an operator on the test's cluster, which the test starts: ``await operator.start("main.py")``.
 

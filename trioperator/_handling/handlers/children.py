@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
 import inspect
 import math
@@ -16,7 +15,7 @@ import msgspec
 from trioperator._handling.handlers.handler import HandlerFn, is_async, signature_of, unwrap
 from trioperator._model.custom_kind import find_kind
 from trioperator._model.resource import Selector
-from trioperator._model.signatures import read_signature
+from trioperator._model.signatures import copy_signature
 from trioperator.errors import ConfigError, TemporaryError
 
 #: Strategy for a child that exists and differs from what is desired.
@@ -210,8 +209,7 @@ def collecting(fn: HandlerFn) -> HandlerFn:
     """Return a function that calls *fn*, and collects what it returns, yields, or raises in order to be requeued."""
     wrapper = _collecting_async(fn) if is_async(fn) or inspect.isasyncgenfunction(unwrap(fn)) else _collecting_sync(fn)
     functools.update_wrapper(wrapper, fn)
-    with contextlib.suppress(TypeError, ValueError):
-        wrapper.__signature__ = read_signature(fn)  # type: ignore[attr-defined]
+    copy_signature(wrapper, fn)
     return wrapper
 
 

@@ -125,7 +125,7 @@ def is_async(fn: HandlerFn) -> bool:
         elif hasattr(fn, "__wrapped__"):
             fn = fn.__wrapped__
         else:
-            return not isinstance(fn, type) and inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+            return not isinstance(fn, type) and inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004 -- is it async?
 
 
 def unwrap(fn: HandlerFn) -> HandlerFn:

@@ -18,7 +18,7 @@ from trioperator._handling.handlers.handler import HandlerFn, unwrap
 from trioperator._model.custom_kind import get_kind
 from trioperator._model.jsontypes import JsonObject
 from trioperator._model.quantities import Quantity
-from trioperator._model.signatures import read_annotations, read_signature
+from trioperator._model.signatures import copy_signature, read_annotations
 from trioperator.errors import AdmissionError
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ def _bind(fn: HandlerFn, wanted: Mapping[str, _Wanted]) -> HandlerFn:
         return fn(**kwargs)
 
     functools.update_wrapper(call, fn, updated=())
-    call.__signature__ = read_signature(fn)  # type: ignore[attr-defined]  # as inspect reads it
+    copy_signature(call, fn)
     return call
 
 

@@ -100,7 +100,7 @@ class RbacAuthorizer:
 
     def _find_grants(self, user: User, namespace: str) -> Iterator[Grant]:
         everywhere, local, _, _ = self._tables
-        for key in everywhere.keys():  # noqa: SIM118 - a table is not a dict
+        for key in everywhere.keys():  # noqa: SIM118 -- a table is not a dict
             yield from self._grant(everywhere.objects[key].obj, user, "")
         for key in local.keys(f"{namespace}/") if namespace else ():
             yield from self._grant(local.objects[key].obj, user, namespace)

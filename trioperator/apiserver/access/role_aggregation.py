@@ -42,7 +42,7 @@ class RoleAggregator:
     def _gather(self, own: str, selectors: list[LabelSelector]) -> list[Mapping[str, Any]]:
         rules: list[Mapping[str, Any]] = []
         for selector in selectors:
-            for key in self._table.keys():  # noqa: SIM118 - a table is not a dict
+            for key in self._table.keys():  # noqa: SIM118 -- a table is not a dict
                 stored = self._table.objects[key]
                 if key != own and selector.matches(stored.obj):
                     rules.extend(rule for rule in stored.obj.get("rules") or () if rule not in rules)

@@ -117,7 +117,7 @@ class _Manager:
         except ApiError as error:
             _log.warning("The controller of %s failed to reconcile %s: %s", controller.resource[1], key, error)
             requeue_after = self._backoff(item)
-        except Exception:  # noqa: BLE001 - an error of one object does not stop the others
+        except Exception:  # noqa: BLE001 -- an error of one object does not stop the others
             _log.exception("The controller of %s failed to reconcile %s.", controller.resource[1], key)
             requeue_after = self._backoff(item)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any, Final
 
 import msgspec
@@ -114,7 +114,7 @@ def _limit_check(schema: Mapping[str, Any], low: float, high: float) -> Check:
     return check
 
 
-_SIZES: Final = (
+_SIZES: Final[Sequence[tuple[str, type[Sized], str]]] = (
     ("minLength", str, "should be at least {0} chars long"),
     ("minItems", list, "should have at least {0} items"),
     ("minProperties", dict, "should have at least {0} properties"),
@@ -131,11 +131,11 @@ def _size_checks(schema: Mapping[str, Any]) -> Iterable[Check]:
             yield _size_check(word, kind, limit, text)
 
 
-def _size_check(word: str, kind: type, limit: int, text: str) -> Check:
+def _size_check(word: str, kind: type[Sized], limit: int, text: str) -> Check:
     def check(value: Any, path: str) -> StatusCause | None:
         if not isinstance(value, kind):
             return None
-        size = len(value)  # type: ignore[arg-type]
+        size = len(value)
         if word.startswith("min"):
             shown = value if kind is str else size
             return _wrong(shown, path, text.format(limit)) if size < limit else None

@@ -79,7 +79,7 @@ class CertificateAuthority:
             .not_valid_after(min(now + datetime.timedelta(days=_VALID_DAYS), issuer.not_valid_after_utc))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key()), critical=False)  # type: ignore[arg-type]
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
             .sign(issuer_key, hashes.SHA256())
         )
         private_bytes = key.private_bytes(

@@ -61,7 +61,7 @@ class AdmissionWebhooks:
         known = self._known.get(resource)
         if known is None:
             table = self._state.store.table(resource)
-            known = [hook for key in table.keys() for hook in webhooks_of(table.objects[key].obj)]  # noqa: SIM118
+            known = [hook for key in table.keys() for hook in webhooks_of(table.objects[key].obj)]  # noqa: SIM118 -- in order
             self._known[resource] = known
         return known
 

@@ -43,7 +43,7 @@ class FollowUps:
                 followup = self._queue.popleft()
                 try:
                     followup()
-                except Exception:  # noqa: BLE001 - like a controller: the write is done, whatever becomes of this
+                except Exception:  # noqa: BLE001 -- like a controller: the write is done, whatever becomes of this
                     _log.exception("The embedded API server failed to follow up a write.")
         finally:
             self._is_running = False

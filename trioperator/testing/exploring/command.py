@@ -140,7 +140,7 @@ def _writing(what: str) -> Iterator[None]:
 def _check_installed() -> None:
     """Raise ConfigError if hypothesis is missing, from which values are drawn."""
     try:
-        import hypothesis  # noqa: F401
+        import hypothesis  # noqa: F401 -- just to see whether it is there
     except ImportError:
         text = "This command needs hypothesis: install the extra `testing`, pip install 'trioperator[testing]'."
         raise ConfigError(text) from None

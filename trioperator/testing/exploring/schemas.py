@@ -96,7 +96,7 @@ def _arrays(schema: Mapping[str, Any]) -> SearchStrategy[Any]:
     kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys", ())
     unique: Callable[[Any], Any] | None = None
     if kind == "map" and keys:
-        unique = lambda item: tuple(repr(item.get(key)) for key in keys)  # noqa: E731
+        unique = lambda item: tuple(repr(item.get(key)) for key in keys)  # noqa: E731 -- short
     elif kind == "set" or schema.get("uniqueItems"):
         unique = repr
     items = from_schema(schema.get("items", {}))
