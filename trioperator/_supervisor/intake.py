@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from trioperator._logs import get_logger
+from trioperator._model.exception_groups import unwrap_group
 from trioperator._supervisor.assembly import Operator
 from trioperator._supervisor.sharding import Workers
-from trioperator._supervisor.shutdown import unwrap_group
 from trioperator.errors import ApiError, ConnectionLostError
 
 if TYPE_CHECKING:

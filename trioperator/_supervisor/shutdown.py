@@ -110,13 +110,6 @@ class Shutdown:
         return max(0.0, self.deadline - trio.current_time())
 
 
-def unwrap_group(error: BaseException) -> BaseException:
-    """Return the only error in the exception groups of nurseries, or the group that has several."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
 class Limits(NamedTuple):
     """Until when, on Trio's clock, reconciles and daemons may go on while they are drained."""
 

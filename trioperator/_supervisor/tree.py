@@ -31,6 +31,7 @@ import trio
 from trioperator._handling.handlers.handler import Activity
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
+from trioperator._model.exception_groups import unwrap_group
 from trioperator._runtime.kind import Memory
 from trioperator._runtime.watchdog import Watchdog
 from trioperator._supervisor.assembly import Operator, build_operator, check_webhooks
@@ -38,7 +39,6 @@ from trioperator._supervisor.endpoints import Endpoints
 from trioperator._supervisor.intake import Intake
 from trioperator._supervisor.plan import Plan
 from trioperator._supervisor.sharding import open_workers
-from trioperator._supervisor.shutdown import unwrap_group
 from trioperator._supervisor.signals import handle_signals
 from trioperator._supervisor.support import open_support
 

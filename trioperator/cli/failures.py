@@ -9,6 +9,7 @@ from typing import Final
 import typer
 
 from trioperator._logs import Logger, get_logger
+from trioperator._model.exception_groups import iterate_leaves
 from trioperator._model.resource import InvalidNameError
 from trioperator._supervisor.signals import INTERRUPTED
 from trioperator.errors import ConfigError, TrioperatorError
@@ -37,7 +38,7 @@ def report_failure(error: BaseException, logger: Logger) -> int:
     Each of the framework's own errors, and each name that cannot be one, is one line, with a traceback only if the
     user's code has failed to load. Any other error is a bug, and is logged with its whole traceback.
     """
-    leaves = list(_iterate_leaves(error))
+    leaves = list(iterate_leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
         logger.error("Interrupted before the shutdown was complete.")
         return INTERRUPTED
@@ -50,14 +51,6 @@ def report_failure(error: BaseException, logger: Logger) -> int:
     for leaf in leaves:
         _report(leaf, logger)
     return USAGE_ERROR if all(isinstance(leaf, (ConfigError, InvalidNameError)) for leaf in leaves) else FAILURE
-
-
-def _iterate_leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:
-            yield from _iterate_leaves(part)
-    else:
-        yield error
 
 
 def _report(error: BaseException, logger: Logger) -> None:

@@ -12,8 +12,8 @@ import trio
 from trioperator import settings
 from trioperator._concurrency.clock import make_clock
 from trioperator._handling.handlers.lifecycles import Lifecycle, asap, find_default_lifecycle
+from trioperator._model.exception_groups import unwrap_group
 from trioperator._supervisor import app
-from trioperator._supervisor.shutdown import unwrap_group
 from trioperator.kopf.bridge import current_loop, is_in_asyncio
 from trioperator.kopf.host import open_loop
 from trioperator.kopf.settings import OperatorSettings

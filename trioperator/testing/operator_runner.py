@@ -15,9 +15,9 @@ from trioperator._kube.api_client import open_client
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.discovery import discover
 from trioperator._logs import bound_contextvars
+from trioperator._model.exception_groups import unwrap_group
 from trioperator._supervisor.app import make_plan
 from trioperator._supervisor.plan import OperatorOptions, Plan
-from trioperator._supervisor.shutdown import unwrap_group
 from trioperator._supervisor.tree import supervise
 from trioperator._telemetry.why import History, find_history
 from trioperator._tooling.permissions import Requirements, list_permissions

@@ -115,7 +115,9 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
             raise KeyboardInterrupt from group
         if _RUNNERS not in item.stash:
             raise
-        error = _unwrap(group)
+        from trioperator._model.exception_groups import unwrap_group
+
+        error = unwrap_group(group)
         _add_problems(item, error)
         raise error from error.__cause__
     except Exception as error:
@@ -140,13 +142,6 @@ def _add_problems(item: pytest.Item, error: BaseException) -> None:
     for runner in item.stash.get(_RUNNERS, ()):
         for problem in runner.problems:
             error.add_note(problem)
-
-
-def _unwrap(error: BaseException) -> BaseException:
-    """Return the only error in exception groups, or the group that has several."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 @pytest.fixture

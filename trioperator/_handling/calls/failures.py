@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import trio
@@ -19,6 +18,7 @@ from trioperator._handling.handlers.outcome import (
     describe_with_type,
 )
 from trioperator._handling.reviews.admission import AdmissionHandler
+from trioperator._model.exception_groups import iterate_leaves
 from trioperator.errors import (
     HandlerRetriesError,
     HandlerTimeoutError,
@@ -73,7 +73,7 @@ def find_deciding_error(raised: BaseException) -> BaseException | None:
         return None if isinstance(raised, _PASS_THROUGH) else raised
     if raised.subgroup(_PASS_THROUGH) is not None:
         return None
-    leaves = list(_leaves(raised))
+    leaves = list(iterate_leaves(raised))
     waiting = [leaf for leaf in leaves if isinstance(leaf, UnfinishedSubhandlersError)]
     leaves = [leaf for leaf in leaves if leaf not in waiting]
     if not leaves:
@@ -83,14 +83,6 @@ def find_deciding_error(raised: BaseException) -> BaseException | None:
             if isinstance(leaf, kind):
                 return leaf
     return leaves[0] if len(leaves) == 1 else raised
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 def classify_failure(handler: Handler, error: BaseException, *, retry: int, runtime: float, backoff: float) -> Outcome:

@@ -14,6 +14,7 @@ import trio
 import trio.testing
 
 from trioperator._concurrency.clock import wall_now, wall_starts_at
+from trioperator._model.exception_groups import iterate_leaves
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError, ConfigError, TrioperatorError
 from trioperator.testing.autojump import serial_threads
@@ -136,7 +137,7 @@ def _describe_hang(play: Play, place: str) -> str:
 
 def _find_cause(error: BaseException) -> BaseException:
     """Return what ends the exploration: an interrupt, an error of the user's, or all as it is."""
-    leaves = list(_iterate_leaves(error))
+    leaves = list(iterate_leaves(error))
     for wanted in (KeyboardInterrupt, ConfigError, TrioperatorError, SystemExit):
         for leaf in leaves:
             if isinstance(leaf, wanted):
@@ -151,14 +152,6 @@ def _as_config_error(error: BaseException) -> BaseException:
     if isinstance(error, TrioperatorError) and not isinstance(error, ConfigError):
         return ConfigError(f"The operator fails: {error}")
     return error
-
-
-def _iterate_leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:
-            yield from _iterate_leaves(part)
-    else:
-        yield error
 
 
 class _Performance:
