@@ -26,7 +26,7 @@ ROOT: Final = pathlib.Path(__file__).parents[1]
 
 MAX_ATTRIBUTES: Final = 15
 MAX_LINES: Final = 30
-OBJECT_STATE: Final = ("trioperator._runtime.object_state", "ObjectState")
+OBJECT_STATE: Final = ("trioperator._runtime.cache.object_state", "ObjectState")
 RUNTIME: Final = "trioperator._runtime"
 UNMIRRORED: Final = {
     "trioperator._model.jsontypes": "aliases of types only: mypy tests them",

@@ -52,7 +52,7 @@ def write(tmp_path: pathlib.Path) -> Write:
 class TestAttributes:
     def test_slots_fields_and_assignments_to_self_are_counted_once(self, write: Write) -> None:
         modules = write(
-            _runtime__object_state="""
+            _runtime__cache__object_state="""
                 class ObjectState:
                     __slots__ = ("one", "two", "__weakref__")
                     three: int
@@ -70,11 +70,11 @@ class TestAttributes:
         )
         figure = house.count_attributes(modules)
         assert figure.value == 6
-        assert figure.places == ["trioperator/_runtime/object_state.py five, four, one, six, three, two"]
+        assert figure.places == ["trioperator/_runtime/cache/object_state.py five, four, one, six, three, two"]
         assert figure.is_met
 
     def test_a_class_that_is_not_there_is_not_within_the_limit(self, write: Write) -> None:
-        figure = house.count_attributes(write(_runtime__object_state="class Other: ..."))
+        figure = house.count_attributes(write(_runtime__cache__object_state="class Other: ..."))
         assert figure.value is None
         assert not figure.is_met
 
@@ -218,9 +218,9 @@ def test_the_table_shows_figures_limits_and_what_is_above_them(write: Write) -> 
 def test_the_script_prints_the_table_and_fails_when_a_figure_is_too_high(
     write: Write, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(_runtime__object_state="class ObjectState:\n    body: object\n")
-    for name in ("object_state", "other"):
-        test = tmp_path / "tests" / "runtime" / f"test_{name}.py"
+    write(_runtime__cache__object_state="class ObjectState:\n    body: object\n")
+    for name in ("cache/test_object_state", "test_other"):
+        test = tmp_path / "tests" / "runtime" / f"{name}.py"
         test.parent.mkdir(parents=True, exist_ok=True)
         test.touch()
     assert house.main(tmp_path) == 0

@@ -12,10 +12,10 @@ import gc
 from typing import Any, Final
 
 from trioperator._runtime import ledger
-from trioperator._runtime.incoming import Incoming
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.ledger import Ledger
-from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.contention_guard import ContentionGuard
+from trioperator._runtime.reconciler.incoming import Incoming
 
 _LEFT_OUT: Final = (
     *((Incoming, name) for name in ("note_event", "note_update", "note_request")),

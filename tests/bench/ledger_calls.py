@@ -22,8 +22,8 @@ import trio
 
 from trioperator._concurrency.clock import make_clock
 from trioperator._handling.handlers.handler import Reason
-from trioperator._runtime.incoming import Incoming
 from trioperator._runtime.ledger import Ledger
+from trioperator._runtime.reconciler.incoming import Incoming
 
 _OBJECTS: Final = 50
 _ROUNDS: Final = 500

@@ -237,7 +237,7 @@ DEFECTS = (
                 "        return False",
             ),
             Edit(
-                "_runtime/cache.py",
+                "_runtime/cache/cache.py",
                 "        if type is None and version < state.seen_version:\n"
                 "            self._go_back(state, was_leaving=was_leaving)\n",
                 "",
@@ -256,12 +256,12 @@ DEFECTS = (
         "an object is handled in two versions of its kind at the same time",
         (
             Edit(
-                "_runtime/succession.py",
+                "_runtime/cache/succession.py",
                 "        if self._at_work.setdefault(state.uid, state) is state:\n",
                 "        if True:\n",
             ),
             Edit(
-                "_runtime/succession.py",
+                "_runtime/cache/succession.py",
                 "        del self._at_work[state.uid]\n",
                 "        self._at_work.pop(state.uid, None)\n",
             ),
@@ -273,7 +273,7 @@ DEFECTS = (
         "a new leader trusts watches that lag behind",
         (
             Edit(
-                "_runtime/takeover.py",
+                "_runtime/reconciler/takeover.py",
                 "        if not self._versions:\n            return False\n",
                 "        return False\n",
             ),
@@ -298,7 +298,7 @@ DEFECTS = (
         "finalizers stay where the handlers have gone that need them",
         (
             Edit(
-                "_runtime/change_reconciler.py",
+                "_runtime/reconciler/change_reconciler.py",
                 "        if finalized and not state.cache.retired:",
                 "        if False:",
             ),

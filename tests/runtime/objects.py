@@ -10,9 +10,9 @@ import trioperator
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.objects import RawObject, parse_object
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache import ObjectCache
-from trioperator._runtime.kind import Kind
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.kind import Kind
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.workqueue import Lane
 
 on = trioperator.on

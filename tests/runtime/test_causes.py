@@ -26,10 +26,10 @@ from trioperator._model.digest import digest
 from trioperator._model.lazy_object import LazyObject
 from trioperator._model.patch import Patch, apply_merge
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.kind import Kind
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.causes import CauseFactory, Change, Essences
-from trioperator._runtime.kind import Kind
-from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress

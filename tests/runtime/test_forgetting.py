@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on

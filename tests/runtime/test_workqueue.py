@@ -15,8 +15,8 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
-from trioperator._runtime.cache import ObjectCache
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result

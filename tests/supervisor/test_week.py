@@ -28,9 +28,9 @@ FOREIGN: Final = ("trioperator.apiserver.", "trioperator.testing.")
 PAGES: Final = {"trioperator._runtime.records.Page", "entries of trioperator._runtime.ledger.Ledger"}
 # What is remembered of 10,000 objects that others have now, as they may come back.
 MEMORIES: Final = {
-    "entries of trioperator._runtime.leaving.Leaving",
-    "entries of trioperator._runtime.kind.Memory",
-    "trioperator._runtime.kind.Memory",
+    "entries of trioperator._runtime.cache.leaving.Leaving",
+    "entries of trioperator._runtime.cache.kind.Memory",
+    "trioperator._runtime.cache.kind.Memory",
     "trioperator._model.memo.Memo",
 }
 SLACK: Final = 10  # of what comes and goes

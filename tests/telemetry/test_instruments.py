@@ -17,7 +17,7 @@ from trioperator._concurrency.clock import steady_now
 from trioperator._handling.calls.invoke import Attempt
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
 from trioperator._logs import get_logger
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
 from trioperator._runtime.workqueue import Lane
 from trioperator._telemetry.instruments import Instruments, ReconcileCounter

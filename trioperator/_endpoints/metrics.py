@@ -27,8 +27,8 @@ from trioperator._endpoints.plain_app import Answer, PlainApp, Request
 from trioperator._http.endpoint import parse_endpoint
 from trioperator._http.server import serve_app
 from trioperator._logs import get_logger
-from trioperator._runtime.cache import ObjectCache
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.watching.reflector import Reflector
 from trioperator._runtime.workqueue import Lane
 from trioperator._telemetry.inspector import Inspector

@@ -21,7 +21,7 @@ from trioperator._kube.status_schemas import StatusSchemas
 from trioperator._logs import Logger
 from trioperator._model.patch import Patch
 from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule, Report, Reported
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator.errors import ApiError

@@ -34,13 +34,13 @@ from trioperator._reconciling.related import RelatedRecord, Target
 from trioperator._reconciling.reporting import is_news, log_failure, make_report, post_failure, set_condition
 from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule
 from trioperator._reconciling.watches import RelatedWatches
-from trioperator._runtime.error_backoff import LastError
-from trioperator._runtime.execution import Executor
-from trioperator._runtime.handler_patch import HandlerPatch
-from trioperator._runtime.io_mark import IoMark
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
+from trioperator._runtime.execution.execution import Executor
+from trioperator._runtime.execution.handler_patch import HandlerPatch
+from trioperator._runtime.execution.io_mark import IoMark
 from trioperator._runtime.patching.contention_guard import ContentionGuard
 from trioperator._runtime.pausing import check_pause, is_coming
+from trioperator._runtime.reconciler.error_backoff import LastError
 from trioperator._runtime.result import AGAIN, DONE, RequeueAt, Result
 from trioperator.errors import ConfigError, PausedError
 

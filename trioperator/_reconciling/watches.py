@@ -22,7 +22,7 @@ from trioperator._kube.objects import RawObject
 from trioperator._logs import get_logger, object_logger
 from trioperator._model.resource import Resource, Selector, select_resources
 from trioperator._reconciling.related import RelatedCache, RelatedRecord, Target, Writer
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.watching.view import Reader
 from trioperator.errors import UserCodeError
 from trioperator.settings import OperatorSettings

@@ -24,7 +24,7 @@ from trioperator._model.body import Body, BodyEssence
 from trioperator._model.finalizer import has_finalizer
 from trioperator._model.keyed_digest import FieldDigests, reveal
 from trioperator._model.lazy_object import are_equal, conserve, conserve_part, is_outlined, outline_of, rest_huge
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 
 TITLES: Final[Mapping[Reason, str]] = {
     Reason.CREATE: "creation",

@@ -8,7 +8,7 @@ from typing import Any
 from trioperator._concurrency.clock import wall_now
 from trioperator._model.finalizer import is_deleting
 from trioperator._model.pause import Pause, find_annotation, parse_pause
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator.errors import PausedError
 from trioperator.settings.pausing import PausingSettings
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from trioperator._handling.storages.progress import patch_annotations
 from trioperator._model.patch import Patch
 from trioperator._model.pause import find_annotation
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 
 _HANDLED: Final = "last-handled-reconcile-at"
 # Characters of a value that is kept as it is: times are shorter.

@@ -17,10 +17,10 @@ from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.handlers.handler import SpawningHandler
 from trioperator._model.pause import Pause
 from trioperator._model.shard_ranges import ShardRanges, find_shard, range_of
-from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.daemons.manager import DaemonManager
-from trioperator._runtime.object_state import ObjectState
-from trioperator._runtime.reconciler import Reconciler
+from trioperator._runtime.reconciler.reconciler import Reconciler
 from trioperator._runtime.workqueue import Lane, QueuedItem, WorkQueue
 
 

@@ -22,7 +22,7 @@ import trio
 from trioperator._handling import guard
 from trioperator._handling.calls.invoke import Invoker
 from trioperator._logs import Logger, get_logger
-from trioperator._runtime.reconciler import Reconciler
+from trioperator._runtime.reconciler.reconciler import Reconciler
 from trioperator.settings import OperatorSettings
 
 # Number of checks within the limit, which must be even: a function that exceeds the limit by less than the time between

@@ -26,23 +26,23 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._kube.status_schemas import StatusSchemas
 from trioperator._logs import get_logger
 from trioperator._model.keyed_digest import FieldDigests
-from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.kind import Memory
 from trioperator._runtime.causes import CauseFactory, Essences
 from trioperator._runtime.daemons.loops import DaemonLoops
 from trioperator._runtime.daemons.manager import DaemonManager
-from trioperator._runtime.execution import Executor
-from trioperator._runtime.indexing import Indexing
-from trioperator._runtime.kind import Memory
+from trioperator._runtime.execution.execution import Executor
+from trioperator._runtime.execution.indexing import Indexing
 from trioperator._runtime.patching.contention_guard import ContentionGuard
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
-from trioperator._runtime.pauses import ObjectPauses
 from trioperator._runtime.pokes import Pokes
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.progress.records import RecordStore
-from trioperator._runtime.reconciler import Reconciler
+from trioperator._runtime.reconciler.pauses import ObjectPauses
+from trioperator._runtime.reconciler.reconciler import Reconciler
+from trioperator._runtime.reconciler.takeover import Takeover
 from trioperator._runtime.sharding import ShardRouter
-from trioperator._runtime.takeover import Takeover
 from trioperator._runtime.watching.targets import Requirements
 from trioperator._runtime.watching.view import Stage, Unindexed
 from trioperator._runtime.watching.watch_manager import WatchManager

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from trioperator._model.resource import Resource, Selector
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.result import DONE, Result
 
 

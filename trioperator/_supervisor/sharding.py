@@ -47,10 +47,10 @@ from trioperator._coordination.shards import ShardOwnership, Shards
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.calls.invoke import Invoker
 from trioperator._kube.api_client import ApiClient
-from trioperator._runtime.cache import ObjectCache
-from trioperator._runtime.kind import Memory
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.kind import Memory
+from trioperator._runtime.reconciler.takeover import Takeover
 from trioperator._runtime.sharding import Shard, ShardRouter
-from trioperator._runtime.takeover import Takeover
 from trioperator._runtime.watching.view import Unindexed, open_indexing
 from trioperator._runtime.watching.watch_manager import WatchManager
 from trioperator._runtime.workqueue import WorkQueue, open_workqueue

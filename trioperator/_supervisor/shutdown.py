@@ -16,8 +16,8 @@ from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.calls.invoke import Attempt, RunningCall
 from trioperator._handling.handlers.handler import Activity, ActivityHandler, Handler, SpawningHandler
 from trioperator._logs import describe_ref, get_logger
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.daemons.manager import DaemonManager
-from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.workqueue import WorkQueue
 
 # Delay before the first report, and between reports, in seconds.

@@ -32,7 +32,7 @@ from trioperator._handling.handlers.handler import Activity
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator._model.exception_groups import unwrap_group
-from trioperator._runtime.kind import Memory
+from trioperator._runtime.cache.kind import Memory
 from trioperator._runtime.watchdog import Watchdog
 from trioperator._supervisor.assembly import Operator, build_operator, check_webhooks
 from trioperator._supervisor.endpoints import Endpoints

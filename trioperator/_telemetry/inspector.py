@@ -10,8 +10,8 @@ from trioperator._coordination.pauses import Pauses
 from trioperator._handling.calls.invoke import Attempt, RunningCall
 from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator._logs import describe_ref
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.ledger import Ledger
-from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.sharding import ShardRouter
 from trioperator._runtime.watching.watch_manager import WatchManager
 from trioperator._runtime.watching.watch_set import WatchSet

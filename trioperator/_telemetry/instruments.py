@@ -27,10 +27,10 @@ from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import Logger
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.object_state import Cache, ObjectState
 from trioperator._runtime.ledger import current_run
-from trioperator._runtime.object_state import Cache, ObjectState
-from trioperator._runtime.reconciler import Reconciler
+from trioperator._runtime.reconciler.reconciler import Reconciler
 from trioperator._runtime.result import Again, RequeueAt, Result
 from trioperator._runtime.watching.reflector import Observer
 from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue

@@ -13,9 +13,9 @@ import trio
 
 from trioperator._handling.calls.handler_state import HandlerState
 from trioperator._handling.handlers.handler import SpawningHandler
-from trioperator._runtime.cache import ObjectCache
-from trioperator._runtime.handling import Handling
-from trioperator._runtime.object_state import Cache, ObjectState
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.object_state import Cache, ObjectState
+from trioperator._runtime.reconciler.handling import Handling
 from trioperator._runtime.workqueue import QueuedItem
 from trioperator._telemetry.failures import mask_message
 from trioperator._telemetry.inspector import Inspector

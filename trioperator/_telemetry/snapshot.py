@@ -19,8 +19,8 @@ from trioperator._handling.calls.invoke import Invoker
 from trioperator._handling.handlers.handler import Handler
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import ObjectRef
-from trioperator._runtime.object_state import ObjectState
-from trioperator._runtime.reconciler import Reconciler
+from trioperator._runtime.cache.object_state import ObjectState
+from trioperator._runtime.reconciler.reconciler import Reconciler
 from trioperator._runtime.workqueue import Lane, QueuedItem
 from trioperator._telemetry.failures import Failure, mask_message
 from trioperator._telemetry.inspector import Inspector

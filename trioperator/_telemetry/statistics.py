@@ -12,7 +12,7 @@ import operator
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, TypeAlias
 
-from trioperator._runtime.object_state import Cache, ObjectState
+from trioperator._runtime.cache.object_state import Cache, ObjectState
 
 #: A reconcile of an object in a cache: since when it was queued (None if it was not), when it began and ended, on
 #: Trio's clock, its result (None if it was cancelled), and since when there was something to do for the object, if this

@@ -17,9 +17,9 @@ from trioperator._handling.handlers.handler import Handler, SpawningHandler
 from trioperator._handling.handlers.outcome import Outcome
 from trioperator._kube.objects import RawObject
 from trioperator._logs import ObjectRef
-from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.object_state import Cache, ObjectState
 from trioperator._runtime.ledger import Run
-from trioperator._runtime.object_state import Cache, ObjectState
 from trioperator._version import __version__
 
 # Watch events whose reconciles have not begun, at most. Beyond, reconciles begin traces of their own.

@@ -11,8 +11,8 @@ from trioperator._handling.arguments.cause import DaemonCause
 from trioperator._handling.handlers.handler import DaemonHandler
 from trioperator._logs import get_logger
 from trioperator._model.resource import Selector
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.daemons.daemon import Daemon, ObjectDaemons
-from trioperator._runtime.object_state import ObjectState
 
 
 async def async_fn(**_: Any) -> None: ...

@@ -19,9 +19,9 @@ from tests.runtime.daemons.making import digest, make_body, make_cause
 from tests.runtime.harness import WIDGETS, Queue
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.objects import parse_object
-from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.kind import Kind
 from trioperator._runtime.daemons.daemon import ObjectDaemons
-from trioperator._runtime.kind import Kind
 
 
 def measure() -> float:

@@ -17,11 +17,11 @@ from tests.runtime.objects import WIDGETS, Queue, body, raw
 from trioperator import DaemonStoppingReason, on
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._model import lazy_object
-from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.kind import Kind
 from trioperator._runtime.causes import CauseFactory, Essences
 from trioperator._runtime.daemons.loops import DaemonLoops
 from trioperator._runtime.daemons.manager import DaemonManager
-from trioperator._runtime.kind import Kind
 from trioperator._runtime.patching.pending import PendingPatches
 
 FINALIZERS = ["trioperator.dev/finalizer"]

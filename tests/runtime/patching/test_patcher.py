@@ -27,13 +27,13 @@ from trioperator._logs import get_logger
 from trioperator._model.finalizer import add_finalizer, remove_finalizer
 from trioperator._model.patch import Patch
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache import ObjectCache
-from trioperator._runtime.kind import Kind
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.kind import Kind
+from trioperator._runtime.cache.object_state import ObjectState
+from trioperator._runtime.cache.watch_event import WatchEvent
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.patching.requests import StaleError
-from trioperator._runtime.watch_event import WatchEvent
 from trioperator._runtime.workqueue import Lane
 from trioperator.apiserver import Cluster
 from trioperator.errors import ApiError, NotFoundError, ServerError

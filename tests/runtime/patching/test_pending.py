@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.objects import body, make, raw
 from trioperator._logs import get_logger
 from trioperator._model.patch import Patch, PatchFn, preview
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.patching.pending import PendingPatches, SentPatch
 
 LOGGER = get_logger("trioperator.test")

@@ -15,7 +15,7 @@ from tests.runtime.conftest import widget
 from tests.runtime.harness import WIDGETS, Harness
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._model.resource import Resource
-from trioperator._runtime.kind import Kind
+from trioperator._runtime.cache.kind import Kind
 from trioperator._runtime.patching.requests import PatchRequests, StaleError, not_found
 from trioperator.errors import ConflictError, ConnectionLostError, ForbiddenError, InvalidError, NotFoundError
 from trioperator.testing import Fault

@@ -12,7 +12,7 @@ from tests.runtime.harness import LOGGER, WIDGETS, Harness
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._model.patch import PatchFn
 from trioperator._model.resource import Resource
-from trioperator._runtime.kind import Kind
+from trioperator._runtime.cache.kind import Kind
 from trioperator._runtime.patching.pending import Contribution
 from trioperator._runtime.patching.requests import PatchRequests
 from trioperator._runtime.patching.retry_on_conflict import PatchFunctions

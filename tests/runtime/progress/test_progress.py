@@ -12,7 +12,7 @@ from tests.runtime.harness import LOGGER, Harness, make_state, patched
 from trioperator._handling.calls.handler_state import HandlerState
 from trioperator._handling.handlers.handler import ChangeHandler, Reason
 from trioperator._model.patch import Patch
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.progress.states import CauseProgress
 from trioperator.errors import ServerError
 from trioperator.testing import Fault

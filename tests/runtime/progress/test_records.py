@@ -24,7 +24,7 @@ from trioperator._handling.storages.progress import (
 )
 from trioperator._model.body import Body
 from trioperator._model.patch import Patch
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.progress.records import RecordStore
 
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)

@@ -13,8 +13,8 @@ from trio.testing import MockClock
 from tests.runtime.conftest import settle
 from tests.runtime.harness import LOGGER, Harness
 from trioperator._handling.handlers.handler import ChangeHandler, Reason
-from trioperator._runtime.cache import ObjectCache
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.progress.saver import Saver
 from trioperator._runtime.progress.states import CauseProgress
 from trioperator.testing import Fault

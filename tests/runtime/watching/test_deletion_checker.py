@@ -14,7 +14,7 @@ import trioperator
 from tests.runtime.conftest import Bench, settle
 from tests.runtime.watching.conftest import crd, labelled, thing
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.cache.cache import ObjectCache
 from trioperator._runtime.watching.deletion_checker import METADATA
 from trioperator._runtime.watching.targets import Requirements, Targets, select_targets
 from trioperator.testing import Fault, FaultPlan, FaultyTransport

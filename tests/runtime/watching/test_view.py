@@ -23,8 +23,8 @@ from trioperator._handling.calls.thread_limiter import ThreadLimiter
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.objects import RawObject, parse_object
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache import ObjectCache
-from trioperator._runtime.kind import Kind
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.kind import Kind
 from trioperator._runtime.watching.scope import Scope
 from trioperator._runtime.watching.view import View, open_indexing
 from trioperator._runtime.workqueue import Lane

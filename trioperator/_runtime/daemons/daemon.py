@@ -16,8 +16,8 @@ from trioperator._handling.handlers.handler import SpawningHandler, TimerHandler
 from trioperator._logs import Logger
 from trioperator._model.lazy_object import conserve, outline_of
 from trioperator._model.patch import apply_merge
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.daemons.alarm_clock import Alarm, AlarmClock
-from trioperator._runtime.object_state import ObjectState
 
 
 class Daemon:

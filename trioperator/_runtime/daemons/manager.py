@@ -21,12 +21,12 @@ from trioperator._handling.declaring.registry import handler_identity
 from trioperator._handling.handlers.filters import matches
 from trioperator._handling.handlers.handler import SpawningHandler, TimerHandler
 from trioperator._model.finalizer import has_finalizer, is_deleting
+from trioperator._runtime.cache.kind import Memory
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.causes import CauseFactory, Essences
 from trioperator._runtime.daemons.daemon import Daemon, ObjectDaemons
 from trioperator._runtime.daemons.loops import DaemonLoops
 from trioperator._runtime.daemons.stopping import has_timeout, stop_in_stages, warn_of_abandoned
-from trioperator._runtime.kind import Memory
-from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator.errors import UserCodeError
 from trioperator.settings import OperatorSettings

@@ -23,8 +23,8 @@ from trioperator._model.fields import FieldPath, ensure, resolve
 from trioperator._model.finalizer import is_deleting
 from trioperator._model.patch import Patch, PatchFn, merge_patches, preview
 from trioperator._model.references import build_object_reference
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.ledger import Ledger
-from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.pending import GUARD, Contribution, PendingPatch, PendingPatches
 from trioperator._runtime.result import Again, RequeueAt, Result, earlier
 from trioperator.errors import TrioperatorError

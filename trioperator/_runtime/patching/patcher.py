@@ -12,7 +12,7 @@ from typing import Any
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import Logger
 from trioperator._model.patch import Patch
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.patching.contention_guard import ContentionGuard, HeldError
 from trioperator._runtime.patching.pending import PendingPatch, PendingPatches, Storing
 from trioperator._runtime.patching.requests import PatchRequests, not_found

@@ -12,7 +12,7 @@ from trioperator._handling.calls.storable import describe_unserializable
 from trioperator._logs import Logger
 from trioperator._model.jsontypes import encode_json
 from trioperator._model.patch import Patch, PatchFn, find_unmet, merge_patches, merging, preview
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 
 #: Contributor whose changes are dropped if they are forbidden, so that other changes do not wait for that right.
 GUARD: Final = "the guard against contention"

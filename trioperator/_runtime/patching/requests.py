@@ -13,7 +13,7 @@ from trioperator._kube.objects import find_soon
 from trioperator._model.lazy_object import LARGE, LazyObject
 from trioperator._model.patch import merge_as_additions, merge_as_json_patch, with_version_test
 from trioperator._model.resource import Resource
-from trioperator._runtime.kind import Kind
+from trioperator._runtime.cache.kind import Kind
 from trioperator.errors import ApiError, ConflictError, ConnectionLostError, ForbiddenError, InvalidError
 
 _decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode

@@ -46,7 +46,7 @@ from trioperator._logs import Logger
 from trioperator._model.jsontypes import copy_json, encode_json
 from trioperator._model.lazy_object import conserve
 from trioperator._model.patch import PatchFn, apply_merge, is_mapping, json_patch
-from trioperator._runtime.kind import Kind
+from trioperator._runtime.cache.kind import Kind
 from trioperator._runtime.patching.pending import Contribution, SentPatch
 from trioperator._runtime.patching.requests import PatchRequests, StaleError
 from trioperator.errors import ApiError, ServerError, UserCodeError

@@ -63,7 +63,7 @@ from typing import Any, Final
 from trioperator._kube.retry import is_always_500
 from trioperator._logs import Logger
 from trioperator._model.patch import Patch, find_unmet, merge_as_json_patch, merge_patches, split_status
-from trioperator._runtime.kind import Kind
+from trioperator._runtime.cache.kind import Kind
 from trioperator._runtime.patching.pending import GUARD, Contribution, PendingPatch
 from trioperator._runtime.patching.requests import PatchRequests
 from trioperator._runtime.patching.retry_on_conflict import PatchFunctions

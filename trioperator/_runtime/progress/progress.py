@@ -14,8 +14,8 @@ from trioperator._handling.handlers.handler import ChangeHandler, Reason
 from trioperator._logs import Logger
 from trioperator._model.body import Body
 from trioperator._model.patch import Patch
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.causes import TITLES
-from trioperator._runtime.object_state import ObjectState
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.progress.last_handled import LastHandled
 from trioperator._runtime.progress.records import RecordStore

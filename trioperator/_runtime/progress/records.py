@@ -27,7 +27,7 @@ from trioperator._model.body import Body
 from trioperator._model.keyed_digest import FieldDigests, reveal
 from trioperator._model.lazy_object import decode_json, outline_of_json
 from trioperator._model.patch import Patch
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.pokes import Pokes
 
 # Name of the annotation with the configuration that handlers have seen, while some have ended and others have not.

@@ -11,7 +11,7 @@ import trio
 from trioperator._concurrency.backoff import Backoff
 from trioperator._concurrency.pulse import Pulse
 from trioperator._logs import Logger
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
 from trioperator.errors import NotFoundError

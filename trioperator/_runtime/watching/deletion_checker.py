@@ -35,8 +35,8 @@ from trioperator._logs import get_logger
 from trioperator._model.body import Body
 from trioperator._model.resource import Resource
 from trioperator._model.shard_ranges import ShardRanges
-from trioperator._runtime.cache import ObjectCache
-from trioperator._runtime.leaving import ENTERED, LEFT
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.leaving import ENTERED, LEFT
 from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.object_selector import ObjectSelector, Requirement
 from trioperator._runtime.watching.paging import Pager

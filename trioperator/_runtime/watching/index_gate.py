@@ -12,7 +12,7 @@ import trio
 
 from trioperator._handling.declaring.registry import declares_any
 from trioperator._logs import get_logger
-from trioperator._runtime.cache import ObjectCache
+from trioperator._runtime.cache.cache import ObjectCache
 from trioperator._runtime.watching.reflector import Reflector
 
 _logger = get_logger("trioperator.runtime.indexing")

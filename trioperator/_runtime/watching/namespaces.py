@@ -7,7 +7,7 @@ from typing import Final
 
 from trioperator._kube.api_client import ApiClient
 from trioperator._model.resource import Resource
-from trioperator._runtime.access import may_list_namespaces
+from trioperator._runtime.watching.access import may_list_namespaces
 from trioperator._runtime.watching.readiness import describe_pattern, describe_unmatched
 from trioperator._runtime.watching.scope import ObservedItems, Scope
 

@@ -20,7 +20,7 @@ from trioperator._handling.handlers.handler import ChangeHandler, ResourceHandle
 from trioperator._handling.handlers.keywords import may_use
 from trioperator._model.fields import parse_field
 from trioperator._model.resource import Resource, Selection, Selector, select_resources
-from trioperator._runtime.kind import Kind
+from trioperator._runtime.cache.kind import Kind
 from trioperator._runtime.watching.object_selector import (
     EVERYTHING,
     ObjectSelector,

@@ -16,10 +16,10 @@ import msgspec
 
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._kube.objects import RawObject
-from trioperator._runtime.cache import ObjectCache
-from trioperator._runtime.indexing import Indexing
-from trioperator._runtime.leaving import LEFT
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.leaving import LEFT
+from trioperator._runtime.cache.object_state import ObjectState
+from trioperator._runtime.execution.indexing import Indexing
 from trioperator._runtime.result import DONE, RequeueAt, Result
 from trioperator._runtime.watching.reflector import Observer
 from trioperator._runtime.watching.targets import Read

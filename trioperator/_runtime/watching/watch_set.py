@@ -19,9 +19,9 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
 from trioperator._model.shard_ranges import ShardRanges
-from trioperator._runtime.cache import ObjectCache
-from trioperator._runtime.kind import Kind, Memory
-from trioperator._runtime.object_state import ObjectState
+from trioperator._runtime.cache.cache import ObjectCache
+from trioperator._runtime.cache.kind import Kind, Memory
+from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.watching.callbacks import Callbacks, write_nothing
 from trioperator._runtime.watching.deletion_checker import METADATA, DeletionChecker
 from trioperator._runtime.watching.division import Division

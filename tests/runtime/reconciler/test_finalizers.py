@@ -1,0 +1,93 @@
+"""The finalizer of the operator: when it is added and removed, and what that means for the reconcile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.runtime.harness import LOGGER, Harness, make_state, open_harness, patched
+from trioperator._model.patch import Patch
+from trioperator._runtime.patching.requests import StaleError
+from trioperator._runtime.reconciler.finalizers import Finalizers
+from trioperator._runtime.result import AGAIN, DONE
+from trioperator.apiserver import Cluster
+
+NAME = "example.com/f"
+OTHERS = {"metadata": {"finalizers": ["example.com/others"]}}
+
+
+@pytest.fixture
+async def harness(cluster: Cluster) -> AsyncIterator[Harness]:
+    async with open_harness(cluster) as harness:
+        yield harness
+
+
+@pytest.fixture
+def finalizers(harness: Harness) -> Finalizers:
+    return Finalizers(NAME, patcher=harness.patcher, pending=harness.pending, progress=harness.progress)
+
+
+async def test_a_finalizer_is_added_with_what_is_pending_in_one_request(
+    harness: Harness, finalizers: Finalizers
+) -> None:
+    state = await harness.make()
+    harness.pending.contribute(state, {"spec": {"size": 5}}, [], by="Handler", logger=LOGGER)
+    assert await finalizers.adjust(state, LOGGER, blocked=True, finalized=False) is AGAIN
+    body = await harness.get()
+    assert body["metadata"]["finalizers"] == [NAME]
+    assert body["spec"]["size"] == 5
+    assert harness.patches == 1
+    assert state.body == body
+
+
+@pytest.mark.parametrize("blocked", [True, False])
+async def test_a_finalizer_that_is_as_it_is_to_be_is_left_alone(
+    harness: Harness, finalizers: Finalizers, blocked: bool
+) -> None:
+    state = await harness.make()
+    assert await finalizers.adjust(state, LOGGER, blocked=blocked, finalized=blocked) is None
+    assert harness.patches == 0
+
+
+async def test_no_finalizer_is_added_to_what_is_being_deleted(harness: Harness, finalizers: Finalizers) -> None:
+    await harness.make()
+    await harness.cluster.patch("widgets", "w", OTHERS)
+    await harness.cluster.delete("widgets", "w")
+    state = make_state(await harness.get())
+    assert await finalizers.adjust(state, LOGGER, blocked=True, finalized=False) is None
+    assert harness.patches == 0
+
+
+async def test_a_finalizer_that_nothing_needs_is_removed_and_the_object_reconciled_again(
+    harness: Harness, finalizers: Finalizers
+) -> None:
+    await harness.make()
+    state = make_state(await harness.cluster.patch("widgets", "w", {"metadata": {"finalizers": [NAME]}}))
+    assert await finalizers.adjust(state, LOGGER, blocked=False, finalized=True) is AGAIN
+    assert not (await harness.get())["metadata"].get("finalizers")
+    assert not state.deletion_handled
+
+
+async def test_with_the_finalizer_of_what_is_being_deleted_all_is_done(
+    harness: Harness, finalizers: Finalizers
+) -> None:
+    await harness.make()
+    both = [NAME, *OTHERS["metadata"]["finalizers"]]
+    await harness.cluster.patch("widgets", "w", {"metadata": {"finalizers": both}})
+    await harness.cluster.delete("widgets", "w")
+    state = make_state(await harness.get())
+    assert await finalizers.remove(state, Patch(), LOGGER) is DONE
+    assert state.deletion_handled
+    assert (await harness.get())["metadata"]["finalizers"] == OTHERS["metadata"]["finalizers"]
+
+
+async def test_a_finalizer_is_not_changed_in_another_version_of_the_object(
+    harness: Harness, finalizers: Finalizers
+) -> None:
+    state = await harness.make()
+    await harness.cluster.patch("widgets", "w", OTHERS)
+    with pytest.raises(StaleError) as stale:
+        await finalizers.adjust(state, LOGGER, blocked=True, finalized=False)
+    assert stale.value.body == await harness.get()
+    assert patched(dict(stale.value.body), {})["metadata"]["finalizers"] == OTHERS["metadata"]["finalizers"]

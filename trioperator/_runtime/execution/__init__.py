@@ -1,0 +1,1 @@
+"""Execution: calls of handlers, and what becomes of their results."""

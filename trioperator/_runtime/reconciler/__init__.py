@@ -1,0 +1,1 @@
+"""The reconciler: what is done for one object, from its pending events to the completion of its cause."""
