@@ -34,7 +34,9 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)
 # also stores what has been seen, while handlers of that are retried.
 _STORED = re.compile(r"^(kopf\.zalando\.org|trioperator\.dev)/|/(kopf-managed|seen-configuration)$")
 # What only one of them has in its records of progress: in the status, and as JSON in annotations of any prefix.
-_RECORDED = re.compile(r'"attempted": "<time>", |,\\"attempted\\":\\"<time>\\"')
+_RECORDED = re.compile(
+    r'"attempted": "<time>", |,\\"attempted\\":\\"<time>\\"|"base": "[0-9a-f]*", |,\\"base\\":\\"[0-9a-f]*\\"'
+)
 # What Kopf leaves of its progress in the status when nothing is in progress any more.
 _EMPTY: Final[tuple[dict[str, Any], ...]] = ({}, {"progress": {}})
 _FINALIZERS = ("kopf.zalando.org/KopfFinalizerMarker", "trioperator.dev/finalizer")

@@ -34,7 +34,7 @@ RECORD: ProgressRecord = {
     "message": "Not ready",
     "subrefs": ["p/x", "p/y"],
 }
-FIELDS = (*RECORD, "attempted")
+FIELDS = (*RECORD, "attempted", "base")
 TEXT = (
     '{"started":"2026-01-02T03:04:05.678901+00:00","delayed":"2026-01-02T03:05:05.678901+00:00","purpose":"create",'
     '"retries":1,"success":false,"failure":false,"message":"Not ready","subrefs":["p/x","p/y"]}'
@@ -63,6 +63,7 @@ records = st.fixed_dictionaries(
         "message": st.none() | st.text(st.characters(codec="utf-8"), max_size=50),
         "subrefs": st.none() | st.lists(st.text("ab/", max_size=5), max_size=3),
         "attempted": st.none() | st.just("2026-01-02T03:04:05.678901+00:00"),
+        "base": st.none() | st.sampled_from(["", "0123abcd"]),
     },
 )
 

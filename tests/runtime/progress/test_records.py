@@ -100,6 +100,38 @@ async def test_records_of_handlers_that_the_operator_does_not_have_are_left_alon
     }
 
 
+async def test_records_of_a_former_cause_say_only_which_sub_handlers_have_records() -> None:
+    object, records = make("a", "b", **{LAST: '{"spec":{"size":0}}'}), make_records()
+    states = {"a": state(success=True), "b": state(retries=2, subrefs=("b/x",)), "b/x": state(failure=True)}
+    store(records, object, states)
+    assert records.fetch(object, body(object))[0] == states
+    assert object.body is not None
+    object.body["metadata"]["annotations"][LAST] = '{"spec":{"size":1}}'
+    found, _ = records.fetch(object, body(object))
+    assert [(key, each.finished, each.retries, each.subrefs) for key, each in found.items()] == [
+        ("a", False, 0, ()),
+        ("b", False, 0, ("b/x",)),
+    ]
+    patch = Patch()
+    records.purge(object, {}, body=body(object), patch=patch)
+    assert patched(dict(object.body), patch)["metadata"]["annotations"].keys() == {LAST, MANAGED}
+
+
+async def test_records_of_a_creation_do_not_count_once_it_was_handled() -> None:
+    object, records = make("a"), make_records()
+    store(records, object, {"a": state(retries=2)})
+    assert records.fetch(object, body(object))[0]["a"].retries == 2
+    assert object.body is not None
+    object.body["metadata"]["annotations"][LAST] = '{"spec":{}}'
+    assert records.fetch(object, body(object))[0]["a"].retries == 0
+
+
+async def test_records_of_kopf_count_for_any_cause() -> None:
+    record = json.dumps({"started": NOW.isoformat(), "purpose": "create", "retries": 2, "success": True})
+    object = make("a", **{"trioperator.dev/a": record, LAST: '{"spec":{}}'})
+    assert make_records().fetch(object, body(object))[0]["a"].success
+
+
 async def test_the_seen_configuration_counts_only_if_a_handler_has_succeeded() -> None:
     object, records = make("a"), make_records()
     store(records, object, {"a": state(retries=1)}, encode(size=1))
@@ -245,7 +277,7 @@ async def test_long_ids_of_subhandlers_are_not_kept_in_memory() -> None:
         object = make("a", **{"trioperator.dev/a": json.dumps({"subrefs": refs})})
         states, _ = records.fetch(object, body(object))
         assert states["a"].subrefs == (f"a/{number}",)
-    assert annotation_keys.cache_info().currsize == 101
+    assert annotation_keys.cache_info().currsize == 102
 
 
 async def test_a_forged_record_of_a_subhandler_does_not_remove_other_annotations() -> None:

@@ -114,6 +114,10 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
     def fetch(self, *, body: Body) -> BodyEssence | None:
         return self._complete(*_read(self._texts(body)), body)
 
+    def fetch_text(self, *, body: Body) -> str:
+        """Return the last-handled essence as it is stored, with its digests; an empty string if there is none."""
+        return next(iter(self._texts(body)), "")
+
     def _complete(self, text: str, essence: BodyEssence | None, body: Body) -> BodyEssence | None:
         """Return a stored essence with the values that its digests stand for."""
         if essence is None or DIGEST not in text:

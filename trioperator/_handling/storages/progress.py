@@ -19,7 +19,7 @@ PREFIX = "trioperator.dev"
 # The order in which the fields of a record are written.
 _FIELDS = (
     *("started", "stopped", "delayed", "purpose", "retries", "success", "failure", "message", "subrefs"),
-    "attempted",
+    *("attempted", "base"),
 )
 
 # An annotation that usually has the same prefix, but is not a record.
@@ -29,7 +29,8 @@ _LAST_HANDLED = "last-handled-configuration"
 class ProgressRecord(TypedDict, total=False):
     """Stored progress of one handler. Times are ISO 8601 strings; ``subrefs`` are the ids of sub-handlers.
 
-    Kopf's records are without ``attempted``, the end of the last attempt.
+    Kopf's records are without ``attempted``, the end of the last attempt, and without ``base``, a digest of the
+    last-handled configuration when the cause began.
     """
 
     started: str | None
@@ -42,6 +43,7 @@ class ProgressRecord(TypedDict, total=False):
     message: str | None
     subrefs: Collection[str] | None
     attempted: str | None
+    base: str | None
 
 
 class ProgressStorage(abc.ABC):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
-from trioperator._concurrency.clock import find_wall_shift, wall_now
+from trioperator._concurrency.clock import find_wall_shift, steady_now, wall_now
 from trioperator._handling.calls.handler_state import MAX_ID, MAX_SUBREFS, HandlerState
 from trioperator._handling.guard import unguarded
 from trioperator._handling.storages.diffbase import (
@@ -18,6 +19,7 @@ from trioperator._handling.storages.diffbase import (
 )
 from trioperator._handling.storages.progress import (
     AnnotationsProgressStorage,
+    ProgressRecord,
     ProgressStorage,
     SmartProgressStorage,
     annotations_of,
@@ -39,6 +41,9 @@ class RecordStore:
 
     While some handlers have ended and others have not, the configuration that the first one has seen is stored, too,
     where the progress is in annotations: a change since then must be handled by all of them, also after a restart.
+
+    Records also say after which last-handled configuration their cause began. Another version of the operator may have
+    handled that cause without a handler, and left its records. They say nothing of the next cause.
     """
 
     def __init__(
@@ -54,7 +59,7 @@ class RecordStore:
         self._digests = digests or FieldDigests()
         self._pokes = pokes or Pokes(None)
         self._is_own = unguarded(progress) is progress
-        self._takes_outlines = type(diffbase) is AnnotationsDiffBaseStorage
+        self._texts = diffbase if type(diffbase) is AnnotationsDiffBaseStorage else None
         prefix = _prefix_of(progress)
         self._seen = None if prefix is None else AnnotationsDiffBaseStorage(prefix=prefix, key=_SEEN_KEY, v1=False)
 
@@ -68,8 +73,9 @@ class RecordStore:
         Where that is alone, the record of the success was held when the last process ended.
         """
         states: dict[str, HandlerState] = {}
+        base = self._find_base(body)
         for handler in state.cache.kind.handlers.changes:
-            states.update(self._fetch_with_subhandlers(state, handler.id, body))
+            states.update(self._fetch_with_subhandlers(state, handler.id, body, base=base))
         seen = None
         if self._seen is not None and (not states or any(state.success for state in states.values())):
             seen = self._fetch_seen(self._seen, state, body)
@@ -86,7 +92,24 @@ class RecordStore:
         except RecursionError:  # somebody else has written it
             return None
 
-    def _fetch_with_subhandlers(self, state: ObjectState, handler_id: str, body: Body) -> dict[str, HandlerState]:
+    def _find_base(self, body: Body) -> str:
+        """Return a digest of the last-handled configuration that is stored on an object; empty if there is none."""
+        if self._texts is not None:
+            stored = self._texts.fetch_text(body=body).encode()
+        else:
+            try:
+                stored = encode_essence(self._diffbase.fetch(body=body) or {})
+            except RecursionError:  # somebody else has written it
+                stored = b""
+        return hashlib.blake2b(stored, digest_size=4).hexdigest() if stored.strip(b"{}") else ""
+
+    def _fetch_with_subhandlers(
+        self, state: ObjectState, handler_id: str, body: Body, *, base: str | None = None
+    ) -> dict[str, HandlerState]:
+        """Return the stored states of a handler and its sub-handlers.
+
+        With the *base* of a cause, those of a former one only say which sub-handlers have records.
+        """
         record = self._progress.fetch(key=handler_id, body=body)
         if record is None:
             return {}
@@ -94,6 +117,8 @@ class RecordStore:
         found = HandlerState.from_record(record, now=now).shift(shift)
         # Only ids of the handler's own sub-handlers: a forged record must not remove other annotations.
         subrefs = dict.fromkeys(ref for ref in found.subrefs if ref.startswith(f"{handler_id}/"))
+        if base is not None and record.get("base") not in (None, base):
+            return {handler_id: HandlerState(started=steady_now(), purpose=found.purpose, subrefs=tuple(subrefs))}
         states = {handler_id: _with_subrefs(found, subrefs)}
         if len(subrefs) < len(record.get("subrefs") or ()):
             text = (
@@ -117,9 +142,9 @@ class RecordStore:
         patch: Patch,
     ) -> None:
         """Write the states of handlers, and what the first one to succeed has seen, into a patch."""
-        shift = find_wall_shift()
+        shift, base = find_wall_shift(), self._find_base(body)
         for handler_id, handler_state in states.items():
-            record = handler_state.shift(shift).to_record()
+            record: ProgressRecord = {**handler_state.shift(shift).to_record(), "base": base}
             self._progress.store(key=handler_id, record=record, body=body, patch=patch)
         self._progress.flush()
         self._pokes.store(state, body, patch)
@@ -165,7 +190,7 @@ class RecordStore:
         *essence* is the configuration, decoded, where it is known not to be stored. Returns whether it is stored as
         digests from now on, because it is too big for annotations.
         """
-        if essence is None or not self._takes_outlines or state.cache.kind.digested_fields:
+        if essence is None or self._texts is None or state.cache.kind.digested_fields:
             if state.cache.kind.digested_fields:  # one that was stored without digests is not the same
                 configuration = encode_essence(self._decode(state, configuration))
             if self._diffbase.is_current(body=body, encoded=configuration):
@@ -177,7 +202,7 @@ class RecordStore:
     def _decode(self, state: ObjectState, configuration: bytes) -> dict[str, Any]:
         """Decode a configuration to be stored: without the values of fields of which only digests are."""
         fields = state.cache.kind.digested_fields
-        if not fields and self._takes_outlines:
+        if not fields and self._texts is not None:
             return outline_of_json(configuration)
         essence: dict[str, Any] = decode_json(configuration)
         return dict(self._digests.hide(essence, fields, uid=state.uid)) if fields else essence
