@@ -106,3 +106,14 @@ async def test_an_unfinished_change_goes_on_where_no_other_release_has_handled_i
     async with bench.running(registry=back.registry):
         await settle(1000)
     assert back.calls == [("trying", 3, 1)]
+
+
+async def test_a_change_to_what_is_unfinished_keeps_the_attempts(
+    bench: Bench, interrupted: Release, autojump_clock: MockClock
+) -> None:
+    await resize(bench, 3)
+    back = Release(works=True)
+    async with bench.running(registry=back.registry):
+        await settle(1000)
+    assert ("trying", 3, 3) in back.calls
+    assert ("done", 0, 3) in back.calls

@@ -200,23 +200,29 @@ async def test_purging_an_object_without_records_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("storage", "stored"),
+    "storage",
     [
-        (SmartProgressStorage(), True),
-        (AnnotationsProgressStorage(prefix="trioperator.dev"), True),
-        (guarded(OwnStorage(prefix="trioperator.dev")), True),
-        (StatusProgressStorage(), False),
-        (MultiProgressStorage([AnnotationsProgressStorage(prefix="trioperator.dev")]), False),
+        SmartProgressStorage(),
+        AnnotationsProgressStorage(prefix="trioperator.dev"),
+        guarded(OwnStorage(prefix="trioperator.dev")),
+        StatusProgressStorage(),
+        MultiProgressStorage([AnnotationsProgressStorage(prefix="trioperator.dev")]),
+        MultiProgressStorage([StatusProgressStorage(), AnnotationsProgressStorage(prefix="trioperator.dev")]),
     ],
-    ids=["smart", "annotations", "own", "status", "combined"],
+    ids=["smart", "annotations", "own", "status", "one of several", "several"],
 )
-async def test_the_seen_configuration_is_stored_where_the_progress_is_in_annotations(
-    storage: ProgressStorage, stored: bool
-) -> None:
+async def test_the_seen_configuration_is_stored_and_removed_with_the_progress(storage: ProgressStorage) -> None:
     object, records = make("a"), make_records(storage)
-    annotations = store(records, object, {"a": state(success=True)}, encode(size=1))
-    assert (SEEN in annotations) is stored
-    assert records.fetch(object, body(object)) == ({"a": state(success=True)}, encode(size=1) if stored else None)
+    before, patch = object.body, Patch()
+    records.store(object, {"a": state(success=True)}, seen=encode(size=1), body=body(object), patch=patch)
+    assert before is not None
+    object.body = patched(dict(before), patch)
+    assert records.fetch(object, body(object)) == ({"a": state(success=True)}, encode(size=1))
+    purging = Patch()
+    records.purge(object, {}, body=body(object), patch=purging)
+    object.body = patched(dict(object.body), purging)
+    assert records.fetch(object, body(object)) == ({}, None)
+    assert "seen-configuration" not in str(object.body)
 
 
 # The last-handled configuration.

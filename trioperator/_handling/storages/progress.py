@@ -15,6 +15,8 @@ from trioperator._model.essence import marker_key
 from trioperator._model.fields import FieldPath, FieldSpec, ensure, parse_field, remove, resolve, without
 
 PREFIX = "trioperator.dev"
+#: Name under which the configuration is stored that handlers have seen, while some have ended and others have not.
+SEEN = "seen-configuration"
 
 # The order in which the fields of a record are written.
 _FIELDS = (
@@ -214,6 +216,11 @@ class StatusProgressStorage(ProgressStorage):
         self.field = format_field(field, name)
         self.touch_field = format_field(touch_field, name)
 
+    @property
+    def seen_field(self) -> FieldPath:
+        """The field for the configuration that handlers have seen."""
+        return (*self.field[:-1], SEEN)
+
     def fetch(self, *, key: str, body: Body) -> ProgressRecord | None:
         record = resolve(body, (*self.field, key))
         try:
@@ -222,7 +229,7 @@ class StatusProgressStorage(ProgressStorage):
             return None
 
     def has_records(self, *, body: Body) -> bool:
-        return bool(resolve(body._raw, self.field))
+        return bool(resolve(body._raw, self.field) or resolve(body._raw, self.seen_field))
 
     def store(self, *, key: str, record: ProgressRecord, body: Body, patch: dict[str, Any]) -> None:
         # Write all fields, so that none of the previous record remains.
@@ -244,8 +251,9 @@ class StatusProgressStorage(ProgressStorage):
     def clear(self, *, essence: BodyEssence) -> BodyEssence:
         if self.field[0] not in essence and self.touch_field[0] not in essence:
             return essence  # nearly always: the status is no part of essences
-        cleared = without(without(essence, self.field), self.touch_field)
-        return cast(BodyEssence, cleared)
+        for field in (self.field, self.touch_field, self.seen_field):
+            essence = cast(BodyEssence, without(essence, field))
+        return essence
 
 
 class MultiProgressStorage(ProgressStorage):

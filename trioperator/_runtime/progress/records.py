@@ -18,13 +18,10 @@ from trioperator._handling.storages.diffbase import (
     has_digests,
 )
 from trioperator._handling.storages.progress import (
-    AnnotationsProgressStorage,
     ProgressRecord,
     ProgressStorage,
-    SmartProgressStorage,
-    annotations_of,
-    purge_annotations,
 )
+from trioperator._handling.storages.seen import make_seen_storage, purge_seen
 from trioperator._model.body import Body
 from trioperator._model.keyed_digest import FieldDigests, reveal
 from trioperator._model.lazy_object import decode_json, outline_of_json
@@ -32,15 +29,12 @@ from trioperator._model.patch import Patch
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.pokes import Pokes
 
-# Name of the annotation with the configuration that handlers have seen, while some have ended and others have not.
-_SEEN_KEY = "seen-configuration"
-
 
 class RecordStore:
     """Records on objects, read from bodies and written into patches by the storages of the operator.
 
-    While some handlers have ended and others have not, the configuration that the first one has seen is stored, too,
-    where the progress is in annotations: a change since then must be handled by all of them, also after a restart.
+    While some handlers have ended and others have not, the configuration that the first one has seen is stored, too: a
+    change since then must be handled by all of them, also after a restart.
 
     Records also say after which last-handled configuration their cause began. Another version of the operator may have
     handled that cause without a handler, and left its records. They say nothing of the next cause.
@@ -60,8 +54,7 @@ class RecordStore:
         self._pokes = pokes or Pokes(None)
         self._is_own = unguarded(progress) is progress
         self._texts = diffbase if type(diffbase) is AnnotationsDiffBaseStorage else None
-        prefix = _prefix_of(progress)
-        self._seen = None if prefix is None else AnnotationsDiffBaseStorage(prefix=prefix, key=_SEEN_KEY, v1=False)
+        self._seen = make_seen_storage(unguarded(progress))
 
     def may_exist(self, body: Body) -> bool:
         """Check whether there may be records on an object: mostly there are none, which is known at a glance."""
@@ -153,12 +146,13 @@ class RecordStore:
     def store_seen(self, state: ObjectState, seen: bytes | None, *, body: Body, patch: Patch) -> None:
         """Write what the first handler to succeed has seen into a patch, if any has."""
         if self._seen is not None and seen is not None:
-            self._seen.store(body=body, patch=patch, essence=self._decode(state, seen))
+            outlines = isinstance(self._seen, AnnotationsDiffBaseStorage)
+            self._seen.store(body=body, patch=patch, essence=self._decode(state, seen, outlines=outlines))
 
     def make_mark(self, state: ObjectState, seen: bytes | None, *, body: Body) -> Patch:
         """Return a patch that says what a handler has seen, though no record of its success may be stored yet."""
         patch = Patch()
-        if self._seen is not None and f"{self._seen.prefix}/{_SEEN_KEY}" not in annotations_of(body):
+        if self._seen is not None and self._seen.fetch(body=body) is None:
             self.store_seen(state, seen, body=body, patch=patch)
         return patch
 
@@ -173,8 +167,8 @@ class RecordStore:
             self._progress.purge(key=key, body=body, patch=patch)
         self._progress.flush()
         self._pokes.purge(body, patch)
-        if self._seen is not None and annotations_of(body):
-            purge_annotations([f"{self._seen.prefix}/{_SEEN_KEY}"], body=body, patch=patch)
+        if self._seen is not None:
+            purge_seen(self._seen, body=body, patch=patch)
 
     def record_handled(
         self,
@@ -192,17 +186,17 @@ class RecordStore:
         """
         if essence is None or self._texts is None or state.cache.kind.digested_fields:
             if state.cache.kind.digested_fields:  # one that was stored without digests is not the same
-                configuration = encode_essence(self._decode(state, configuration))
+                configuration = encode_essence(self._decode(state, configuration, outlines=self._texts is not None))
             if self._diffbase.is_current(body=body, encoded=configuration):
                 return False
-            essence = self._decode(state, configuration)
+            essence = self._decode(state, configuration, outlines=self._texts is not None)
         self._diffbase.store(body=body, patch=patch, essence=essence)
         return has_digests(patch) and not has_digests(body)
 
-    def _decode(self, state: ObjectState, configuration: bytes) -> dict[str, Any]:
+    def _decode(self, state: ObjectState, configuration: bytes, *, outlines: bool) -> dict[str, Any]:
         """Decode a configuration to be stored: without the values of fields of which only digests are."""
         fields = state.cache.kind.digested_fields
-        if not fields and self._texts is not None:
+        if not fields and outlines:
             return outline_of_json(configuration)
         essence: dict[str, Any] = decode_json(configuration)
         return dict(self._digests.hide(essence, fields, uid=state.uid)) if fields else essence
@@ -213,8 +207,3 @@ def _with_subrefs(state: HandlerState, known: Collection[str]) -> HandlerState:
     if not state.subrefs:
         return state
     return msgspec.structs.replace(state, subrefs=tuple(ref for ref in state.subrefs if ref in known))
-
-
-def _prefix_of(progress: ProgressStorage) -> str | None:
-    storage = unguarded(progress)
-    return storage.prefix if isinstance(storage, SmartProgressStorage | AnnotationsProgressStorage) else None

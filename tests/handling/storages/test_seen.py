@@ -1,0 +1,88 @@
+"""Storages of what the first handler to succeed has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from trioperator._handling.storages.progress import (
+    AnnotationsProgressStorage,
+    MultiProgressStorage,
+    ProgressStorage,
+    SmartProgressStorage,
+    StatusProgressStorage,
+)
+from trioperator._handling.storages.seen import make_seen_storage, purge_seen
+from trioperator._model.body import Body, BodyEssence
+from trioperator._model.patch import apply_merge
+
+ESSENCE = BodyEssence(spec={"size": 1})
+ANNOTATION = "trioperator.dev/seen-configuration"
+
+
+class OwnStorage(ProgressStorage):
+    """A storage of the user's."""
+
+    def fetch(self, *, key: str, body: Body) -> None: ...
+    def store(self, **_: Any) -> None: ...
+    def purge(self, **_: Any) -> None: ...
+
+
+def store(progress: ProgressStorage, body: dict[str, Any]) -> dict[str, Any]:
+    """Return an object with what handlers have seen."""
+    storage, patch = make_seen_storage(progress), dict[str, Any]()
+    assert storage is not None
+    storage.store(body=Body(body), patch=patch, essence=ESSENCE)
+    merged: dict[str, Any] = apply_merge(body, patch)
+    return merged
+
+
+def _list_places(body: Mapping[str, Any]) -> set[str]:
+    annotations = body["metadata"].get("annotations", {})
+    status = body.get("status", {}).get("trioperator", {})
+    return {key for key in (*annotations, *status) if key in (ANNOTATION, "seen-configuration")}
+
+
+@pytest.mark.parametrize(
+    ("progress", "places"),
+    [
+        (SmartProgressStorage(), {ANNOTATION}),
+        (AnnotationsProgressStorage(), {ANNOTATION}),
+        (StatusProgressStorage(), {"seen-configuration"}),
+        (MultiProgressStorage([StatusProgressStorage(), SmartProgressStorage()]), {ANNOTATION, "seen-configuration"}),
+        (MultiProgressStorage([OwnStorage(), StatusProgressStorage()]), {"seen-configuration"}),
+    ],
+)
+def test_it_is_stored_wherever_the_progress_is(progress: ProgressStorage, places: set[str]) -> None:
+    body = store(progress, {"metadata": {"name": "x"}})
+    assert _list_places(body) == places
+    storage = make_seen_storage(progress)
+    assert storage is not None
+    assert storage.fetch(body=Body(body)) == ESSENCE
+    patch = dict[str, Any]()
+    purge_seen(storage, body=body, patch=patch)
+    assert not _list_places(apply_merge(body, patch))
+
+
+def test_what_is_only_in_a_patch_is_taken_out_of_it() -> None:
+    storage, patch = make_seen_storage(StatusProgressStorage()), dict[str, Any]()
+    assert storage is not None
+    storage.store(body=Body({}), patch=patch, essence=ESSENCE)
+    purge_seen(storage, body={}, patch=patch)
+    assert not patch
+
+
+@pytest.mark.parametrize("progress", [OwnStorage(), MultiProgressStorage([OwnStorage()])])
+def test_storages_that_users_write_have_none(progress: ProgressStorage) -> None:
+    assert make_seen_storage(progress) is None
+
+
+def test_in_the_status_it_is_no_part_of_essences_and_counts_as_a_record() -> None:
+    progress = StatusProgressStorage()
+    body = store(progress, {"metadata": {"name": "x"}, "status": {"phase": "Ready"}})
+    essence = progress.clear(essence=BodyEssence(status=body["status"]))
+    assert essence == {"status": {"phase": "Ready"}}
+    assert progress.has_records(body=Body(body))
+    assert not progress.has_records(body=Body({"status": {"phase": "Ready"}}))
