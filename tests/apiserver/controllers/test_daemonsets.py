@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.lowlevel
 from trio.testing import MockClock
@@ -68,6 +69,33 @@ async def test_a_new_template_replaces_the_pods(cluster: Cluster, autojump_clock
         status = (await cluster.get("ds", "w"))["status"]
     assert obj["spec"]["containers"][0]["image"] == "new"
     assert (status["updatedNumberScheduled"], status["numberAvailable"], status["observedGeneration"]) == (1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replaced"),
+    [
+        ({"rollingUpdate": {"maxUnavailable": "50%"}}, 2),  # rounded up
+        ({"rollingUpdate": {"maxUnavailable": 1}}, 1),
+        ({"type": "OnDelete"}, 0),
+    ],
+)
+async def test_only_some_pods_are_replaced_at_a_time(
+    cluster: Cluster, autojump_clock: MockClock, strategy: Object, replaced: int
+) -> None:
+    async with cluster.open_controllers("workloads"):
+        for name in ("a", "b", "c"):
+            await cluster.create(node(name))
+        manifest = workload("DaemonSet")
+        manifest["spec"]["updateStrategy"] = strategy
+        await cluster.create(manifest)
+        await trio.sleep(1)
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        for obj in await cluster.list("pods"):
+            await cluster.patch("pods", obj["metadata"]["name"], {"status": ready}, subresource="status")
+        await cluster.patch("ds", "w", {"spec": {"template": template({"app": "w"}, image="new")}})
+        await trio.sleep(1)
+        images = [obj["spec"]["containers"][0]["image"] for obj in await cluster.list("pods")]
+    assert images.count("new") == replaced
 
 
 async def test_a_deleted_pod_is_recreated(cluster: Cluster, autojump_clock: MockClock) -> None:

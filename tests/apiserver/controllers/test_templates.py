@@ -100,6 +100,8 @@ def test_a_pod_is_ready_by_its_condition() -> None:
         (pod(), 60, 0),
         (pod(), 0, -60),
         (pod(ready="False"), 0, math.inf),
+        (pod(since=""), 0, 0),
+        (pod(since=""), 1, math.inf),
         ({"metadata": {"name": "new"}}, 0, math.inf),
     ],
 )

@@ -86,7 +86,7 @@ class CronJobController(Controller):
         meta, spec = obj["metadata"], obj["spec"]
         try:
             schedule = Schedule.parse(spec["schedule"])
-            zone = zoneinfo.ZoneInfo(spec.get("timeZone") or "UTC")
+            zone = zoneinfo.ZoneInfo(spec["timeZone"]) if spec.get("timeZone") else datetime.UTC
         except (ValueError, zoneinfo.ZoneInfoNotFoundError) as error:
             _log.warning("The schedule of %s/%s is not understood: %s", meta["namespace"], meta["name"], error)
             await self.record(obj, "InvalidSchedule", f"invalid schedule: {error}", kind="Warning")

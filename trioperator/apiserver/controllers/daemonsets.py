@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
@@ -81,7 +82,7 @@ class DaemonSetController(Controller):
         pods = self.client.owned(obj, PODS)
         allowed = (strategy.get("rollingUpdate") or {}).get("maxUnavailable", 1)
         if isinstance(allowed, str):
-            allowed = max(1, len(pods) * int(allowed.removesuffix("%")) // 100)
+            allowed = math.ceil(len(pods) * int(allowed.removesuffix("%")) / 100)
         allowed -= sum(self._until_available(obj, pod) > 0 for pod in pods)
         for pod in pods:
             if not is_active(pod) or pod["metadata"]["labels"].get(_HASH) == mark:

@@ -71,11 +71,13 @@ def is_ready(pod: Object) -> bool:
 
 
 def until_available(pod: Object, seconds: float, *, now: datetime.datetime) -> float:
-    """Return the seconds until the Pod has been ready for *seconds*; infinity if it is not ready."""
+    """Return the seconds until the Pod has been ready for *seconds*; infinity if that is not known."""
     condition = condition_of(pod.get("status") or {}, "Ready")
     if condition is None or condition["status"] != "True":
         return math.inf
-    return seconds - (now - parse_time(condition["lastTransitionTime"])).total_seconds()
+    if not (since := condition.get("lastTransitionTime")):  # somebody else has set it
+        return math.inf if seconds else 0.0
+    return seconds - (now - parse_time(since)).total_seconds()
 
 
 def parse_time(timestamp: str) -> datetime.datetime:
