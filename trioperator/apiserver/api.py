@@ -217,8 +217,8 @@ class Api:
         return Response.of(await self._binder.bind(target.kind, place, sent, options), 201)
 
     def _read_log(self, target: Target, request: Request) -> Response:
-        pod = self.state.require(target.kind, target.namespace, target.name)
-        log = self.pod_logs.read(pod, read_log_options(request.query))
+        options = read_log_options(target.name, request.query)
+        log = self.pod_logs.read(self.state.require(target.kind, target.namespace, target.name), options)
         return Response(200 if log else 204, log, "text/plain")  # as for Pods that have no node yet
 
     def _watch(self, target: Target, request: Request, view: View) -> Response:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.apiserver.access.accounts import ACCOUNT, bearing, make_account, user_info
-from tests.apiserver.conftest import Guarded
+from tests.apiserver.conftest import Answer, Guarded
 from trioperator.apiserver import Cluster
 
 
@@ -78,3 +78,25 @@ async def test_the_token_secret_of_an_account_is_filled_and_deleted_with_it(clus
     assert "token" in (await cluster.get("secrets", "s"))["data"]
     await cluster.delete("sa", "robot")
     assert await cluster.find("secrets", "s") is None
+
+
+async def test_a_token_is_bound_to_a_pod_of_the_account_only(guarded: Guarded) -> None:
+    path = await make_account(guarded)
+    for name, more in (("other", {}), ("own", {"serviceAccountName": "robot"})):
+        spec = {"containers": [{"name": "main", "image": "one"}], "automountServiceAccountToken": False, **more}
+        made = await guarded.request("POST", guarded.path("pods"), {"metadata": {"name": name}, "spec": spec})
+        assert made.code == 201
+
+    async def ask(**ref: str) -> Answer:
+        return await guarded.request(
+            "POST", path, {"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", **ref}}}
+        )
+
+    answer = await ask(name="other")
+    text = 'cannot bind token for serviceaccount "robot" to pod running with different serviceaccount name.'
+    assert (answer.code, answer.message) == (400, text)
+    answer = await ask(name="own", uid="another")
+    text = "the UID in the bound object reference (another) does not match the UID in record"
+    start = f'Operation cannot be fulfilled on Pod "own": {text}.'
+    assert (answer.code, answer.message[: len(start)]) == (409, start)
+    assert (await ask(name="own", uid=made.content["metadata"]["uid"])).code == 201

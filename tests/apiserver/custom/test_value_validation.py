@@ -127,3 +127,16 @@ def test_keywords_apply_to_the_values_of_their_types(value: Any) -> None:
 )
 def test_values_have_the_types_and_the_text_of_json(value: Any, name: str, text: str) -> None:
     assert (type_name(value), text_of(value)) == (name, text)
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": "integer", "format": "int32"}, -(2**31), 2**31),
+        ({"type": "number", "format": "float"}, 1e38, 1e39),
+    ],
+)
+def test_a_number_fits_into_its_format(schema: dict[str, Any], good: Any, bad: Any) -> None:
+    assert problems(schema, good) == []
+    text = f"Checked value must be of type {schema['type']} with format {schema['format']} in spec.x"
+    assert problems(schema, bad) == [StatusCause("<nil>", f'Invalid value: "": {text}')]

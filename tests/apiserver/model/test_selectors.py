@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.apiserver.conftest import Target
 from trioperator.apiserver.model.selectors import parse_fields, parse_labels
 from trioperator.errors import ApiError
 
@@ -83,3 +84,24 @@ def test_fields_are_compared_as_strings() -> None:
     assert not selector.matches({"spec": {"unschedulable": True, "x": 1}})
     assert selector.exact(("spec", "unschedulable")) == "true"
     assert selector.exact(("spec", "x")) is None
+
+
+BAD = "name part must consist of alphanumeric characters"
+TOO_LONG = "must be no more than 63 bytes"
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("a=-x", ['values[0][a]: Invalid value: "-x": a valid label must be an empty string or consist of']),
+        (f"a notin (ok,{'x' * 64})", [f'values[1][a]: Invalid value: "{"x" * 64}": {TOO_LONG}']),
+        ("a in (-x,%)", ['[values[0][a]: Invalid value: "%": ', 'values[1][a]: Invalid value: "-x": ']),
+        ("-a=b", [f'<nil>: Invalid value: "-a": {BAD}']),
+        (f"{'a' * 64}", [f'<nil>: Invalid value: "{"a" * 64}": name part {TOO_LONG}']),
+        ("A/x", ['<nil>: Invalid value: "A/x": prefix part a lowercase RFC 1123 subdomain must consist of']),
+    ],
+)
+async def test_what_no_label_can_be_is_named(target: Target, text: str, problems: list[str]) -> None:
+    answer = await target.get(target.path("configmaps"), labelSelector=text)
+    assert (answer.code, answer.message[:30]) == (400, "unable to parse requirement: " + problems[0][0])
+    assert [problem for problem in problems if problem not in answer.message] == []

@@ -117,3 +117,25 @@ async def test_a_pod_without_a_node_has_an_empty_log(target: Target) -> None:
     await target.create("pods", "p", spec=pod()["spec"])
     answer = await target.client.get(target.path("pods", "p", "log"), headers={"Accept": "*/*"})
     assert (answer.status_code, answer.text) == (204, "")
+
+
+@pytest.mark.parametrize(
+    ("params", "code", "problem"),
+    [
+        ({"tailLines": "x"}, 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
+        ({"limitBytes": str(2**63)}, 400, f'strconv.ParseInt: parsing "{2**63}": value out of range'),
+        ({"sinceSeconds": "0"}, 422, "sinceSeconds: Invalid value: 0: must be greater than 0"),
+        (
+            {"tailLines": "-1", "limitBytes": "0"},
+            422,
+            "[tailLines: Invalid value: -1: must be greater than or equal to 0, "
+            "limitBytes: Invalid value: 0: must be greater than 0]",
+        ),
+    ],
+)
+async def test_numbers_of_a_request_are_checked_before_the_pod_is_looked_for(
+    target: Target, params: dict[str, str], code: int, problem: str
+) -> None:
+    answer = await target.get(target.path("pods", "none", "log"), **params)
+    text = problem if code == 400 else f'PodLogOptions "none" is invalid: {problem}'
+    assert (answer.code, answer.message) == (code, text)

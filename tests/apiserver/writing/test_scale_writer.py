@@ -104,3 +104,16 @@ async def test_the_replicas_of_a_scale_are_32_bit_integers(target: Target) -> No
     for body in (b"{", b"[]", b"5", b'{"a":' * 20_000):
         answer = await target.merge(path, body)
         assert answer.code == 400, answer.content
+
+
+async def test_a_scale_is_replaced_and_patched(target: Target) -> None:
+    await target.create("shapes", "a", spec={"replicas": 2})
+    path = target.path("shapes", "a", "scale")
+    scale = (await target.get(path)).content
+    stale = {**scale, "metadata": {**scale["metadata"], "resourceVersion": "1"}}
+    assert (await target.request("PUT", path, {**scale, "spec": {"replicas": 7}})).content["spec"] == {"replicas": 7}
+    operations = [{"op": "replace", "path": "/spec/replicas", "value": 9}]
+    assert (await target.edit(path, operations)).content["spec"] == {"replicas": 9}
+    assert (await target.get(target.path("shapes", "a"))).content["spec"]["replicas"] == 9
+    assert (await target.request("PUT", path, stale)).code == 409
+    assert (await target.edit(path, [{"op": "test", "path": "/spec/replicas", "value": 1}])).code == 422

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import datetime
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -83,7 +84,8 @@ class TokenRequests:
             raise bad_request(text)
         if ref.get("uid") and ref["uid"] != found.uid:
             text = f"the UID in the bound object reference ({ref['uid']}) does not match the UID in record"
-            raise conflict(kind, name, f"{text}. The object might have been deleted and then recreated")
+            shown = dataclasses.replace(kind, plural=kind.kind)
+            raise conflict(shown, name, f"{text}. The object might have been deleted and then recreated")
         claim = {kind.singular: {"name": name, "uid": found.uid}}
         node = (found.obj.get("spec") or {}).get("nodeName") if plural == "pods" else None
         if node:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ..custom.definition_status import initial_status
 from ..model.kinds import Kind
 from ..model.unmarshal import new_status
+from .validity.workloads import CONTROLLER_UID
 
 Object = dict[str, Any]
 
@@ -117,7 +118,7 @@ def _new_job(obj: Object) -> None:
     spec, meta = dict(obj["spec"]), obj["metadata"]
     obj["spec"] = spec
     if not spec.setdefault("manualSelector", False):
-        by_uid = {"batch.kubernetes.io/controller-uid": meta["uid"]}
+        by_uid = {CONTROLLER_UID: meta["uid"]}
         names = {"batch.kubernetes.io/job-name": meta.get("name", "")}
         legacy = {"controller-uid": meta["uid"], "job-name": meta.get("name", "")}
         template = dict(spec.get("template") or {})
@@ -125,8 +126,8 @@ def _new_job(obj: Object) -> None:
         labels = {**(template_meta.get("labels") or {}), **by_uid, **names, **legacy}
         template["metadata"] = {**template_meta, "labels": labels}
         spec["template"] = template
-        if "selector" not in spec:
-            spec["selector"] = {"matchLabels": by_uid}
+        selector = spec.get("selector") or {}
+        spec["selector"] = {**selector, "matchLabels": {**(selector.get("matchLabels") or {}), **by_uid}}
     shown = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     if shown and not meta.get("labels"):
         meta["labels"] = shown

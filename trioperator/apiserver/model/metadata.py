@@ -101,10 +101,7 @@ def check_common(meta: Mapping[str, Any]) -> Iterator[StatusCause]:
     """Yield the validation errors of what all metadata has in common, also in embedded objects."""
     for key, value in (meta.get("labels") or {}).items():
         yield from check_key("metadata.labels", key)
-        if len(value) > 63:
-            yield invalid_value("metadata.labels", value, "must be no more than 63 bytes")
-        if value and not _PART.fullmatch(value):
-            yield invalid_value("metadata.labels", value, _VALUE_TEXT)
+        yield from check_label_value("metadata.labels", value)
     yield from _check_annotations(meta.get("annotations") or {})
     for finalizer in meta.get("finalizers") or ():
         yield from check_key("metadata.finalizers", finalizer)
@@ -183,6 +180,14 @@ def check_key(field: str, key: str) -> Iterable[StatusCause]:
         yield invalid_value(field, key, "name part must be no more than 63 bytes")
     if not _PART.fullmatch(name):
         yield invalid_value(field, key, _PART_TEXT)
+
+
+def check_label_value(field: str, value: str) -> Iterable[StatusCause]:
+    """Yield the validation errors of the value of a label."""
+    if len(value) > 63:
+        yield invalid_value(field, value, "must be no more than 63 bytes")
+    if value and not _PART.fullmatch(value):
+        yield invalid_value(field, value, _VALUE_TEXT)
 
 
 def _check_annotations(annotations: Mapping[str, str]) -> Iterable[StatusCause]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from .errors import bad_request
 from .go_numbers import parse_int64
+from .metadata import check_key, check_label_value
 from .quoting import quote
+from .status_causes import StatusCause
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,8 +109,6 @@ def _field(obj: Mapping[str, Any], path: tuple[str, ...]) -> str:
 
 
 _TOKEN: Final = re.compile(r"\s*(==|!=|[=!<>(),]|[^\s=!<>(),]+)")
-_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SPECIAL: Final = frozenset({"=", "==", "!=", "!", "<", ">", "(", ")", ","})
 
 
@@ -156,10 +156,10 @@ class _Parser:
                 return Requirement(key, "exists")
             case "=" | "==":
                 self.take()
-                return Requirement(key, "in", frozenset({self._value()}))
+                return _compare(key, "in", {self._value()})
             case "!=":
                 self.take()
-                return Requirement(key, "notin", frozenset({self._value()}))
+                return _compare(key, "notin", {self._value()})
             case ("<" | ">") as sign:
                 self.take()
                 value = self.take()
@@ -169,27 +169,25 @@ class _Parser:
                 return Requirement(key, "gt" if sign == ">" else "lt", frozenset({value}))
             case ("in" | "notin") as word:
                 self.take()
-                return Requirement(key, word, self._values())
+                return _compare(key, word, self._values())
         raise _unparsable(f"found '{self.peek()}', expected: in, notin, =, ==, !=, gt, lt")
 
     def _key(self) -> str:
         key = self.take()
         if key in _SPECIAL or not key:
             raise _unparsable(f"found '{key}', expected: !, identifier, or 'end of string'")
-        prefix, slash, name = key.rpartition("/")
-        good = len(name) <= 63 and _NAME.fullmatch(name) is not None
-        if slash:
-            good = good and len(prefix) <= 253 and _DOMAIN.fullmatch(prefix) is not None
-        if not good:
-            raise _unparsable(f'key: Invalid value: "{key}": not a qualified name')
+        _raise_any(check_key("<nil>", key))
         return key
 
     def _value(self) -> str:
         if self.peek() in {"", ","}:
             return ""
-        return self._checked(self.take())
+        value = self.take()
+        if value in _SPECIAL:
+            raise _unparsable(f"found '{value}', expected: identifier")
+        return value
 
-    def _values(self) -> frozenset[str]:
+    def _values(self) -> set[str]:
         if self.take() != "(":
             raise _unparsable("expected: '('")
         values = set[str]()
@@ -200,22 +198,29 @@ class _Parser:
             elif token in _SPECIAL or not token:
                 raise _unparsable(f"found '{token}', expected: ',', ')' or identifier")
             else:
-                values.add(self._checked(token))
+                values.add(token)
                 token = self.take()
             if token == ")":
-                return frozenset(values)
+                return values
             if token != ",":
                 raise _unparsable(f"found '{token}', expected: ',' or ')'")
             if self.peek() == ")":
                 self.take()
                 values.add("")
-                return frozenset(values)
+                return values
 
-    @staticmethod
-    def _checked(value: str) -> str:
-        if value in _SPECIAL or len(value) > 63 or not _NAME.fullmatch(value):
-            raise _unparsable(f'values: Invalid value: "{value}": not a label value')
-        return value
+
+def _compare(key: str, operator: str, values: Collection[str]) -> Requirement:
+    """Return a requirement. Raises 400 for values that no label can have."""
+    named = enumerate(sorted(values))
+    _raise_any(cause for at, value in named for cause in check_label_value(f"values[{at}][{key}]", value))
+    return Requirement(key, operator, frozenset(values))
+
+
+def _raise_any(causes: Iterable[StatusCause]) -> None:
+    texts = [f"{cause.field}: {cause.message}" for cause in causes]
+    if texts:
+        raise _unparsable(texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
 
 
 def _is_integer(text: str) -> bool:

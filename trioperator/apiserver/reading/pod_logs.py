@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import trio
 
-from ..model.errors import bad_request
+from ..model.errors import bad_request, invalid
+from ..model.go_numbers import parse_int64
+from ..model.status_causes import invalid_value
 from ..store.state import State
 from ..store.storage import Change, Stored, Table
 from .reader import read_flag
@@ -31,17 +33,26 @@ class LogOptions:
     limit: int | None = None  # bytes
 
 
-def read_log_options(query: Mapping[str, str]) -> LogOptions:
-    """Parse the options of a request. Raises 400 if they are invalid."""
-    seconds = _read_number(query, "sinceSeconds")
+def read_log_options(name: str, query: Mapping[str, str]) -> LogOptions:
+    """Parse the options of a request for the log of a Pod. Raises 400 or 422 if they are invalid."""
+    lowest = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
+    numbers = {field: _read_number(query, field) for field in lowest}
+    causes = [
+        invalid_value(field, number, f"must be greater than {'or equal to ' if lowest[field] == 0 else ''}0")
+        for field, number in numbers.items()
+        if number is not None and number < lowest[field]
+    ]
+    if causes:
+        raise invalid("PodLogOptions", "", name, causes)
+    seconds = numbers["sinceSeconds"]
     return LogOptions(
         container=query.get("container", ""),
         follow=read_flag(query, "follow"),
         previous=read_flag(query, "previous"),
         timestamps=read_flag(query, "timestamps"),
-        tail=_read_number(query, "tailLines"),
+        tail=numbers["tailLines"],
         since=None if seconds is None else datetime.timedelta(seconds=seconds),
-        limit=_read_number(query, "limitBytes"),
+        limit=numbers["limitBytes"],
     )
 
 
@@ -49,9 +60,10 @@ def _read_number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name, "")
     if not text:
         return None
-    if not (text.isascii() and text.isdecimal()):
-        raise bad_request(f"{name} must be a number that is not negative: {text}")
-    return int(text)
+    try:
+        return parse_int64(text)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
 
 
 class _Log:

@@ -208,3 +208,16 @@ async def test_a_bound_claim_cannot_shrink_below_its_capacity(target: Target) ->
         assert answer.message == (f"{text}field can not be less than status.capacity" if text else "")
     answer = await resize(sized("9Gi", "limits"))
     assert answer.message.startswith('PersistentVolumeClaim "c" is invalid: spec: Forbidden: spec is immutable')
+
+
+async def test_what_a_node_was_given_stays(target: Target) -> None:
+    path, name = "/api/v1/nodes", target.namespace
+    spec = {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "providerID": "a://b"}
+    assert (await target.request("POST", path, {"metadata": {"name": name}, "spec": spec})).code == 201
+    other = {"podCIDR": "10.0.1.0/24", "podCIDRs": ["10.0.1.0/24"]}
+    for change, field in ((other, "podCIDRs"), ({"providerID": "c://d"}, "providerID")):
+        answer = await target.merge(f"{path}/{name}", {"spec": change})
+        text = f'spec.{field}: Forbidden: node updates may not change {field.removesuffix("s")} except from "" to valid'
+        assert (answer.code, answer.message) == (422, f'Node "{name}" is invalid: {text}')
+    assert (await target.merge(f"{path}/{name}", {"metadata": {"labels": LABELS}})).code == 200
+    await target.delete(f"{path}/{name}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zoneinfo
+
 import pytest
 
-from trioperator.apiserver.builtin.validity.schedules import check_schedule
+from trioperator.apiserver.builtin.validity.schedules import check_schedule, check_time_zone
 
 
 @pytest.mark.parametrize(
@@ -47,3 +49,14 @@ def test_invalid_schedules(schedule: str, problem: str) -> None:
 def test_an_empty_schedule_is_missing() -> None:
     (cause,) = check_schedule("", "spec.schedule")
     assert cause.reason == "FieldValueRequired"
+
+
+def test_without_time_zones_on_the_system_none_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    (cause,) = check_time_zone("Mars/X", "spec.timeZone")
+    assert cause.message.endswith("unknown time zone Mars/X")
+    monkeypatch.setattr(zoneinfo, "ZoneInfo", find_none)
+    assert list(check_time_zone("Europe/Berlin", "spec.timeZone")) == []
+
+
+def find_none(name: str) -> None:
+    raise zoneinfo.ZoneInfoNotFoundError(name)

@@ -26,6 +26,7 @@ SPEC: Final = {
     "template": {"metadata": {"labels": LABELS}, "spec": POD},
     "strategy": {"type": "Recreate"},
 }
+EMPTY: Final[dict[str, Any]] = {"selector": {}}
 JOB: Final = {"template": {"spec": {**POD, "restartPolicy": "Never"}}}
 WORKLOADS: Final = [check_daemon_set, check_deployment, check_replica_set, check_stateful_set]
 
@@ -80,11 +81,38 @@ def test_a_deployment_can_make_progress(strategy: dict[str, Any], field: str | N
     ],
 )
 def test_a_job_ends(spec: dict[str, Any], field: str) -> None:
-    assert list(check_job({"spec": JOB})) == []
-    assert [cause.field for cause in check_job({"spec": {**JOB, **spec}})] == [field]
+    assert list(check_job({"spec": {**JOB, **EMPTY}})) == []
+    assert [cause.field for cause in check_job({"spec": {**JOB, **EMPTY, **spec}})] == [field]
     cron_job = {"schedule": "@daily", "jobTemplate": {"spec": {**JOB, **spec}}}
     expected = f"spec.jobTemplate.{field}"
     assert [cause.field for cause in check_cron_job({"spec": cron_job})] == [expected]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"manualSelector": True, "selector": {"matchLabels": LABELS}},
+        {"manualSelector": True, "selector": {}},
+        {"manualSelector": False},
+        {"selector": {}},
+    ],
+)
+async def test_a_job_has_a_selector_of_its_own_or_a_generated_one(target: Target, changes: dict[str, Any]) -> None:
+    template = {**JOB["template"], "metadata": {"labels": LABELS}}
+    job = {"metadata": {"name": "a"}, "spec": {"template": template, **changes}}
+    answer = await target.request("POST", f"/apis/batch/v1/namespaces/{target.namespace}/jobs", job)
+    assert answer.code == 201
+    generated = {"matchLabels": {"batch.kubernetes.io/controller-uid": answer.content["metadata"]["uid"]}}
+    assert answer.content["spec"]["selector"] == (changes["selector"] if changes.get("manualSelector") else generated)
+
+
+async def test_a_selector_that_is_added_to_the_generated_one_is_invalid(target: Target) -> None:
+    template = {**JOB["template"], "metadata": {"labels": LABELS}}
+    spec = {"selector": {"matchLabels": LABELS}, "template": template}
+    path = f"/apis/batch/v1/namespaces/{target.namespace}/jobs"
+    answer = await target.request("POST", path, {"metadata": {"name": "a"}, "spec": spec})
+    assert (answer.code, answer.content["details"]["causes"][0]["field"]) == (422, "spec.selector")
+    assert answer.message.endswith("`selector` not auto-generated")
 
 
 @pytest.mark.parametrize(

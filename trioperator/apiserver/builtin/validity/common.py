@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ...model.metadata import check_key, label_problem
+from ...model.metadata import check_key, check_label_value, label_problem
 from ...model.status_causes import StatusCause, invalid_value, required, unsupported
 
 Object = Mapping[str, Any]
@@ -73,8 +73,9 @@ def check_port_name(path: str, name: str) -> Iterable[StatusCause]:
 
 
 def check_label_selector(selector: Object, path: str) -> Iterable[StatusCause]:
-    for key in selector.get("matchLabels") or ():
+    for key, value in (selector.get("matchLabels") or {}).items():
         yield from check_key(f"{path}.matchLabels", key)
+        yield from check_label_value(f"{path}.matchLabels", value)
     for where, term in items(selector, "matchExpressions", path):
         operator, values = term.get("operator") or "", term.get("values")
         if operator not in _OPERATORS:
@@ -85,3 +86,5 @@ def check_label_selector(selector: Object, path: str) -> Iterable[StatusCause]:
             text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
             yield forbidden_field(f"{where}.values", text)
         yield from check_key(f"{where}.key", term.get("key") or "")
+        for at, value in enumerate(values or ()):
+            yield from check_label_value(f"{where}.values[{at}]", value)

@@ -29,6 +29,28 @@ def check_schedule(schedule: str, path: str) -> Iterable[StatusCause]:
         yield invalid_value(path, schedule, str(error))
 
 
+def check_time_zone(name: str, path: str) -> Iterable[StatusCause]:
+    """Yield the validation errors of the time zone. Where the system has none, all names are valid."""
+    if not name:
+        yield invalid_value(path, name, "timeZone must be nil or non-empty string")
+        return
+    if name.lower() == "local":
+        text = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        yield invalid_value(path, name, text)
+    if name != "Local" and not _is_zone(name) and _is_zone("UTC"):
+        yield invalid_value(path, name, f"unknown time zone {name}")
+
+
+def _is_zone(name: str) -> bool:
+    import zoneinfo
+
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
 def _parse(text: str) -> None:
     from cronsim import CronSim, CronSimError
 

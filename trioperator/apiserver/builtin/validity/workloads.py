@@ -10,11 +10,12 @@ from ...model.status_causes import StatusCause, invalid_value, required, unsuppo
 from .common import check_choice, check_label_selector, check_not_negative, forbidden_field, items
 from .configuration import check_claim_spec
 from .pods import check_pod_spec
-from .schedules import check_schedule
+from .schedules import check_schedule, check_time_zone
 
 Object = Mapping[str, Any]
 
 _CONCURRENCY: Final = ("Allow", "Forbid", "Replace")
+CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 _MISMATCH: Final = "`selector` does not match template `labels`"
 
 
@@ -115,7 +116,18 @@ def _check_selector_and_template(spec: Object, name: str) -> Iterable[StatusCaus
 
 
 def check_job(obj: Object) -> Iterable[StatusCause]:
-    return _check_job_spec(obj["spec"], "spec")
+    spec = obj["spec"]
+    selector, labels = spec.get("selector"), (spec["template"].get("metadata") or {}).get("labels")
+    if not spec.get("manualSelector") and (selector or {}).get("matchLabels", {}).keys() - {CONTROLLER_UID}:
+        yield invalid_value("spec.selector", selector, "`selector` not auto-generated")
+    yield from _check_job_spec(spec, "spec")
+    if selector is None:
+        yield required("spec.selector")
+    elif causes := list(check_label_selector(selector, "spec.selector")):
+        yield from causes
+        return
+    if selector is None or not selector_of(selector).matches({"metadata": {"labels": labels}}):
+        yield invalid_value("spec.template.metadata.labels", labels, _MISMATCH)
 
 
 def _check_job_spec(spec: Object, path: str) -> Iterable[StatusCause]:
@@ -133,9 +145,16 @@ def check_cron_job(obj: Object) -> Iterable[StatusCause]:
     spec = obj["spec"]
     yield from check_schedule(spec.get("schedule") or "", "spec.schedule")
     yield from check_not_negative(spec, "spec", "startingDeadlineSeconds")
+    if (zone := spec.get("timeZone")) is not None:
+        yield from check_time_zone(zone, "spec.timeZone")
     yield from check_choice(spec, "spec", "concurrencyPolicy", _CONCURRENCY)
     yield from check_not_negative(spec, "spec", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
-    yield from _check_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")
+    job, path = spec["jobTemplate"]["spec"], "spec.jobTemplate.spec"
+    yield from _check_job_spec(job, path)
+    if (selector := job.get("selector")) is not None:
+        yield invalid_value(f"{path}.selector", selector, "`selector` will be auto-generated")
+    if job.get("manualSelector"):
+        yield unsupported(f"{path}.manualSelector", True, ("nil", "false"))
 
 
 # -- scaling and disruption ----------------------------------------------------------------------------------------
