@@ -165,3 +165,28 @@ async def test_optional_delete_handlers_do_not_block_deletion_and_are_called(ser
         await server.patch(WIDGETS, "held", {"metadata": {"finalizers": None}})
         await server.notes.until(2)
     assert server.notes.all == [("seen", {"size": 7}), ("held", {"size": 6})]
+
+
+async def test_without_a_finalizer_nothing_blocks_deletion_and_delete_handlers_are_called(server: Server) -> None:
+    @on.startup(registry=server.registry)
+    def configure(settings: trioperator.OperatorSettings) -> None:
+        settings.persistence.finalizer = None
+
+    @on.create(*WIDGETS, id="created", registry=server.registry)
+    @on.delete(*WIDGETS, id="deleted", registry=server.registry)
+    async def handle(name: str, reason: trioperator.Reason) -> None:
+        server.notes.add(reason.value, name)
+
+    @trioperator.daemon(*WIDGETS, id="daemon", registry=server.registry)
+    async def attend(name: str, stopped: trioperator.DaemonStopped) -> None:
+        server.notes.add("begins", name)
+        await stopped.wait()
+        server.notes.add("ends", name)
+
+    async with server.operating():
+        await server.create(WIDGETS, manifest(WIDGETS, "one"))
+        await server.notes.until(2)
+        assert not (await server.get(WIDGETS, "one"))["metadata"].get("finalizers")
+        await server.delete(WIDGETS, "one")
+        await server.notes.until(4)
+    assert sorted(server.notes.all) == [(event, "one") for event in ("begins", "create", "delete", "ends")]

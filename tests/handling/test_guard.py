@@ -321,3 +321,13 @@ def test_an_error_that_is_kept_holds_no_frames() -> None:
     for each in (error, error.__cause__, *error.exceptions):
         assert each.__traceback__ is None
     guard.forget_frames(None)
+
+
+@pytest.mark.parametrize("cleared", [None, {"spec": {}}])
+def test_a_storage_that_clears_nothing_may_return_none(cleared: Any) -> None:
+    class Clearing(InheritingStorage):
+        def clear(self, **_: Any) -> Any:
+            return cleared
+
+    essence: Any = {"spec": {"x": 1}}
+    assert guard.guarded(Clearing()).clear(essence=essence) == (cleared or essence)

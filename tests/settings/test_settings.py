@@ -243,6 +243,7 @@ def test_an_invalid_value_is_rejected_with_its_setting_named(path: str, value: o
         ("persistence.diffbase_storage", Storage()),
         ("persistence.finalizer", "kopf.zalando.org/KopfFinalizerMarker"),
         ("persistence.finalizer", "plain"),
+        ("persistence.finalizer", None),
         ("persistence.progress_storage", Storage()),
         ("posting.level", logging.WARNING),
         ("queueing.worker_limit", None),

@@ -103,6 +103,11 @@ class _GuardedStorage:
     def __getattr__(self, name: str) -> Any:
         return functools.partial(call, "The storage {!r}", self.storage, getattr(self.storage, name))
 
+    def clear(self, *, essence: Any) -> Any:
+        """Return what is left of an essence: all of it if the storage returns None, as some do that store nothing."""
+        cleared = self.__getattr__("clear")(essence=essence)
+        return essence if cleared is None else cleared
+
 
 def guarded(storage: T) -> T:
     """Return a storage whose methods raise UserCodeError where they fail; our own storages as they are."""

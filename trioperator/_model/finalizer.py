@@ -11,7 +11,7 @@ def is_deleting(body: Mapping[str, Any]) -> bool:
     return bool((body.get("metadata") or {}).get("deletionTimestamp"))
 
 
-def has_finalizer(body: Mapping[str, Any], name: str) -> bool:
+def has_finalizer(body: Mapping[str, Any], name: str | None) -> bool:
     """Return whether the object has the finalizer."""
     return name in ((body.get("metadata") or {}).get("finalizers") or ())
 
@@ -26,7 +26,7 @@ def add_finalizer(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return [{"op": "add", "path": "/metadata/finalizers/-", "value": name}]
 
 
-def remove_finalizer(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+def remove_finalizer(body: Mapping[str, Any], name: str | None) -> list[dict[str, Any]]:
     """Return the JSON patch that removes the finalizer, with a test that it is still at its position."""
     finalizers = list((body.get("metadata") or {}).get("finalizers") or ())
     if name not in finalizers:

@@ -93,7 +93,12 @@ class CauseFactory:
     """Makes the causes of handlers and of filters, for all kinds of handlers of objects."""
 
     def __init__(
-        self, essences: Essences, *, diffbase: DiffBaseStorage, finalizer: str, digests: FieldDigests | None = None
+        self,
+        essences: Essences,
+        *,
+        diffbase: DiffBaseStorage,
+        finalizer: str | None,
+        digests: FieldDigests | None = None,
     ) -> None:
         self._essences = essences
         self._diffbase = diffbase

@@ -190,7 +190,7 @@ class _PostingSettings(_Tolerant, settings.PostingSettings):
 class _PersistenceSettings(_Tolerant, settings.PersistenceSettings):
     needs_fields = True
 
-    finalizer: str = setting(FINALIZER, FINALIZER_RULE)
+    finalizer: str | None = setting(FINALIZER, FINALIZER_RULE.or_none())
     progress_storage: Any = dataclasses.field(
         default_factory=SmartProgressStorage, metadata={"rule": PROGRESS_STORAGE.or_none()}
     )

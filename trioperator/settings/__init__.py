@@ -249,8 +249,9 @@ class PersistenceSettings(Section):
     #: Whether handlers of a field keep only objects in scope that have or had it, as Kopf does against its manual.
     needs_fields: ClassVar[bool] = False
 
-    finalizer: str = setting("trioperator.dev/finalizer", FINALIZER)
-    """Finalizer that blocks the deletion of objects until it is handled; default: "trioperator.dev/finalizer"."""
+    finalizer: str | None = setting("trioperator.dev/finalizer", FINALIZER.or_none())
+    """Finalizer that blocks the deletion of objects until it is handled; default: "trioperator.dev/finalizer". With
+    None, nothing blocks it: delete handlers are optional ones, and daemons end when their object is gone."""
 
     progress_storage: Any = setting(None, PROGRESS_STORAGE.or_none())
     """Storage of the progress of handlers, such as ``AnnotationsProgressStorage()``; default: None, a

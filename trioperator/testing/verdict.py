@@ -71,7 +71,7 @@ def describe_tasks(tasks: Collection[trio.lowlevel.Task]) -> list[str]:
     return [f"Tasks that were spawned outside of nurseries are still running: {', '.join(names)}."] if names else []
 
 
-def describe_stuck(cluster: Cluster, finalizer: str) -> list[str]:
+def describe_stuck(cluster: Cluster, finalizer: str | None) -> list[str]:
     """Return that objects are being deleted, but are kept by the operator's finalizer, if there are any."""
     stuck = [
         f"{obj['kind']} {meta.get('namespace', '')}/{meta['name']}"

@@ -335,6 +335,8 @@ def test_only_mandatory_delete_handlers_need_a_finalizer(options: Any, finalizer
     made = change_handler(**options)
     assert made.needs_finalizer is finalizer
     assert made.is_optional_delete is optional
+    assert made.without_finalizer().is_optional_delete is (finalizer or optional)
+    assert not made.without_finalizer().needs_finalizer
 
 
 @pytest.mark.parametrize(

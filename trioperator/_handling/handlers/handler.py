@@ -214,6 +214,10 @@ class ResourceHandler(Handler, frozen=True, kw_only=True, eq=False):
         filtered = self.labels or self.annotations or self.when is not None or self.field
         msgspec.structs.force_setattr(self, "has_filters", bool(filtered))
 
+    def without_finalizer(self) -> ResourceHandler:
+        """Return the handler as it is for an operator that has no finalizer."""
+        return self
+
 
 class EventHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Handler that is called for each watch event; its errors are logged and ignored."""
@@ -255,6 +259,9 @@ class ChangeHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
         """Whether this is a delete handler that adds no finalizer."""
         return self.reason is Reason.DELETE and self.optional
 
+    def without_finalizer(self) -> ChangeHandler:
+        return msgspec.structs.replace(self, optional=True) if self.needs_finalizer else self
+
 
 class SpawningHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
     """Base class of daemons and timers, which run for as long as their object exists and matches the filters.
@@ -265,6 +272,9 @@ class SpawningHandler(ResourceHandler, frozen=True, kw_only=True, eq=False):
 
     initial_delay: float | Callable[..., float] | None = None
     finalizer: bool = True
+
+    def without_finalizer(self) -> SpawningHandler:
+        return msgspec.structs.replace(self, finalizer=False)
 
 
 class DaemonHandler(SpawningHandler, frozen=True, kw_only=True, eq=False):

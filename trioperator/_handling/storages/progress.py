@@ -70,7 +70,10 @@ class ProgressStorage(abc.ABC):
         """Write *value* to a dummy field, to provoke a watch event."""
 
     def clear(self, *, essence: BodyEssence) -> BodyEssence:
-        """Remove this storage's data from an essence. Return the same essence, or a changed copy."""
+        """Remove this storage's data from an essence. Return the same essence, or a changed copy.
+
+        None counts as the same.
+        """
         return essence
 
     def flush(self) -> None:  # noqa: B027 -- optional

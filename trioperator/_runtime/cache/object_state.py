@@ -165,7 +165,7 @@ class ObjectState:
         """Note which version is known in another version of the kind: an older state has to be read again."""
         self.known_elsewhere = max(self.known_elsewhere, version)
 
-    def is_outdated(self, finalizer: str) -> bool:
+    def is_outdated(self, finalizer: str | None) -> bool:
         """Check whether the newest state is older than what is known to have been done in another version of the kind.
 
         A newer state is on its way, as a rule. But it never comes if etcd was restored: so it is not waited for.

@@ -15,7 +15,7 @@ from trioperator._runtime.result import AGAIN, DONE, Result
 class Finalizers:
     """Adding and removing of the operator's finalizer, by conditional patches: others may change the list, too."""
 
-    def __init__(self, name: str, *, patcher: Patcher, pending: PendingPatches, progress: Progress) -> None:
+    def __init__(self, name: str | None, *, patcher: Patcher, pending: PendingPatches, progress: Progress) -> None:
         self._name = name
         self._patcher = patcher
         self._pending = pending
@@ -39,10 +39,11 @@ class Finalizers:
         assert state.body is not None
         if finalized and not blocked:
             return await self.remove(state, Patch(), logger)
-        if finalized or not blocked or is_deleting(state.body):  # servers reject new finalizers during the deletion
+        name = self._name  # if it is None, nothing is blocked
+        if finalized or not blocked or name is None or is_deleting(state.body):  # servers reject new ones meanwhile
             return None
         logger.debug("Adding the finalizer, thus preventing the actual deletion.")
-        await self._patcher.store(state, Patch(), logger, lambda body: add_finalizer(body, self._name))
+        await self._patcher.store(state, Patch(), logger, lambda body: add_finalizer(body, name))
         return AGAIN
 
     async def remove(self, state: ObjectState, records: Patch, logger: Logger) -> Result:

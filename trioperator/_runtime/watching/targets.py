@@ -133,7 +133,10 @@ class Requirements(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, registry: OperatorRegistry, settings: OperatorSettings) -> Requirements:
         """Return what the handlers of a registry need."""
-        return cls(registry.resource_handlers(), registry.webhook_handlers(), settings)
+        handlers = registry.resource_handlers()
+        if settings.persistence.finalizer is None:
+            handlers = tuple(handler.without_finalizer() for handler in handlers)
+        return cls(handlers, registry.webhook_handlers(), settings)
 
     def __bool__(self) -> bool:
         return bool(self.handlers or self.webhooks)
