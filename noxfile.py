@@ -252,7 +252,8 @@ def world(session: nox.Session) -> None:
     What they import is installed from package registries. ``nox -s world -- clustersecret poolboy`` plays some;
     ``-- suite`` runs Kopf's own tests of its public behaviour, ``-- dask`` those of dask-kubernetes, and
     ``-- withdrawing`` changes two fields of ClusterSecrets at once, ``-- costs`` measures. ``-- --real poolboy`` plays
-    on a control plane of the programs in $KUBEBUILDER_ASSETS. Not part of a plain ``nox``.
+    on a control plane of the programs in $KUBEBUILDER_ASSETS. All of it takes hours: ``-R -- --resume`` goes on with
+    an interrupted run. Not part of a plain ``nox``.
     """
     session.install("-e", ".[test]", "kopf==1.45.2", "pytest-asyncio", "pytest-mock", "pytest-timeout")
     session.run_install("python", "-m", "tests.world", "--requirements")

@@ -4,7 +4,9 @@ Each is played on an embedded API server: create, change, restart, delete. What 
 is stored under Kopf. The differences are in build/world/NAME.MODE.diff, the logs beside them.
 With ``--real``, they are played on control planes of the programs in ``$KUBEBUILDER_ASSETS``, where no pod runs.
 ``$WORLD_REPOSITORIES`` is a folder with checkouts, or bare repositories, of the operators; those that it lacks are
-missing. Without it, they are cloned.
+missing, as is said at first. Without it, they are cloned.
+Each verdict is also written to build/world/verdicts.jsonl: after an interruption, ``--resume`` plays the rest, and what
+was not the same.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import trio
 
@@ -36,13 +39,16 @@ from tests.world import (  # noqa: F401 -- add to the table
 )
 from tests.world.operators import OPERATORS, Operator
 from tests.world.playing import APART, MODES, RESULTS, Play, play
-from tests.world.sources import VARIABLE, Missing, find_checkout, find_version, read_commit
+from tests.world.records import Records
+from tests.world.sources import VARIABLE, Missing, find_checkout, find_missing, find_version, read_commit
 from tests.world.states import compare
 from trioperator import configure
 
 # Handlers of some operators race: what differs is played a few times, until Kopf has differed from itself, too.
 _PLAYS = 3
 _SKIPPED = "skipped"
+# They wait most of the time, but two take a processor each when they start.
+_AT_ONCE = max(2, os.cpu_count() or 1)
 
 
 class Verdict:
@@ -54,6 +60,10 @@ class Verdict:
         self.plays: dict[str, list[Play]] = {mode: [] for mode in modes if mode != "native" or operator.native}
         self.words: dict[str, str] = {}
         self.failed = False
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Take over what an interrupted run has found."""
+        self.commit, self.words = f"{record['commit']}, of the run that is resumed", record["words"]
 
     def differences(self, mode: str) -> list[str]:
         """Return how a mode differs from Kopf, at least: handlers may race, also under Kopf."""
@@ -147,7 +157,7 @@ def describe(verdict: Verdict, mode: str, plays: Sequence[Play]) -> str:
 
 
 async def judge_all(
-    operators: Sequence[Operator], modes: Sequence[str], at_once: int, *, real: bool = False
+    operators: Sequence[Operator], modes: Sequence[str], at_once: int, records: Records, *, real: bool = False
 ) -> list[Verdict]:
     """Judge the operators, some at once, and print each verdict."""
     verdicts: list[Verdict] = []
@@ -155,9 +165,17 @@ async def judge_all(
 
     async def one(operator: Operator, scratch: pathlib.Path) -> None:
         async with ports if operator.ports else contextlib.nullcontext(), limiter:
-            verdict = await judge(operator, modes, scratch, real=real)
+            began = trio.current_time()
+            if record := records.find(operator.name):
+                verdict = Verdict(operator, modes, real=real)
+                verdict.restore(record)
+            else:
+                verdict = await judge(operator, modes, scratch, real=real)
+                if verdict.words:
+                    records.add(operator.name, commit=verdict.commit, words=verdict.words, failed=verdict.failed)
         verdicts.append(verdict)
-        print(f"{operator.name} ({verdict.commit})", flush=True)
+        place = f"{len(verdicts)} of {len(operators)}, {trio.current_time() - began:.0f} s"
+        print(f"{operator.name} ({verdict.commit}; {place})", flush=True)
         for mode, words in verdict.words.items():
             print(f"    {mode:8} {words}", flush=True)
 
@@ -186,7 +204,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.world", description="Play public operators, and compare.")
     parser.add_argument("names", nargs="*", help=f"only these of {', '.join(OPERATORS)}")
     parser.add_argument("--modes", default=",".join(MODES), help="separated by commas: kopf, bridge, native")
-    parser.add_argument("--at-once", type=int, default=2, help="how many are played at the same time")
+    parser.add_argument("--at-once", type=int, default=_AT_ONCE, help="how many are played at the same time")
+    parser.add_argument("--resume", action="store_true", help="play what an interrupted run has not found to be right")
     parser.add_argument("--requirements", action="store_true", help="only write what the operators import, to files")
     parser.add_argument("--real", action="store_true", help="on control planes of $KUBEBUILDER_ASSETS, without nodes")
     options = parser.parse_args()
@@ -200,16 +219,25 @@ def main() -> None:
         return
     configure(quiet=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    call = functools.partial(judge_all, chosen, options.modes.split(","), options.at_once, real=options.real)
-    verdicts = trio.run(call)
-    missing = [verdict.operator.repository or verdict.operator.name for verdict in verdicts if not verdict.words]
-    if missing:
-        print(f"Missing: put checkouts of {', '.join(missing)} into ${VARIABLE}, as OWNER+NAME.")
-    failed = [verdict.operator.name for verdict in verdicts if verdict.failed]
-    played = [verdict for verdict in verdicts if verdict.words and verdict.commit != _SKIPPED]
-    rest = f" {len(verdicts) - len(played)} were not played." if len(played) < len(verdicts) else ""
-    print(f"{len(played) - len(failed)} of {len(played)} operators do the same.{rest}")
-    sys.exit(bool(failed or missing))
+    modes = options.modes.split(",")
+    if missing := find_missing(each.repository for each in chosen):
+        print(f"Missing: put checkouts of {', '.join(missing)} into ${VARIABLE}, as OWNER+NAME.", flush=True)
+    records = Records(RESULTS, modes, real=options.real, resume=options.resume)
+    call = functools.partial(judge_all, chosen, modes, options.at_once, records, real=options.real)
+    sys.exit(summarize(trio.run(call)))
+
+
+def summarize(verdicts: Sequence[Verdict]) -> bool:
+    """Print how many operators do the same, and which do not. Returns whether any differs or is missing."""
+    failed = sorted(verdict.operator.name for verdict in verdicts if verdict.failed)
+    missing = sorted(verdict.operator.name for verdict in verdicts if not verdict.words)
+    skipped = sorted(verdict.operator.name for verdict in verdicts if verdict.commit == _SKIPPED)
+    played = len(verdicts) - len(missing) - len(skipped)
+    print(f"{played - len(failed)} of {played} operators do the same.")
+    for title, names in (("These do not", failed), ("Missing", missing), ("Skipped on this Python", skipped)):
+        if names:
+            print(f"{title}: {', '.join(names)}.")
+    return bool(failed or missing)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import pathlib
 import subprocess
+from collections.abc import Iterable
 
 #: A folder with checkouts or bare repositories, as ``OWNER+NAME``, ``OWNER/NAME`` or ``NAME``.
 VARIABLE = "WORLD_REPOSITORIES"
@@ -40,6 +41,14 @@ def find_checkout(repository: str, scratch: pathlib.Path) -> pathlib.Path:
         what = getattr(error, "stderr", None) or error
         raise Missing(f"it cannot be cloned ({str(what).strip()}): put a checkout into ${VARIABLE}") from error
     return target
+
+
+def find_missing(repositories: Iterable[str | None]) -> list[str]:
+    """Return which of the repositories are not in the folder, if there is one: these will not be cloned."""
+    if not os.environ.get(VARIABLE):
+        return []
+    names = {repository.partition("@")[0] for repository in repositories if repository is not None}
+    return sorted(name for name in names if _find_repository(name) is None)
 
 
 def _fill(checkout: pathlib.Path, commit: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.world import application_operators  # noqa: F401 -- adds to the table
 from tests.world.__main__ import write_requirements
 from tests.world.operators import OPERATORS
-from tests.world.sources import VARIABLE, Missing, find_checkout, find_version, read_commit
+from tests.world.sources import VARIABLE, Missing, find_checkout, find_missing, find_version, read_commit
 
 
 def make_repository(path: pathlib.Path, *, bare: bool = False) -> None:
@@ -102,3 +102,12 @@ def test_requirements_that_do_not_go_together_are_written_apart(
     assert "kubernetes\n" in (tmp_path / "requirements.txt").read_text()
     assert (tmp_path / "apart" / "gefyra.txt").read_text() == "kubernetes<37\n"
     assert [path.name for path in (tmp_path / "apart").iterdir()] == ["gefyra.txt"]
+
+
+def test_it_is_known_at_first_what_the_folder_lacks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_repository(tmp_path / "me+app")
+    wanted = ("me/app@1.0", "me/other@2.0", "me/other", None)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    assert find_missing(wanted) == ["me/other"]
+    monkeypatch.delenv(VARIABLE)
+    assert find_missing(wanted) == []

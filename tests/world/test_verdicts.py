@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from tests.world.__main__ import Verdict
+from tests.world.__main__ import Verdict, summarize
 from tests.world.operators import OPERATORS
 from tests.world.playing import Play
 
@@ -54,3 +54,13 @@ def test_a_difference_is_forgiven_if_kopf_differs_from_itself(
 )
 def test_it_is_played_again_until_the_difference_is_explained(kopf: str, bridge: str, again: bool) -> None:
     assert judge(kopf, bridge).to_play() == (["kopf", "bridge"] if again else [])
+
+
+def test_the_summary_names_what_is_wrong(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.world.__main__.RESULTS", tmp_path)
+    right, wrong = judge("a", "a"), judge("a", "b")
+    for verdict in (right, wrong):
+        verdict.describe()
+    assert not summarize([right])
+    assert summarize([right, wrong])
+    assert summarize([right, Verdict(OPERATORS["gefyra"], ("kopf",))])
