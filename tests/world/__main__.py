@@ -18,6 +18,7 @@ import itertools
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
@@ -35,6 +36,7 @@ from tests.world import (  # noqa: F401 -- add to the table
     more_operators,
     newer_operators,
     platform_operators,
+    rare_operators,
     unseen_operators,
 )
 from tests.world.operators import OPERATORS, Operator
@@ -218,6 +220,7 @@ def main() -> None:
         write_requirements(chosen)
         return
     configure(quiet=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else, a timeout would leave operators behind
     RESULTS.mkdir(parents=True, exist_ok=True)
     modes = options.modes.split(",")
     if missing := find_missing(each.repository for each in chosen):

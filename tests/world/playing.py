@@ -230,8 +230,8 @@ class Play:
 
     async def until(self, kind: str, name: str, check: Callable[[Any], Any], *, namespace: str | None = None) -> None:
         """Wait for an object of which *check* is true; what never comes shows in the state."""
-        with trio.move_on_after(_LONGEST):
-            await self.cluster.wait_for(kind, name, lambda obj: bool(check(obj)), namespace)
+        with contextlib.suppress(TimeoutError):
+            await self.cluster.wait_for(kind, name, lambda obj: bool(check(obj)), namespace, timeout=_LONGEST)
 
     async def record(self, step: str, *, quiet: float = _QUIET) -> None:
         """Record what is stored when the operator has done what it does."""

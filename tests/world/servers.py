@@ -142,10 +142,16 @@ class Plane:
         await self._client.delete(kind, name, namespace=namespace)
 
     async def wait_for(
-        self, kind: str, name: str, condition: Callable[[Any], bool], namespace: str | None = None
+        self,
+        kind: str,
+        name: str,
+        condition: Callable[[Any], bool],
+        namespace: str | None = None,
+        *,
+        timeout: float | None = None,
     ) -> None:
-        """Wait until the object exists and meets the condition."""
-        await self._client.wait_for(kind, name, condition=condition, namespace=namespace)
+        """Wait until the object exists and meets the condition. Raises TimeoutError after that many seconds."""
+        await self._client.wait_for(kind, name, condition=condition, namespace=namespace, timeout=timeout)
 
 
 @contextlib.asynccontextmanager

@@ -100,6 +100,22 @@ async def test_a_patient_step_lasts_longer_than_the_minute_until_a_handler_is_ca
         assert "progress" not in found["metadata"].get("annotations", {})
 
 
+async def test_what_comes_late_is_waited_for_and_what_never_comes_is_not_an_error(
+    tmp_path: pathlib.Path, autojump_clock: MockClock
+) -> None:
+    play = Play(Cluster(seed=0), "bridge", tmp_path, tmp_path)
+
+    async def create() -> None:
+        await trio.sleep(120)
+        await play.cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}})
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(create)
+        await play.until("configmaps", "one", bool, namespace="default")
+        assert trio.current_time() == pytest.approx(120, abs=1)
+    await play.until("configmaps", "never", bool, namespace="default")
+
+
 async def test_a_step_ends_when_an_operator_that_is_always_busy_has_written_nothing_for_a_minute(
     tmp_path: pathlib.Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

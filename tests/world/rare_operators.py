@@ -1,0 +1,144 @@
+"""Public operators that use what few others use, in the same table: operators in operators, storages of their own."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import re
+import urllib.error
+import urllib.request
+from typing import Any, Final
+
+import trio
+import trustme
+import yaml
+
+from tests.world.operators import declare, describe_object, operator
+from tests.world.playing import Play
+
+_LOOKUP: Final = "http://127.0.0.1:8080"
+
+
+def _ask(path: str, token: str | None = None, **sent: str) -> Any:
+    """Return what the lookup service answers: JSON, or the number of an error."""
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    data = json.dumps(sent).encode() if sent else None
+    try:
+        with urllib.request.urlopen(urllib.request.Request(f"{_LOOKUP}{path}", data, headers), timeout=10) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def _look_up(*paths: str) -> list[str]:
+    """Return what the service knows, as a client whose password may have changed."""
+    answers = [_ask("/login", username="me", password=password) for password in ("password-1", "password-2")]
+    tokens = [answer["access_token"] for answer in answers if isinstance(answer, dict)]
+    known = {path: _ask(f"/api/v1/{path}", tokens[0]) for path in paths} if tokens else {}
+    return [f"logins: {[answer if isinstance(answer, int) else 'yes' for answer in answers]}"] + [
+        re.sub(r'"uid": "[^"]*"', "<…>", f"{path}: {json.dumps(found, sort_keys=True)}")
+        for path, found in known.items()
+    ]
+
+
+@operator("educates/educates-training-platform", "bcrypt", "PyJWT", "pykube-ng", "wrapt", ports=True)
+async def educates_lookup(play: Play) -> None:
+    """A daemon in a thread runs one operator more for each cluster, with a registry and a login of its own."""
+    folder = "carvel-packages/installer/bundle/config/ytt/_ytt_lib/packages/educates/_ytt_lib/lookup-service/upstream"
+    await play.apply(*(f"{folder}/crd-{kind}config.yaml" for kind in ("client", "cluster", "tenant")))
+    training = "training.educates.dev"
+    for kind in ("TrainingPortal", "WorkshopEnvironment", "WorkshopSession"):
+        await play.apply(declare(training, "v1beta1", kind, "Cluster"))
+    await play.add_namespaces("educates-config")
+    play.masks += [r'"config": "[^"]*"']  # authorities and tokens are random
+    version, place = "lookup.educates.dev/v1beta1", "educates-config"
+    kubeconfig = yaml.safe_load((play.home / "kubeconfig").read_text())
+    for each in kubeconfig["clusters"]:  # the service wants an authority, also where none is needed
+        authority = trustme.CA().cert_pem.bytes()
+        each["cluster"].setdefault("certificate-authority-data", base64.b64encode(authority).decode())
+
+    def describe_secret(name: str) -> dict[str, Any]:
+        return describe_object(
+            "Secret", "v1", name, place, type="Opaque", stringData={"config": json.dumps(kubeconfig)}
+        )
+
+    def describe_cluster(name: str, secret: str) -> dict[str, Any]:
+        spec = {
+            "labels": [{"name": "of", "value": name}],
+            "credentials": {"kubeconfig": {"secretRef": {"name": secret}}},
+        }
+        return describe_object("ClusterConfig", version, name, place, spec=spec)
+
+    def describe_client(password: str) -> dict[str, Any]:
+        spec = {"client": {"password": password}, "user": "me", "roles": ["admin"], "tenants": ["all"]}
+        return describe_object("ClientConfig", version, "me", place, spec=spec)
+
+    def describe_portal(name: str, **labels: str) -> dict[str, Any]:
+        phase = {"phase": "Running", "url": f"https://{name}.example.com"}
+        found = [{"name": key, "value": value} for key, value in labels.items()]
+        return describe_object(
+            "TrainingPortal",
+            f"{training}/v1beta1",
+            name,
+            spec={"portal": {"labels": found}},
+            status={"educates": phase},
+        )
+
+    async def record(step: str, *paths: str) -> None:
+        await play.record(step)
+        with contextlib.suppress(OSError):
+            play.states[f"{step}: the service"] = await trio.to_thread.run_sync(_look_up, *paths)
+
+    portals = ("clusters", "tenants", "clusters/one/portals", "clusters/two/portals", "tenants/all/portals")
+    async with play.executing("service.main", cwd="lookup-service", is_module=True):
+        await play.apply(describe_client("password-1"), describe_secret("one"), describe_cluster("one", "one"))
+        await play.apply(describe_object("TenantConfig", version, "all", place, spec={}))
+        await play.apply(describe_cluster("two", "late"), describe_portal("a", tier="gold"))
+        await record("created", *portals)
+        await play.apply(describe_secret("late"))
+        play.patient = True
+        await record("its Secret created", *portals)
+        await play.apply(describe_portal("b"), describe_portal("a", tier="silver"), describe_client("password-2"))
+        await record("changed", *portals)
+        await play.cluster.delete("clusterconfigs", "one", place)
+        await play.cluster.delete("trainingportals", "b")
+        await record("deleted", *portals)
+    async with play.executing("service.main", cwd="lookup-service", is_module=True):
+        await record("started again", *portals)
+        await play.cluster.delete("clusterconfigs", "two", place)
+        await play.cluster.delete("clientconfigs", "me", place)
+        await record("all deleted", *portals)
+
+
+@operator("kubeic-operator/kubeic-operator", "kubernetes", "prometheus-client", ports=True)
+async def kubeic(play: Play) -> None:
+    """Storages that store nothing, and no finalizer: namespaces are created at each event, and never resumed."""
+    await play.apply("config/crd/imageauditpolicy.yaml")
+    play.environment |= {"OPERATOR_NAMESPACE": "kubeic-operator", "METRICS_PORT": "19090", "PYTHONPATH": str(play.root)}
+    play.masks += [r"\b10\.\d+\.\d+\.\d+", r'"pod-template-hash": "[^"]*"', r"(?<=-)[a-z0-9]{8,10}-[a-z0-9]{5}\b"]
+    run = ("--all-namespaces", "--standalone", "kubeic_operator/main.py")
+    await play.add_namespaces("kubeic-operator", "one")
+
+    def describe_policy(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
+        return describe_object("ImageAuditPolicy", "imageaudit.kubeic.io/v1alpha1", name, namespace, spec=spec)
+
+    def describe_namespace(name: str, **labels: str) -> dict[str, Any]:
+        return describe_object("Namespace", "v1", name, metadata={"labels": labels})
+
+    async with play.running(*run):
+        await play.record("started")
+        await play.apply(describe_namespace("two"), describe_namespace("three", audit="disabled"))
+        await play.apply(describe_policy("cluster-defaults", "kubeic-operator", availability={"intervalMinutes": 7}))
+        await play.record("created")
+        await play.apply(describe_namespace("three", audit="enabled"), describe_namespace("two", audit="disabled"))
+        await play.apply(describe_policy("own", "one", availability={"intervalMinutes": 3}))
+        await play.record("changed")
+        await play.cluster.delete("imageauditpolicies", "own", "one")
+        await play.record("deleted")
+    await play.cluster.delete("deployments", "kubeic-checker", "three")
+    async with play.running(*run):
+        await play.record("started again")
+        await play.cluster.delete("namespaces", "two")
+        await play.cluster.delete("imageauditpolicies", "cluster-defaults", "kubeic-operator")
+        await play.record("all deleted")
