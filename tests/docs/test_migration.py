@@ -103,6 +103,10 @@ def play(objects: Objects, operator: Program, number: int) -> None:
     assert [owner["name"] for owner in page["metadata"]["ownerReferences"]] == ["lasting"]
     objects.delete("passing")
     operator.wait_for("Withdrew passing")
+    gone_by = time.monotonic() + 60
+    while objects.get("kopfexamples", "passing") is not None:  # else, the next step would change what is being deleted
+        assert time.monotonic() < gone_by, operator.output
+        time.sleep(0.05)
     found = objects.get("kopfexamples", "lasting")
     assert found is not None
     assert found["metadata"]["finalizers"] == ["kopf.zalando.org/KopfFinalizerMarker"]
