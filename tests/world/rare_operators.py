@@ -142,3 +142,131 @@ async def kubeic(play: Play) -> None:
         await play.cluster.delete("namespaces", "two")
         await play.cluster.delete("imageauditpolicies", "cluster-defaults", "kubeic-operator")
         await play.record("all deleted")
+
+
+# Flink, as the operator asks it: jobs run at once, and what was sent is in a file.
+_FLINK: Final = """
+import http.server, json, os, pathlib, sys, threading
+
+STORE, LOCK = pathlib.Path(os.environ["HOME"], "flink.json"), threading.Lock()
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def handle_any(self):
+        sent = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        words = self.path.strip("/").split("/")
+        with LOCK:
+            stored = json.loads(STORE.read_text()) if STORE.exists() else {"jobs": {}, "files": {}}
+            status, found = self.answer(words, sent, stored["jobs"], stored["files"])
+            STORE.write_text(json.dumps(stored, sort_keys=True))
+        body = json.dumps(found).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def answer(self, words, sent, jobs, files):
+        if words[:2] == ["v1", "python_udf"]:
+            if self.command == "POST":
+                files[words[2]] = sent
+                return 201, {}
+            return (200 if words[2] in files else 404), {}
+        if words[0] == "v1":
+            name = next(each["pipeline.name"] for each in json.loads(sent)["sqlsettings"] if "pipeline.name" in each)
+            job = f"job-{sum(each['name'] == name for each in jobs.values())}-{name.replace('/', '-')}"
+            jobs[job] = {"name": name, "state": "RUNNING", "sent": json.loads(sent)}
+            return 200, {"jobid": job}
+        if words == ["jobs"]:
+            return 200, {"jobs": [{"id": job, "status": each["state"]} for job, each in jobs.items()]}
+        job = jobs.get(words[1])
+        if job is None:
+            return 404, {}
+        if self.command == "PATCH":
+            job["state"] = "CANCELED"
+            return 202, {}
+        if words[2:] == ["stop"]:
+            job["state"] = "FINISHED"
+            return 202, {"request-id": "trigger"}
+        if words[2:3] == ["savepoints"]:
+            return 200, {"status": {"id": "SUCCESSFUL"}, "operation": {"location": "file:///savepoint"}}
+        return 200, {"name": job["name"], "state": job["state"]}
+    do_GET = do_POST = do_PATCH = handle_any
+    def log_message(self, *args): pass
+
+if any("beamsql" in word for word in sys.orig_argv):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 18090), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+"""
+
+
+@operator("IndustryFusion/DigitalTwin", "pytimeparse", "requests", ports=True)
+async def flink_statements(play: Play) -> None:
+    """Three indices in a timer, which goes through states, a deletion in attempts, two files with the same names."""
+    play.put("sitecustomize.py", _FLINK)
+    folder, url = "FlinkSqlServicesOperator", "http://127.0.0.1:18090"
+    play.environment |= {"PYTHONPATH": f"{play.home / 'bin'}:{play.root / folder}"}
+    play.environment |= {"IFF_FLINK_REST": url, "IFF_FLINK_SQL_GATEWAY": url, "TIMER_INTERVAL": "5"}
+    play.environment |= {"TIMER_BACKOFF_TEMPORARY_FAILURE_INTERVAL": "4"}
+    play.masks += [r'(?<="(created|updated)On": )"[^"]*"', r'(?<="monitoredOn": )"[^"]*"']
+    play.patient = True
+    group = "industry-fusion.com"
+    run = ("--all-namespaces", "--standalone", "beamsqlstatementsetoperator.py", "flinkpythonudfoperator.py")
+    await play.apply(f"{folder}/kubernetes/crd.yml")
+    await play.add_namespaces("iff")
+
+    def describe_table(name: str) -> dict[str, Any]:
+        kafka = {"topic": name, "properties": {"bootstrap.servers": "kafka:9092"}, "scan.startup.mode": "latest-offset"}
+        spec = {"name": name, "connector": "kafka", "fields": [{"aid": "STRING"}, {"value": "STRING"}], "kafka": kafka}
+        return describe_object(
+            "BeamSqlTable", f"{group}/v1alpha3", name, "iff", spec=spec | {"value": {"format": "json"}}
+        )
+
+    def describe_set(name: str, *tables: str, **spec: Any) -> dict[str, Any]:
+        return describe_object(
+            "BeamSqlStatementSet", f"{group}/v1alpha4", name, "iff", spec={"tables": list(tables)} | spec
+        )
+
+    def describe_function(text: str) -> dict[str, Any]:
+        spec = {"filename": "some", "version": "v1", "class": text}
+        return describe_object("flinkpythonudf", f"{group}/v1alpha1", "some", "iff", spec=spec)
+
+    async def wait_for_state(name: str, state: str) -> None:
+        await play.until(
+            f"beamsqlstatementsets.v1alpha4.{group}",
+            name,
+            lambda obj: obj["status"].get("state") == state,
+            namespace="iff",
+        )
+
+    async def record(step: str) -> None:
+        await play.record(step)
+        play.states[f"{step}: Flink"] = [(play.home / "flink.json").read_text()]
+
+    statements = describe_object("ConfigMap", "v1", "statements", "iff", data={"0": "insert into b select * from a;"})
+    async with play.running(*run, cwd=folder):
+        await play.apply(describe_table("a"), statements, describe_function("pass"))
+        await play.apply(
+            describe_set("one", "a", sqlstatements=["insert into b select * from a;"]),
+            describe_set("two", "a", "late", sqlstatementmaps=["iff/statements"], updateStrategy="savepoint"),
+        )
+        await wait_for_state("one", "RUNNING")
+        await record("created")
+        await play.apply(describe_table("late"))
+        await wait_for_state("two", "RUNNING")
+        await record("its table created")
+        await play.apply(
+            describe_set("one", "a", "late", sqlstatements=["insert into c select * from a;"]),
+            describe_set("two", "a", sqlstatementmaps=["iff/statements"], updateStrategy="savepoint"),
+            describe_function("return"),
+        )
+        await play.settle()
+        for name in ("one", "two"):
+            await wait_for_state(name, "RUNNING")
+        await record("changed")
+    await play.cluster.apply(describe_set("one", "a", sqlstatements=["insert into d select * from a;"]))
+    async with play.running(*run, cwd=folder):
+        await play.settle()
+        await wait_for_state("one", "RUNNING")
+        await record("changed while it was down")
+        for name in ("one", "two"):
+            await play.cluster.delete(f"beamsqlstatementsets.v1alpha4.{group}", name, "iff")
+        await play.cluster.delete("flinkpythonudfs", "some", "iff")
+        await record("deleted")
