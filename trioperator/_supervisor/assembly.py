@@ -20,6 +20,7 @@ from trioperator._handling.calls.invoke import Clients, Invoker
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
 from trioperator._handling.guard import guarded
 from trioperator._handling.handlers.handler import Activity
+from trioperator._handling.handlers.lifecycles import get_default_lifecycle
 from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
 from trioperator._handling.storages.progress import SmartProgressStorage
 from trioperator._kube.api_client import ApiClient
@@ -244,7 +245,8 @@ def build_reconciling(
     loops = DaemonLoops(settings, pending, invoker)
     daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
     pauses = ObjectPauses(settings.pausing, schemas, pending=pending, progress=progress, daemons=daemons)
-    executor = Executor(invoker, progress, pending, essences, causes, patcher, settings, stopping)
+    lifecycle = get_default_lifecycle() if plan.lifecycle is None else plan.lifecycle
+    executor = Executor(invoker, progress, pending, essences, causes, patcher, settings, stopping, lifecycle)
     level = _build_level(client, views.related, executor, guard, schemas)
     reconciler = Reconciler(
         executor,
@@ -254,7 +256,6 @@ def build_reconciling(
         pauses=pauses,
         pokes=pokes,
         guard=guard,
-        lifecycle=plan.lifecycle,
     )
     return Reconciling(reconciler, daemons, level, guard, takeover)
 

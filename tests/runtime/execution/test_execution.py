@@ -41,6 +41,7 @@ class Executing:
             parts.patcher,
             parts.settings,
             trio.Event(),
+            all_at_once,
         )
         self.calls: list[str] = []
 

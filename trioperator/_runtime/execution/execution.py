@@ -44,7 +44,10 @@ _NOT_LISTENING: Final = contextlib.nullcontext()
 
 
 class Executor(msgspec.Struct, frozen=True, eq=False):
-    """Shared parts of executions. ``stopping`` is set when no further handlers are to be called."""
+    """Shared parts of executions. ``stopping`` is set when no further handlers are to be called.
+
+    The ``lifecycle`` is the operator's, for handlers that are not sub-handlers.
+    """
 
     invoker: Invoker
     progress: Progress
@@ -54,6 +57,7 @@ class Executor(msgspec.Struct, frozen=True, eq=False):
     patcher: Patcher
     settings: OperatorSettings
     stopping: trio.Event
+    lifecycle: Lifecycle
 
     async def call_event_handler(self, state: ObjectState, cause: EventCause, handler: EventHandler) -> None:
         """Call a handler of raw events, once."""
@@ -105,14 +109,15 @@ class Execution:
         self,
         handlers: Sequence[ChangeHandler],
         cause: ChangeCause,
-        lifecycle: Lifecycle,
+        lifecycle: Lifecycle | None = None,
         *,
         parent: HandlerPatch | None = None,
     ) -> None:
         """Call the *handlers* that are due, each once, in the order and the groups of *lifecycle*.
 
-        They are sub-handlers if there is the patch of a *parent*.
+        The default is the operator's. They are sub-handlers if there is the patch of a *parent*.
         """
+        lifecycle = self._executor.lifecycle if lifecycle is None else lifecycle
         if not self._at_work:
             self._show_pending(cause)  # of those that were called for an earlier state
         states, now = self._progress.states, steady_now()

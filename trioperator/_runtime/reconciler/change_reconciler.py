@@ -15,7 +15,6 @@ import trio
 from trioperator._concurrency.clock import steady_now
 from trioperator._handling.declaring.registry import any_prematches, select_change_handlers
 from trioperator._handling.handlers.handler import ChangeHandler, Reason
-from trioperator._handling.handlers.lifecycles import Lifecycle
 from trioperator._logs import Logger
 from trioperator._model.finalizer import has_finalizer, is_deleting
 from trioperator._model.patch import Patch
@@ -54,14 +53,12 @@ class ChangeReconciler:
         events: PendingEvents,
         incoming: Incoming,
         takeover: Takeover,
-        lifecycle: Lifecycle,
     ) -> None:
         self._executor = executor
         self._daemons = daemons
         self._events = events
         self._incoming = incoming
         self._takeover = takeover
-        self._lifecycle = lifecycle
         persistence, patcher, pending = executor.settings.persistence, executor.patcher, executor.pending
         self._progress = progress = executor.progress
         self._finalizers = Finalizers(persistence.finalizer, patcher=patcher, pending=pending, progress=progress)
@@ -141,7 +138,7 @@ class ChangeReconciler:
         try:
             with saver:
                 execution = Execution(self._executor, state, nursery=nursery, saver=saver, seen=change.encoded)
-                await execution.run(selected, cause, self._lifecycle)
+                await execution.run(selected, cause)
             await saver.wait()
         except BaseException:  # cancelled: which handlers have ended has to be stored
             limit = min(_LAST_SAVE, self._executor.settings.process.grace * _LAST_SAVE_SHARE)

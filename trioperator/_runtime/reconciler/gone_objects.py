@@ -8,7 +8,6 @@ from trioperator._concurrency.clock import steady_now
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
 from trioperator._handling.declaring.registry import select_change_handlers
 from trioperator._handling.handlers.handler import Reason
-from trioperator._handling.handlers.lifecycles import Lifecycle
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.execution.execution import Execution, Executor, find_nursery
@@ -19,18 +18,10 @@ from trioperator._runtime.result import DONE, RequeueAt, Result
 class GoneObjects:
     """Handling of objects that are gone. Nothing can be stored on them: what is left to do is lost with the process."""
 
-    def __init__(
-        self,
-        executor: Executor,
-        *,
-        daemons: DaemonManager,
-        takeover: Takeover,
-        lifecycle: Lifecycle,
-    ) -> None:
+    def __init__(self, executor: Executor, *, daemons: DaemonManager, takeover: Takeover) -> None:
         self._executor = executor
         self._daemons = daemons
         self._takeover = takeover
-        self._lifecycle = lifecycle
 
     async def handle(self, state: ObjectState) -> Result:
         """Stop what runs for an object, and call its optional delete handlers that are due."""
@@ -45,7 +36,7 @@ class GoneObjects:
             progress = self._executor.progress.begin(state, cause, selected)
             progress.plan_save(None)
             execution = Execution(self._executor, state, nursery=find_nursery())
-            await execution.run(selected, cause, self._lifecycle)
+            await execution.run(selected, cause)
             wait = progress.wait(selected, now=steady_now())
             if wait is not None:
                 return RequeueAt(trio.current_time() + wait)

@@ -60,7 +60,6 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from trioperator._handling.handlers.lifecycles import Lifecycle, get_default_lifecycle
 from trioperator._model.pause import Pause
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.cache.succession import AtWork
@@ -104,9 +103,7 @@ class Reconciler:
         pauses: ObjectPauses,
         pokes: Pokes,
         guard: ContentionGuard,
-        lifecycle: Lifecycle | None = None,
     ) -> None:
-        lifecycle = get_default_lifecycle() if lifecycle is None else lifecycle
         self._executor = executor
         self._guard = guard
         self._level = level
@@ -131,9 +128,8 @@ class Reconciler:
             events=self.events,
             incoming=incoming,
             takeover=takeover,
-            lifecycle=lifecycle,
         )
-        self._gone = GoneObjects(executor, daemons=daemons, takeover=takeover, lifecycle=lifecycle)
+        self._gone = GoneObjects(executor, daemons=daemons, takeover=takeover)
         # All that keep state of objects, and forget it when an object is gone.
         parts = (executor.pending, executor.progress, daemons, level, errors, guard, pauses, self.events, changes)
         self._owners: Sequence[_KeepsObjects] = (*parts, incoming)
