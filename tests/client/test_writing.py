@@ -17,6 +17,7 @@ from trioperator.errors import (
     ForeignChildError,
     InvalidError,
     NotFoundError,
+    ServerError,
 )
 from trioperator.testing import Fault, FaultPlan
 
@@ -54,6 +55,13 @@ async def test_a_write_to_one_version_only_is_not_tried_again_after_a_conflict(
     with pytest.raises(ConflictError):
         await client.patch(created, merge={"metadata": {"resourceVersion": "1"}})
     assert await client.patch(created, merge={"data": {"a": "1"}})
+
+
+async def test_what_can_never_be_applied_is_not_tried_again(client: Client, autojump_clock: MockClock) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "one"}, "data": {"a": "not base64"}}
+    with pytest.raises(ServerError, match="failed to convert new object"):
+        await client.apply(secret)
+    assert trio.current_time() == 0
 
 
 @pytest.mark.parametrize("is_owned", [False, True])

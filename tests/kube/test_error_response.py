@@ -14,11 +14,13 @@ from tests.levels import TOO_MANY
 from trioperator._concurrency.clock import wall_now
 from trioperator._kube.error_response import (
     describe_failure,
+    is_denial,
     is_version_too_large,
     parse_error_response,
     parse_retry_after,
     parse_status,
 )
+from trioperator._kube.retry import is_always_500
 from trioperator.errors import ApiError, ConflictError, ExpiredError, ServerError, TooManyRequestsError
 
 
@@ -178,6 +180,30 @@ def test_what_the_server_says_of_a_secret_is_concealed(target: str, status: int,
 @pytest.mark.parametrize("status", [403, 404, 409, 410, 429, 503])
 def test_what_quotes_no_secret_is_shown(status: int) -> None:
     assert parse_error_response(status, [], body(message="x", reason="R"), target=SECRET).message == "x"
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        "failed to create typed patch object (",
+        "failed to convert new object (",
+        "etcdserver: request is too large",
+        "rpc error: code = ResourceExhausted desc = trying to send message larger than max (",
+    ],
+)
+def test_it_is_still_known_of_a_request_for_a_secret_that_it_is_wrong_itself(beginning: str) -> None:
+    error = parse_error_response(500, [], body(message=f"{beginning}s3cret"), target=SECRET)
+    assert is_always_500(error)
+    assert "s3cret" not in str(error)
+    assert str(error).startswith(f"HTTP 500: {beginning.rstrip(' (')} (what is wrong is not shown")
+
+
+@pytest.mark.parametrize("status", [400, 403, 500])
+def test_it_is_still_known_of_a_request_for_a_secret_that_it_was_denied(status: int) -> None:
+    text = 'admission webhook "x.example.com" denied the request: s3cret'
+    error = parse_error_response(status, [], body(message=text), target=SECRET)
+    assert is_denial(error)
+    assert "s3cret" not in str(error)
 
 
 @pytest.mark.parametrize(

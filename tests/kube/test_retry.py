@@ -48,6 +48,8 @@ def test_a_final_error_is_not_retried(repeatable: bool) -> None:
     "message",
     [
         "failed to create typed patch object (default/a; /v1, Kind=ConfigMap): .data: expected map, got &{[1]}",
+        "failed to convert new object (/a; apps/v1, Kind=Deployment) to proper version: unable to convert unstructured"
+        " object to apps/v1, Kind=Deployment: quantities must match the regular expression",
         "etcdserver: request is too large",
         "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2400453 vs. 2097152)",
     ],

@@ -37,6 +37,14 @@ _OBJECTS: Final = re.compile(r"/api(?:/v1|s/([^/?]+)/[^/?]+)/(?:namespaces/[^/?]
 _SECRETS: Final = "secrets"
 # Status codes of errors that quote nothing of what was sent, but in the words of an admission webhook or policy.
 _DISCREET: Final = frozenset({401, 403, 404, 405, 406, 409, 410, 413, 415, 429, 503, 504})
+# Messages of requests that kube-apiserver answers with 500, and always will: applied fields of wrong types, or with
+# invalid quantities, times or base64, and objects that are too big for etcd, or already for the client of etcd.
+_ALWAYS_500: Final = (
+    "failed to create typed patch object ",
+    "failed to convert new object ",
+    "etcdserver: request is too large",
+    "rpc error: code = ResourceExhausted desc = trying to send message larger than max ",
+)
 _DENIED: Final = re.compile(r"denied (the )?request")
 
 _TOO_LARGE: Final = "Too large resource version"
@@ -90,20 +98,28 @@ def _is_secret(target: str, secret: Container[str]) -> bool:
 
 
 def _conceal(error: ApiError) -> ApiError:
-    """Return the error without the server's text, which may quote secrets."""
+    """Return the error without the server's text, which may quote secrets, but with what kind of error it is."""
     if error.status in _DISCREET and not is_denial(error):
         return error
     causes = error.details.get("causes")
     causes = [each for each in causes if isinstance(each, Mapping)] if isinstance(causes, list) else []
     fields = [each["field"] for each in causes if isinstance(each.get("field"), str)]
     where = f" in {', '.join(fields)}" if fields else ""
+    text = f"what is wrong{where} is not shown, as the server may quote what is secret"
+    kept = find_always_500(error).rstrip() or ("admission control denied the request" if is_denial(error) else "")
     return ApiError.of(
-        f"what is wrong{where} is not shown, as the server may quote what is secret",
+        f"{kept} ({text})" if kept else text,
         status=error.status,
         reason=error.reason,
         details={**error.details, "causes": [{"field": field} for field in fields]} if error.details else {},
         retry_after=error.retry_after,
     )
+
+
+def find_always_500(error: ApiError) -> str:
+    """Return the beginning of the message about a request that is wrong itself, which quotes nothing; else nothing."""
+    found = _ALWAYS_500 if error.status == 500 else ()
+    return next((beginning for beginning in found if error.message.startswith(beginning)), "")
 
 
 def is_denial(error: ApiError) -> bool:

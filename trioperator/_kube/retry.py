@@ -9,17 +9,10 @@ import msgspec
 
 from trioperator._http.transport import TransportError
 from trioperator._kube.deep_json import DECODE_ERRORS
+from trioperator._kube.error_response import find_always_500
 from trioperator.errors import ApiError, TooManyRequestsError
 
 JSON_PATCH: Final = "application/json-patch+json"
-
-# Messages of requests that kube-apiserver answers with 500, and always will: applied fields of wrong types, and objects
-# that are too big for etcd, or already for the client of etcd.
-_ALWAYS_500: Final = (
-    "failed to create typed patch object ",
-    "etcdserver: request is too large",
-    "rpc error: code = ResourceExhausted desc = trying to send message larger than max ",
-)
 
 
 class _Operation(msgspec.Struct):
@@ -90,7 +83,7 @@ def is_retryable(error: Exception, *, repeatable: bool) -> bool:
 
 def is_always_500(error: Exception) -> bool:
     """Return whether the request itself is wrong, although the server has answered with 500."""
-    return isinstance(error, ApiError) and error.status == 500 and error.message.startswith(_ALWAYS_500)
+    return isinstance(error, ApiError) and bool(find_always_500(error))
 
 
 def may_be_processed(error: Exception) -> bool:

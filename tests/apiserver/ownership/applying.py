@@ -11,9 +11,11 @@ VERSION = f"{GROUP}/v1"
 KINDS = {
     "configmaps": ("v1", "ConfigMap"),
     "deployments": ("apps/v1", "Deployment"),
+    "events": ("v1", "Event"),
     "frees": (VERSION, "Free"),
     "keyeds": (VERSION, "Keyed"),
     "pods": ("v1", "Pod"),
+    "secrets": ("v1", "Secret"),
     "services": ("v1", "Service"),
     "shapes": (VERSION, "Shape"),
 }

@@ -55,6 +55,16 @@ async def keyeds(target: Target) -> Target:
     return target
 
 
+# A Deployment with a quantity that is none.
+TOO_WORDY = {
+    "selector": {"matchLabels": {"app": "a"}},
+    "template": {
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "one core"}}}]},
+    },
+}
+
+
 class TestCreating:
     async def test_a_missing_object_is_created(self, target: Target) -> None:
         answer = await apply(target, "configmaps", "me", data={"a": "1"})
@@ -377,6 +387,28 @@ class TestRefusals:
         answer = await apply(target, "configmaps", "me", nope=1)
         title = "failed to create typed patch object (/a; /v1, Kind=ConfigMap)"
         assert (answer.code, answer.message) == (500, f"{title}: .nope: field not declared in schema")
+
+    @pytest.mark.parametrize(
+        ("plural", "title", "more", "text"),
+        [
+            ("secrets", "/v1, Kind=Secret", {"data": {"a": "!!"}}, "error decoding from json: illegal base64 data at"),
+            ("deployments", "apps/v1, Kind=Deployment", {"spec": TOO_WORDY}, "quantities must match the regular"),
+            (
+                "events",
+                "/v1, Kind=Event",
+                {"lastTimestamp": "now"},
+                'parsing time "now" as "2006-01-02T15:04:05Z07:00"',
+            ),
+        ],
+        ids=["base64", "quantity", "time"],
+    )
+    async def test_values_that_cannot_be_converted_are_a_server_error(
+        self, target: Target, plural: str, title: str, more: dict[str, Any], text: str
+    ) -> None:
+        answer = await apply(target, plural, "me", **more)
+        converted = f"to proper version: unable to convert unstructured object to {title}: {text}"
+        assert answer.code == 500
+        assert answer.message.startswith(f"failed to convert new object (/a; {title}) {converted}")
 
     async def test_emptied_containers_are_null_and_rejected_where_null_is_invalid(self, target: Target) -> None:
         await apply(target, "shapes", "me", spec={"extra": {"k": 1}})

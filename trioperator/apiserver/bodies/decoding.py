@@ -224,6 +224,16 @@ def decode_object(
     raise invalid("", "", "", [invalid_value("patch", shown, problem)])
 
 
+def find_unconvertible(kind: Kind, sent: Mapping[str, Any]) -> str | None:
+    """Return why the values of a built-in object cannot be converted to the types of its fields; None if they can."""
+    try:
+        if kind.custom is None:
+            unmarshal(kind, sent, [])
+    except UnmarshalError as error:
+        return error.converted()
+    return None
+
+
 def _check_unknown(fields: list[str], options: WriteOptions, builtin: Mapping[str, Any] | None) -> str | None:
     """Return the error for unknown and duplicate fields if validation is strict; otherwise warn of them.
 

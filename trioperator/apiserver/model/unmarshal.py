@@ -37,6 +37,14 @@ class UnmarshalError(Exception):
         return str(self)
 
 
+class _Base64Error(UnmarshalError):
+    """Raised when a string is not base64."""
+
+    def converted(self) -> str:
+        """Return the message of the real server for merged objects, which it converts instead of decoding."""
+        return f"error decoding from json: {self}"
+
+
 class _MismatchError(UnmarshalError):
     """Raised when a value has the wrong JSON type. Enclosing fields are added as it propagates."""
 
@@ -242,14 +250,14 @@ def _integer_type(name: str, limit: int) -> _Type:
     return _Type(name, read, 0, drops_empty=True)
 
 
-def _string_type(name: str, spell: Callable[[str], str]) -> _Type:
+def _string_type(name: str, spell: Callable[[str], str], invalid: type[UnmarshalError] = UnmarshalError) -> _Type:
     def read(value: Any, path: str, unknown: list[str]) -> str:
         if type(value) is not str:
             raise _MismatchError(value, name)
         try:
             return spell(value)
         except ValueError as error:
-            raise UnmarshalError(str(error)) from None
+            raise invalid(str(error)) from None
 
     return _Type(name, read, "")
 
@@ -313,7 +321,7 @@ _SCALARS: Final[Mapping[str, _Type]] = {
     "int64": _integer_type("int64", 2**63),
     "number": _Type("float64", _read_number, 0.0, drops_empty=True),
     "double": _Type("float64", _read_number, 0.0, drops_empty=True),
-    "byte": _string_type("[]uint8", canonical_bytes),
+    "byte": _string_type("[]uint8", canonical_bytes, _Base64Error),
 }
 _SPECIAL: Final[Mapping[str, _Type]] = {
     "FieldsV1": _ANYTHING,

@@ -56,8 +56,20 @@ def check_configuration(kind: Kind, root: FieldType, configuration: Any) -> None
     problems = list(itertools.islice(typing_problems(root, configuration), _SHOWN_CONFLICTS))
     if problems:
         text = problems[0] if len(problems) == 1 else "\n  ".join(["errors:", *problems])
-        place = f"{meta.get('namespace') or ''}/{meta.get('name') or ''}"
-        raise ApiError.of(f"failed to create typed patch object ({place}; {title}): {text}", status=500)
+        raise ApiError.of(f"failed to create typed patch object ({_place(configuration)}; {title}): {text}", status=500)
+
+
+def unconvertible(configuration: Mapping[str, Any], problem: str) -> ApiError:
+    """Return the error for a configuration whose values the object of a built-in kind cannot have."""
+    title = _title(configuration)
+    text = f"({_place(configuration)}; {title}) to proper version: unable to convert unstructured object to {title}"
+    return ApiError.of(f"failed to convert new object {text}: {problem}", status=500)
+
+
+def _place(configuration: Mapping[str, Any]) -> str:
+    meta = configuration.get("metadata")
+    meta = meta if isinstance(meta, dict) else {}
+    return f"{meta.get('namespace') or ''}/{meta.get('name') or ''}"
 
 
 def _title(configuration: Mapping[str, Any]) -> str:

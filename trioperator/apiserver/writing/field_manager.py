@@ -13,10 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
-from ..bodies.decoding import WriteOptions
+from trioperator.errors import InvalidError
+
+from ..bodies.decoding import WriteOptions, decode_object, find_unconvertible
 from ..builtin.events import as_served
 from ..model.kinds import Kind
-from ..ownership.apply import Application, apply, check_configuration
+from ..ownership.apply import Application, apply, check_configuration, unconvertible
 from ..ownership.comparison import Scope, compare
 from ..ownership.field_types import FieldType, UntypedItemError, type_of_kind
 from ..ownership.managed_fields import (
@@ -207,6 +209,18 @@ def without_entries(sent: Any, old: Mapping[str, Any]) -> Any:
     if entries is not known and not (isinstance(entries, list) and as_stored(entries) == known):
         return sent
     return {**sent, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
+
+
+def decode_applied(
+    kind: Kind, sent: Mapping[str, Any], configuration: Mapping[str, Any], options: WriteOptions
+) -> dict[str, Any]:
+    """Return the stored form of an object that a configuration was merged into. Raises ApiError if it is invalid."""
+    try:
+        return decode_object(kind, sent, options, patched=True)
+    except InvalidError:
+        if problem := find_unconvertible(kind, sent):
+            raise unconvertible(configuration, problem) from None
+        raise
 
 
 def settle_entries(obj: Object, before: msgspec.Raw | None, options: WriteOptions) -> None:

@@ -34,7 +34,7 @@ from ..store.state import State
 from ..store.storage import OBJECT_LIMIT, Stored
 from ..webhooks.conversion import Converter
 from ..webhooks.matching import AdmissionAttributes
-from .field_manager import FieldManager, as_stored, reuse_times, settle_entries, without_entries
+from .field_manager import FieldManager, as_stored, decode_applied, reuse_times, settle_entries, without_entries
 from .validation import check_lock, check_nulls, is_removable, match_name, match_namespace, uid_mismatch_text, validate
 
 Object = dict[str, Any]
@@ -244,7 +244,7 @@ class Writer:
         def decode(live: dict[str, Any] | None) -> dict[str, Any]:
             sent, entries = self.field_manager.applied(kind, live, wanted, options, subresource=subresource)
             check_nulls(kind, sent)
-            new = decode_object(kind, sent, options, patched=True)
+            new = decode_applied(kind, sent, wanted, options)
             if entries:
                 new["metadata"]["managedFields"] = as_stored(entries)
             match_namespace(kind, new["metadata"], namespace)
