@@ -144,6 +144,53 @@ async def kubeic(play: Play) -> None:
         await play.record("all deleted")
 
 
+@operator("kawaja/oaat-operator", "pykube-ng")
+async def oaat(play: Play) -> None:
+    """The memo in the status, timers that a handler switches by annotations, ``any_()`` of callbacks, pods' phases."""
+    play.masks += [r"(?<=item1-)[a-z0-9]{5}\b"]
+    play.takes_over = False
+    play.environment |= {"PYTHONPATH": str(play.root)}
+    run = ("--all-namespaces", "--standalone", "oaatoperator/handlers.py")
+    await play.apply("manifests/01-oaat-operator-crd.yaml")
+
+    def describe_group(name: str, **spec: Any) -> dict[str, Any]:
+        spec = {"frequency": "5m", "oaatType": "oaattest", "oaatItems": ["item1"]} | spec
+        return describe_object("OaatGroup", "kawaja.net/v1", name, "default", spec=spec)
+
+    async def set_phase(phase: str, step: str) -> None:
+        for pod in [obj for obj in play.cluster.objects() if obj["kind"] == "Pod"]:
+            status: dict[str, Any] = {"phase": phase}
+            if phase == "Succeeded":
+                ended = {"exitCode": 0, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:01:00Z"}
+                status |= {"containerStatuses": [_describe_ended(ended)]}
+            await play.cluster.patch(
+                "pods", pod["metadata"]["name"], {"status": status}, "default", subresource="status"
+            )
+        await play.record(step)
+
+    async with play.running(*run):
+        await play.apply("manifests/sample-oaat-type.yaml", describe_group("one"), describe_group("none", oaatItems=[]))
+        await play.apply(describe_group("lost", oaatType="missing"))
+        await play.record("created")
+        await play.apply(describe_group("one", frequency="10m"))
+        await play.record("changed")
+        await play.until("oaatgroups", "one", lambda obj: "running" in str(obj["status"]), namespace="default")
+        await play.record("a pod started")
+        await set_phase("Running", "it runs")
+    play.patient = True  # its timer deletes the pod, and Kopf sees up to a minute later that it has ended
+    async with play.running(*run):
+        await play.record("started again")
+        await set_phase("Succeeded", "it has succeeded")
+        for name in ("one", "none", "lost"):
+            await play.cluster.delete("oaatgroups", name, "default")
+        await play.record("deleted")
+
+
+def _describe_ended(ended: dict[str, Any]) -> dict[str, Any]:
+    image = {"image": "busybox", "imageID": "busybox"}
+    return {"name": "test", "ready": False, "restartCount": 0, "state": {"terminated": ended}} | image
+
+
 # Flink, as the operator asks it: jobs run at once, and what was sent is in a file.
 _FLINK: Final = """
 import http.server, json, os, pathlib, sys, threading
