@@ -12,7 +12,8 @@ from trio.testing import MockClock
 
 from tests.apiserver.controllers.objects import Object, workload
 from trioperator.apiserver import Cluster
-from trioperator.apiserver.controllers.cronjobs import Schedule
+from trioperator.apiserver.controllers.cronjobs import Interval, Schedule
+from trioperator.apiserver.controllers.templates import parse_time
 
 Z = datetime.UTC
 
@@ -93,6 +94,19 @@ def cron_job(schedule: str, **options: Any) -> Object:
     return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c"}, "spec": made}
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("@every 1h30m", 5400), ("@every 1.5s", 1), ("@every 90.9s", 90), ("@every 10ms", 1), ("@every -5m", 1)],
+)
+def test_an_interval_is_whole_seconds_after_the_last_time(text: str, seconds: int) -> None:
+    start = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
+    step, second = datetime.timedelta(seconds=seconds), datetime.timedelta(seconds=1)
+    interval = Interval.parse(text, start)
+    assert (interval.last_until(start), interval.next_after(start)) == (None, start + step)
+    assert interval.last_until(start + 3 * step - second / 2) == (start + 2 * step)
+    assert interval.next_after(start + 3 * step) == start + 4 * step
+
+
 async def count_jobs(cluster: Cluster, minutes: int) -> int:
     """Return how many Jobs are created within these minutes."""
     seen = set()
@@ -117,6 +131,17 @@ async def test_a_cron_job_creates_jobs_on_schedule(cluster: Cluster, autojump_cl
     assert newest["metadata"]["name"] == f"c-{number}"
     assert status["lastSuccessfulTime"] == newest["status"]["completionTime"]
     assert "active" not in status
+
+
+async def test_a_cron_job_with_an_interval_creates_jobs_from_its_creation_on(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    async with cluster.open_controllers("workloads", "pods"):
+        created = await cluster.create(cron_job("@every 7m"))
+        assert await count_jobs(cluster, 22) == 3
+        status = (await cluster.get("cj", "c"))["status"]
+    began, last = created["metadata"]["creationTimestamp"], status["lastScheduleTime"]
+    assert parse_time(last) - parse_time(began) == datetime.timedelta(minutes=21)
 
 
 @pytest.mark.parametrize(("policy", "together", "in_all"), [("Allow", 6, 10), ("Forbid", 1, 2), ("Replace", 1, 10)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import logging
+import re
 import zoneinfo
 from typing import ClassVar, Final
 
@@ -24,6 +25,9 @@ _MACROS: Final = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+_EVERY: Final = "@every "
+_DURATIONS: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,6 +59,36 @@ class Schedule:
         return next(CronSim(self.expression, end.astimezone(moment.tzinfo), reverse=True), None)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Interval:
+    """``@every 1h30m``: times that are equally far apart, from the last one of a CronJob on, or from its creation."""
+
+    seconds: int
+    start: datetime.datetime
+
+    @classmethod
+    def parse(cls, text: str, start: datetime.datetime) -> Interval:
+        """Parse a schedule that is valid. As in robfig/cron, an interval is a whole number of seconds, at least 1."""
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in _DURATIONS.findall(text))
+        is_negative = text.removeprefix(_EVERY).startswith("-")
+        return cls(1 if is_negative else max(1, int(seconds)), start)
+
+    def next_after(self, moment: datetime.datetime) -> datetime.datetime:
+        """Return the first time after that one."""
+        return self._time(self._count(moment) + 1)
+
+    def last_until(self, moment: datetime.datetime) -> datetime.datetime | None:
+        """Return the last time not after that one; None if there is none."""
+        count = self._count(moment)
+        return self._time(count) if count else None
+
+    def _count(self, moment: datetime.datetime) -> int:
+        return max(0, int((moment - self.start).total_seconds() // self.seconds))
+
+    def _time(self, count: int) -> datetime.datetime:
+        return self.start + datetime.timedelta(seconds=count * self.seconds)
+
+
 CRONJOBS: Resource = ("batch", "cronjobs")
 
 _log: Final = logging.getLogger(__name__)
@@ -84,18 +118,18 @@ class CronJobController(Controller):
     async def _start_due(self, obj: Object) -> float | None:
         """Start the Job that is due; return the seconds until the next one."""
         meta, spec = obj["metadata"], obj["spec"]
+        last = parse_time((obj.get("status") or {}).get("lastScheduleTime") or meta["creationTimestamp"])
         try:
-            schedule = Schedule.parse(spec["schedule"])
+            schedule = _parse(spec["schedule"], last)
             zone = zoneinfo.ZoneInfo(spec["timeZone"]) if spec.get("timeZone") else datetime.UTC
         except (ValueError, zoneinfo.ZoneInfoNotFoundError) as error:
             _log.warning("The schedule of %s/%s is not understood: %s", meta["namespace"], meta["name"], error)
             await self.record(obj, "InvalidSchedule", f"invalid schedule: {error}", kind="Warning")
             return None
         now = self.client.now()
-        last = (obj.get("status") or {}).get("lastScheduleTime") or meta["creationTimestamp"]
         due = schedule.last_until(now.astimezone(zone))
         next_time = schedule.next_after(now.astimezone(zone))
-        is_due = due is not None and due > parse_time(last)
+        is_due = due is not None and due > last
         if due is not None and is_due and self._is_in_time(obj, due, now) and await self._may_start(obj):
             await self._start(obj, due.astimezone(datetime.UTC))
         return None if next_time is None else (next_time - now).total_seconds()
@@ -161,3 +195,7 @@ class CronJobController(Controller):
         if newest:
             status["lastSuccessfulTime"] = newest
         await self.client.set_status(CRONJOBS, obj, status)
+
+
+def _parse(text: str, last: datetime.datetime) -> Schedule | Interval:
+    return Interval.parse(text, last) if text.startswith(_EVERY) else Schedule.parse(text)
