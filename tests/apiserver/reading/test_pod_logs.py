@@ -14,6 +14,7 @@ from tests.apiserver.conftest import Target
 from trioperator._concurrency.clock import wall_now
 from trioperator.apiserver import Cluster
 
+RFC3339 = "2006-01-02T15:04:05Z07:00"  # the layout, as Go writes it
 CONNECTION = trioperator.ConnectionInfo(server="http://cluster")
 
 
@@ -47,6 +48,19 @@ async def test_lines_have_times(cluster: Cluster, autojump_clock: MockClock) -> 
         time, _, line = (await client.logs("p", since_seconds=30, timestamps=True)).partition(" ")
     assert line == "new\n"
     assert datetime.timedelta(0) <= wall_now() - datetime.datetime.fromisoformat(time) < datetime.timedelta(seconds=30)
+
+
+async def test_a_log_is_read_from_a_time_on(cluster: Cluster, autojump_clock: MockClock) -> None:
+    await cluster.create(pod())
+    cluster.write_log("p", "old")
+    await trio.sleep(60)
+    time = wall_now() - datetime.timedelta(seconds=30)
+    cluster.write_log("p", "new")
+    path = "/api/v1/namespaces/default/pods/p/log"
+    async with open_client(cluster) as client:
+        assert await client.request("GET", path, params={"sinceTime": time.isoformat()}) == b"new\n"
+        for text in ("null", "2020-01-01T00:00:00Z"):
+            assert await client.request("GET", path, params={"sinceTime": text}) == b"old\nnew\n"
 
 
 async def test_containers_have_logs_of_their_own(cluster: Cluster) -> None:
@@ -125,6 +139,14 @@ async def test_a_pod_without_a_node_has_an_empty_log(target: Target) -> None:
         ({"tailLines": "x"}, 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
         ({"limitBytes": str(2**63)}, 400, f'strconv.ParseInt: parsing "{2**63}": value out of range'),
         ({"sinceSeconds": "0"}, 422, "sinceSeconds: Invalid value: 0: must be greater than 0"),
+        ({"sinceTime": "2026-01-01"}, 400, f'parsing time "2026-01-01" as "{RFC3339}": cannot parse "" as "T"'),
+        ({"sinceTime": "2026-13-01T00:00:00Z"}, 400, 'parsing time "2026-13-01T00:00:00Z": month out of range'),
+        (
+            {"limitBytes": "0", "sinceSeconds": "1", "sinceTime": "2026-01-01T00:00:00Z"},
+            422,
+            "[limitBytes: Invalid value: 0: must be greater than 0, "
+            "[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified]",
+        ),
         (
             {"tailLines": "-1", "limitBytes": "0"},
             422,

@@ -11,7 +11,8 @@ import trio
 
 from ..model.errors import bad_request, invalid
 from ..model.go_numbers import parse_int64
-from ..model.status_causes import invalid_value
+from ..model.scalars import canonical_time
+from ..model.status_causes import forbidden, invalid_value
 from ..store.state import State
 from ..store.storage import Change, Stored, Table
 from .reader import read_flag
@@ -29,7 +30,7 @@ class LogOptions:
     previous: bool = False
     timestamps: bool = False
     tail: int | None = None
-    since: datetime.timedelta | None = None
+    since: datetime.datetime | datetime.timedelta | None = None  # a time, or how long ago
     limit: int | None = None  # bytes
 
 
@@ -42,16 +43,18 @@ def read_log_options(name: str, query: Mapping[str, str]) -> LogOptions:
         for field, number in numbers.items()
         if number is not None and number < lowest[field]
     ]
+    seconds, time = numbers["sinceSeconds"], _read_time(query, "sinceTime")
+    if seconds is not None and time is not None:
+        causes.append(forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
     if causes:
         raise invalid("PodLogOptions", "", name, causes)
-    seconds = numbers["sinceSeconds"]
     return LogOptions(
         container=query.get("container", ""),
         follow=read_flag(query, "follow"),
         previous=read_flag(query, "previous"),
         timestamps=read_flag(query, "timestamps"),
         tail=numbers["tailLines"],
-        since=None if seconds is None else datetime.timedelta(seconds=seconds),
+        since=time if seconds is None else datetime.timedelta(seconds=seconds),
         limit=numbers["limitBytes"],
     )
 
@@ -62,6 +65,16 @@ def _read_number(query: Mapping[str, str], name: str) -> int | None:
         return None
     try:
         return parse_int64(text)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
+
+
+def _read_time(query: Mapping[str, str], name: str) -> datetime.datetime | None:
+    text = query.get(name, "")
+    if text in {"", "null"}:
+        return None
+    try:
+        return datetime.datetime.fromisoformat(canonical_time(text))
     except ValueError as error:
         raise bad_request(str(error)) from None
 
@@ -112,8 +125,8 @@ class PodLogs:
 
     def _find_start(self, log: _Log, options: LogOptions) -> int:
         start = 0 if options.tail is None else max(0, len(log.lines) - options.tail)
-        if options.since is not None:
-            earliest = self._state.now() - options.since
+        if (since := options.since) is not None:
+            earliest = self._state.now() - since if isinstance(since, datetime.timedelta) else since
             start = max(start, next((at for at, line in enumerate(log.lines) if line[0] >= earliest), len(log.lines)))
         return start
 
