@@ -120,3 +120,14 @@ def test_an_object_that_cannot_be_read_is_reported_once(caplog: pytest.LogCaptur
     assert warnings(caplog) == 2
     broken.report(BrokenObject(None, "odd"))
     assert PATH in caplog.records[-1].getMessage()
+
+
+def test_watches_are_blind_after_five_in_a_row() -> None:
+    failures = Failures("/widgets", consequence="", can_do_without=False)
+    for blind in (True, True, True, True, False, True, True, True, True):
+        failures.add(is_blind=blind)
+        assert not failures.are_blind
+    failures.add(is_blind=True)
+    assert failures.are_blind
+    failures.clear()
+    assert not failures.are_blind

@@ -312,6 +312,34 @@ async def test_streams_that_end_at_once_are_backed_off(stage: Stage, autojump_cl
     assert len(stage.asked.watches) <= 6 + 600 / 22
 
 
+@pytest.mark.parametrize("fault", [Fault.close(), Fault.break_off(), Fault.status(403), Fault.status(405)])
+async def test_what_watches_never_bring_is_listed(stage: Stage, autojump_clock: MockClock, fault: Fault) -> None:
+    stage.plan.add(fault, watch=True, until=trio.current_time() + 1000)
+    async with stage.following() as reflector:
+        await settle(300)
+        await stage.cluster.create(widget("a"))
+        await settle(40)
+        assert stage.seen.lists[-1] == {"a"}
+        await stage.cluster.delete("widgets", "a")
+        await settle(40)
+        assert stage.seen.lists[-1] == set()
+        assert min(gaps(stage.asked.lists[-5:])) > 20
+        await settle(1000)
+        assert reflector.status.trouble is None
+        asked = len(stage.asked.lists)
+        await stage.cluster.create(widget("b"))
+        await settle(40)
+        assert stage.seen.events[-1] == ("ADDED", "b")
+        assert len(stage.asked.lists) == asked
+
+
+async def test_a_server_that_is_down_is_not_listed_after_it(stage: Stage, autojump_clock: MockClock) -> None:
+    stage.plan.add(Fault.status(503), watch=True, until=trio.current_time() + 1000)
+    async with stage.following():
+        await settle(1100)
+    assert [params["limit"] for _, params in stage.asked.lists] == ["500", "1"]  # the latter only for the version
+
+
 async def test_streams_that_end_in_order_are_opened_again_soon(stage: Stage, autojump_clock: MockClock) -> None:
     stage.settings.watching.client_timeout = 10
     async with stage.following() as reflector:

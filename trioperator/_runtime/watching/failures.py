@@ -27,6 +27,8 @@ _SPREAD: Final = 1.25
 _MAX_REPORTED: Final = 1000
 # Part of the message of a server that cannot call a conversion webhook.
 _CONVERSION: Final = "conversion webhook for "
+# Number of blind watches in a row after which the kind is listed before the next one.
+_BLIND: Final = 5
 # Number of failures after which a first list counts as refused, if the server says that it is not available at all; and
 # after which it counts as unavailable (for minutes), whatever the errors are.
 _REFUSED, _UNAVAILABLE = 3, 10
@@ -87,22 +89,23 @@ class WatchStatus:
 
 
 class Failures:
-    """Failures in a row of one list and watch. ``count`` is their number."""
+    """Failures in a row of one list and watch: their ``count``, and how many of the last were ``blind`` watches."""
 
     def __init__(self, path: str, *, consequence: str, can_do_without: bool) -> None:
-        self.count = 0
+        self.count = self.blind = 0
         self._path = path
         self._consequence = consequence
         self._can_do_without = can_do_without
         self._has_warned = False
 
-    def add(self) -> None:
-        """Count a failure."""
+    def add(self, *, is_blind: bool = False) -> None:
+        """Count a failure; a watch is *blind* if the server answers, but does not let it bring anything."""
         self.count += 1
+        self.blind = self.blind + 1 if is_blind else 0
 
     def clear(self) -> None:
         """Count from zero, as a watch was good."""
-        self.count = 0
+        self.count = self.blind = 0
 
     def end(self, status: WatchStatus) -> None:
         """Log that a watch is open after failures."""
@@ -115,6 +118,11 @@ class Failures:
     def are_long(self) -> bool:
         """Whether there have been just as many that the server may be another one when it comes back."""
         return self.count == _REFUSED
+
+    @property
+    def are_blind(self) -> bool:
+        """Whether only lists show what has changed."""
+        return self.blind >= _BLIND
 
     def delay(self, error: TrioperatorError, *, first: float | None = None) -> float:
         """Return the seconds to back off after an error; *first* replaces our own backoff, if it is given."""

@@ -3,7 +3,8 @@
 It ends only by cancellation. Whatever else happens (a dropped stream, half a line, an error of any code) is logged, and
 the watch is restarted after a backoff. A stream that lasts for a while and then ends, breaks or is silent is no
 trouble: load balancers do that to quiet kinds. After HTTP 410, or if the server does not have the resource version, it
-lists again, and passes on what was listed.
+lists again, and passes on what was listed. So it does after each backoff where watches are refused or end at once, over
+and over: something in between does not let them pass.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _logger = get_logger("trioperator.runtime.reflector")
 
 # Seconds: a stream that ends sooner than this without any event counts as an error, too.
 _TOO_SHORT = 1.0
+# Status codes of servers that do not let anybody watch, or not this user.
+_CANNOT_WATCH: Final = frozenset({400, 403, 405, 406, 415, 422, 501})
 # Seconds: a stream that breaks later than this counts as no failure. Load balancers cut off idle ones after 50 or more.
 _LONG_ENOUGH: Final = 30.0
 # Number of listed objects after which freed memory, some megabytes, is returned to the system.
@@ -374,7 +377,7 @@ class Reflector:
         if isinstance(error, ApiError):
             self.status.progressed()
         failures = self._failures
-        failures.add()
+        failures.add(is_blind=self._position.version is not None and self._is_blind(error))
         if once_is_normal and failures.count == 1:
             _logger.info("%s is listed again: %s", self.path, error)
             delay = failures.delay(error, first=self._client.settings.watching.reconnect_backoff)
@@ -388,7 +391,15 @@ class Reflector:
             failures.report(error, self.status, delay, is_listing=is_listing, outage=self._client.outage)
             self._callbacks.announce()
             self.status.tried.set()
+        if failures.are_blind:
+            self._position.lose()
         await trio.sleep(delay)
+
+    def _is_blind(self, error: TrioperatorError) -> bool:
+        """Return whether the server, or something before it, answers watches, but does not let them bring anything."""
+        if isinstance(error, ApiError):
+            return error.status in _CANNOT_WATCH
+        return isinstance(error, ConnectionLostError) and trio.current_time() - self._opened_at < _TOO_SHORT
 
 
 def _needs_list(error: TrioperatorError) -> bool:
