@@ -34,6 +34,11 @@ class Preparer:
 
     def prepare(self, desired: Desired, handler: ReconcileHandler, cause: ReconcileCause) -> dict[Child, Manifest]:
         """Return the children, complete: with their names, their namespaces and the object as their owner."""
+        if desired.children and not cause.raw["metadata"].get("uid"):
+            raise ConfigError(
+                f"{handler} has returned children, but its object has no metadata.uid, as its API server sets none:"
+                " such objects cannot own others. Apply them with the argument client, and owner=None"
+            )
         manifests: dict[Child, Manifest] = {}
         places: set[tuple[str, str, str, str]] = set()
         for child in desired.children:

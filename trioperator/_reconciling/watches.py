@@ -116,9 +116,9 @@ class RelatedKind:
 
         Objects in other namespaces that name an owner in a namespace are not its children: anybody may do that.
         """
-        namespace = owner.get("namespace")
-        for cache in self.caches.values():
-            yield from (each for each in cache.owned_by(owner["uid"]) if not namespace or each.namespace == namespace)
+        uid, namespace = str(owner.get("uid") or ""), owner.get("namespace")
+        for cache in self.caches.values() if uid else ():
+            yield from (each for each in cache.owned_by(uid) if not namespace or each.namespace == namespace)
 
     def changed(
         self, record: RelatedRecord, before: RelatedRecord | None, obj: RawObject, *, writer: Writer | None = None

@@ -146,9 +146,11 @@ def _may_be_replaced(kind: Kind, body: Mapping[str, Any]) -> bool:
     """Check whether a patch of the status may reach another object of the name.
 
     The server checks the uid for built-in kinds only. Finalizers do not keep an object for sure: anybody may remove
-    them, as is often done with objects whose deletion is stuck.
+    them, as is often done with objects whose deletion is stuck. Without a uid, as aggregated APIs may have it, there is
+    nothing to tell another object by.
     """
-    return "." in kind.resource.group and bool(body["metadata"].get("resourceVersion"))
+    metadata = body["metadata"]
+    return "." in kind.resource.group and bool(metadata.get("uid") and metadata.get("resourceVersion"))
 
 
 def is_about_uid(error: ApiError) -> bool:
