@@ -83,6 +83,13 @@ async def test_lines_may_be_formatted_in_any_way(line: bytes) -> None:
     assert event.object.decode() == {"metadata": {"name": "x"}}
 
 
+@pytest.mark.parametrize("blank", [b"\n", b"\r\n", b" \t\r\n", b"\n\r\n  \n"])
+async def test_blank_lines_are_passed_over(blank: bytes) -> None:
+    lines = [event(name=name).replace(b"\n", b"\r\n") for name in "ab"]
+    for parts in ([blank, lines[0], blank, lines[1], blank], [blank + lines[0] + blank + lines[1] + blank]):
+        assert [line.object.name for line in await watch_parts(list(parts))] == ["a", "b"]
+
+
 async def test_many_small_lines_may_arrive_at_once() -> None:
     lines = await watch_parts([b"".join(event(name=f"n{number}") for number in range(5000))])
     assert [line.object.name for line in lines] == [f"n{number}" for number in range(5000)]

@@ -149,10 +149,8 @@ class Watch:
         if rest:
             lines = self._lines
             line = b"".join(self._tail) if len(self._tail) > 1 else first
-            if line:
-                lines.append(line)
             last = rest.pop()
-            lines.extend(filter(None, rest))
+            lines.extend(filter(bytes.strip, (line, *rest)))
             self._tail = [last]
             self._tail_size = len(last)
 
