@@ -422,3 +422,25 @@ async def test_what_is_rejected_keeps_the_children_that_it_still_names(bench: Be
         await settle(1)
         await move_on(bench, version=2, command="other")  # which cannot be changed
         assert await names_of(bench.cluster) == ["web-1", "web-2"]
+
+
+@pytest.mark.parametrize("owns_old", [False, True])
+async def test_children_with_former_labels_are_deleted_only_by_a_release_that_owns_them_too(
+    bench: Bench, autojump_clock: MockClock, owns_old: bool
+) -> None:
+    old, new = (trioperator.Owned("configmaps", labels={"by": value}) for value in ("old", "new"))
+
+    async def reconcile(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return children_of(spec)
+
+    former, later = trioperator.OperatorRegistry(), trioperator.OperatorRegistry()
+    on.reconcile("widgets", owns=[old], registry=former)(reconcile)
+    on.reconcile("widgets", owns=[new, old] if owns_old else [new], registry=later)(reconcile)
+    await bench.cluster.create(widget(maps={"kept": {}, "dropped": {}}))
+    async with bench.running(registry=former):
+        await settle(5)
+    await bench.cluster.patch("widgets", "w", {"spec": {"maps": {"dropped": None}}})
+    async with bench.running(registry=later):
+        await settle(60)
+    assert await names_of(bench.cluster) == (["kept"] if owns_old else ["dropped", "kept"])
+    assert (await bench.cluster.get("configmaps", "kept"))["metadata"]["labels"] == {"by": "new"}
