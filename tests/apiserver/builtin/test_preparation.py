@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.apiserver.conftest import Target
+from tests.apiserver.conftest import Answer, Target
 from trioperator.apiserver.builtin.preparation import assign_addresses, encode_secret, prepare_changed, prepare_new
 from trioperator.apiserver.model.kinds import Catalog, Kind
 
@@ -141,3 +141,52 @@ def test_a_service_keeps_the_address_that_it_asks_for(spec: dict[str, Any]) -> N
     assigned = copy.deepcopy(asked)
     assign_addresses(assigned, [])
     assert assigned == asked
+
+
+class TestNodePorts:
+    ALLOCATED: Final = "provided port is already allocated"
+
+    @staticmethod
+    async def create(target: Target, name: str, *ports: tuple[str, int], type: str = "NodePort") -> Answer:
+        """Create a Service with these node ports, each with its protocol."""
+        numbered = [
+            {"name": f"p{at}", "port": 80 + at * (protocol == "TCP"), "protocol": protocol, "nodePort": number}
+            for at, (protocol, number) in enumerate(ports)
+        ]
+        spec = {"type": type, "externalName": "a.b", "ports": numbered}
+        return await target.request("POST", target.path("services"), {"metadata": {"name": name}, "spec": spec})
+
+    async def test_belong_to_one_service(self, target: Target) -> None:
+        assert (await self.create(target, "a", ("TCP", 31100))).code == 201
+        for answer, wrong in (
+            (await self.create(target, "b", ("TCP", 31100)), "[0].nodePort: Invalid value: 31100"),
+            (await self.create(target, "b", ("UDP", 31100)), "[0].nodePort: Invalid value: 31100"),
+            (await self.create(target, "b", ("TCP", 31101), ("TCP", 31100)), "[1].nodePort: Invalid value: 31100"),
+            (await self.create(target, "b", ("TCP", 31102), ("TCP", 31102)), "[1].nodePort: Invalid value: 31102"),
+        ):
+            expected = f'Service "b" is invalid: spec.ports{wrong}: {self.ALLOCATED}'
+            assert (answer.code, answer.message) == (422, expected)
+        assert (await self.create(target, "b", ("TCP", 31103), ("UDP", 31103))).code == 201
+
+    async def test_are_free_when_their_service_is_changed_or_gone(self, target: Target) -> None:
+        assert (await self.create(target, "a", ("TCP", 31110))).code == 201
+        assert (await target.merge(target.path("services", "a"), {"spec": {"type": "ClusterIP"}})).code == 200
+        assert (await self.create(target, "b", ("TCP", 31110))).code == 201
+        ports = [{"port": 80, "nodePort": 31110}]
+        answer = await target.merge(target.path("services", "a"), {"spec": {"type": "NodePort", "ports": ports}})
+        expected = f'Service "a" is invalid: spec.ports[0].nodePort: Invalid value: 31110: {self.ALLOCATED}'
+        assert (answer.code, answer.message) == (422, expected)
+        assert (await target.request("DELETE", target.path("services", "b"))).code == 200
+        answer = await target.merge(target.path("services", "a"), {"spec": {"type": "NodePort", "ports": ports}})
+        assert answer.content["spec"]["ports"][0]["nodePort"] == 31110
+
+    async def test_are_not_taken_by_external_names(self, target: Target) -> None:
+        assert (await self.create(target, "a", ("TCP", 31120), type="ExternalName")).code == 201
+        assert (await self.create(target, "b", ("TCP", 31120))).code == 201
+
+    @pytest.mark.parametrize("number", [1000, 29999, 32768, 70000, -1])
+    async def test_are_in_a_range(self, target: Target, number: int) -> None:
+        answer = await self.create(target, "a", ("TCP", number))
+        text = "provided port is not in the valid range. The range of valid ports is 30000-32767"
+        expected = f'Service "a" is invalid: spec.ports[0].nodePort: Invalid value: {number}: {text}'
+        assert (answer.code, answer.message) == (422, expected)

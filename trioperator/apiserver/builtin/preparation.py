@@ -6,11 +6,13 @@ Functions change the new object in place, but only at its top level: nested valu
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final
 
 from ..custom.definition_status import initial_status
+from ..model.errors import invalid
 from ..model.kinds import Kind
+from ..model.status_causes import StatusCause, invalid_value
 from ..model.unmarshal import new_status
 from .validity.workloads import CONTROLLER_UID
 
@@ -138,6 +140,10 @@ def _new_job(obj: Object) -> None:
 # Fields of some types of Services: dropped when the type changes, unless they are changed at the same time.
 _BALANCED: Final = frozenset({"LoadBalancer"})
 _OUTSIDE: Final = frozenset({"LoadBalancer", "NodePort"})
+_NODE_PORTS: Final = range(30000, 32768)
+_OUT_OF_RANGE: Final = (
+    f"provided port is not in the valid range. The range of valid ports is {_NODE_PORTS[0]}-{_NODE_PORTS[-1]}"
+)
 _INSIDE: Final = _OUTSIDE | {"ClusterIP"}
 _BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
     "allocateLoadBalancerNodePorts": _BALANCED,
@@ -180,7 +186,10 @@ def _changed_service(new: Object, old: Mapping[str, Any]) -> None:
 
 
 def assign_addresses(service: Object, others: Iterable[Mapping[str, Any]]) -> None:
-    """Assign the lowest free cluster IP and node ports to the Service, where they are required and missing."""
+    """Assign the lowest free cluster IP and node ports to the Service, where they are required and missing.
+
+    Raises ApiError (422) for a node port that another Service has, or that is out of range.
+    """
     spec = dict(service["spec"])
     service["spec"] = spec
     if spec["type"] == "ExternalName":
@@ -191,14 +200,27 @@ def assign_addresses(service: Object, others: Iterable[Mapping[str, Any]]) -> No
         taken = {other.get("clusterIP") for other in specs}
         spec["clusterIP"] = next(address for address in _addresses() if address not in taken)
         spec["clusterIPs"] = [spec["clusterIP"]]
-    if spec["type"] in {"LoadBalancer", "NodePort"}:
-        ports = {port.get("nodePort") for other in (spec, *specs) for port in other.get("ports") or ()}
-        free = (number for number in range(30000, 32768) if number not in ports)
-        spec["ports"] = [
-            {**port, "nodePort": port.get("nodePort") or next(free)} for port in spec.get("ports") or ()
-        ] or spec.get("ports")
-        if not spec["ports"]:
-            del spec["ports"]
+    if spec["type"] in _OUTSIDE and spec.get("ports"):
+        others_ports = {number for other in specs if other["type"] in _OUTSIDE for _, number in _node_ports(other)}
+        for cause in _check_node_ports(spec, others_ports):
+            raise invalid("Service", "", service["metadata"].get("name") or "", [cause])
+        taken_ports = others_ports.union(number for _, number in _node_ports(spec))
+        free = (number for number in _NODE_PORTS if number not in taken_ports)
+        spec["ports"] = [{**port, "nodePort": port.get("nodePort") or next(free)} for port in spec["ports"]]
+
+
+def _node_ports(spec: Mapping[str, Any]) -> list[tuple[str | None, int | None]]:
+    return [(port.get("protocol"), port.get("nodePort")) for port in spec.get("ports") or ()]
+
+
+def _check_node_ports(spec: Mapping[str, Any], others: Container[int | None]) -> Iterable[StatusCause]:
+    """Yield the errors of node ports that cannot be allocated; those of a Service may differ by their protocols."""
+    own = _node_ports(spec)
+    for at, (protocol, number) in enumerate(own):
+        if number and number not in _NODE_PORTS:
+            yield invalid_value(f"spec.ports[{at}].nodePort", number, _OUT_OF_RANGE)
+        elif number and (number in others or (protocol, number) in own[:at]):
+            yield invalid_value(f"spec.ports[{at}].nodePort", number, "provided port is already allocated")
 
 
 def _addresses() -> Iterable[str]:

@@ -20,6 +20,18 @@ async def test_a_headless_service_has_no_node_port(target: Target) -> None:
     assert (answer.code, answer.message) == (422, f'Service "a" is invalid: {expected}')
 
 
+async def test_a_service_inside_the_cluster_has_no_node_port(target: Target) -> None:
+    path = target.path("services")
+    spec = {"ports": [PORT]}
+    assert (await target.request("POST", path, {"metadata": {"name": "a"}, "spec": spec})).code == 201
+    spec = {"ports": [{**PORT, "nodePort": 30100}]}
+    created = await target.request("POST", path, {"metadata": {"name": "b"}, "spec": spec})
+    changed = await target.merge(target.path("services", "a"), {"spec": spec})
+    expected = "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"
+    assert (created.code, created.message) == (422, f'Service "b" is invalid: {expected}')
+    assert (changed.code, changed.message) == (422, f'Service "a" is invalid: {expected}')
+
+
 @pytest.mark.parametrize(
     ("spec", "fields"),
     [

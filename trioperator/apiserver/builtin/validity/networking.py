@@ -55,6 +55,9 @@ def _check_service_ports(spec: Object) -> Iterable[StatusCause]:
         yield from check_port_number(f"{where}.port", port.get("port") or 0)
         yield from check_choice(port, where, "protocol", PROTOCOLS)
         yield from _check_port_reference(port.get("targetPort"), f"{where}.targetPort")
+    for where, port in items(spec, "ports", "spec"):
+        if port.get("nodePort") and spec["type"] == "ClusterIP":
+            yield forbidden_field(f"{where}.nodePort", "may not be used when `type` is 'ClusterIP'")
     seen = set[tuple[Any, Any]]()
     for where, port in items(spec, "ports", "spec"):
         identity = (port.get("protocol"), port.get("port"))
