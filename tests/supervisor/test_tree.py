@@ -377,3 +377,26 @@ async def test_the_second_signal_does_not_blame_cleanup_handlers_that_do_not_exi
 async def test_a_single_namespace_is_given_as_a_list() -> None:
     with pytest.raises(TypeError, match="as a list"):
         await trioperator.operator(namespaces="default")
+
+
+async def test_a_field_that_no_object_can_have_is_warned_of_once_and_keeps_nothing_from_running(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    @on.create("widgets", field="metadata.annotations.example.com/x", registry=bench.registry)
+    async def never(**_: Any) -> None:
+        seen.append("never")
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(name: str | None, **_: Any) -> None:
+        seen.append(str(name))
+
+    async with bench.running():
+        obj = widget()
+        obj["metadata"]["annotations"] = {"example.com/x": "1"}
+        await bench.cluster.create(obj)
+        await settle(5)
+    assert seen == ["w"]
+    [warning] = [each.getMessage() for each in caplog.records if "which no object can have" in each.getMessage()]
+    assert "pass field=('metadata', 'annotations', 'example.com/x')" in warning

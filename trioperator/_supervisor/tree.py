@@ -28,6 +28,7 @@ from collections.abc import AsyncIterator
 
 import trio
 
+from trioperator._handling.handlers.filters import describe_split_name
 from trioperator._handling.handlers.handler import Activity
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
@@ -51,6 +52,9 @@ async def supervise(plan: Plan, *, task_status: trio.TaskStatus[None] = trio.TAS
     It has started when all objects are listed. Raises the error that has kept it from starting or running.
     """
     plan.registry.check()
+    for handler in (*plan.registry.resource_handlers(), *plan.registry.admission_handlers()):
+        if problem := describe_split_name(handler):
+            _logger.warning("%s", problem)
     operator = build_operator(plan)
     try:
         await _run(operator, task_status)

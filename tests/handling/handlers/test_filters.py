@@ -16,6 +16,7 @@ from trioperator._handling.handlers.filters import (
     all_,
     any_,
     callbacks,
+    describe_split_name,
     field_paths,
     matches,
     none_,
@@ -23,6 +24,7 @@ from trioperator._handling.handlers.filters import (
     prematches,
 )
 from trioperator._handling.handlers.handler import ChangeHandler, Reason
+from trioperator._model.fields import parse_field
 
 
 def labelled(labels: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -458,3 +460,22 @@ def test_creations_have_no_old_value() -> None:
 def test_the_fields_of_handlers_are_collected() -> None:
     handlers = [event_handler(), event_handler(field=("status",)), update_handler(field=("spec", "f"))]
     assert field_paths(handlers) == {("status",), ("spec", "f")}
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"),
+    [
+        ("metadata.labels.a.b", "('metadata', 'labels', 'a.b')"),
+        (r"metadata.annotations.a\.b\.c/d", "('metadata', 'annotations', 'a.b.c/d')"),
+        (("metadata", "annotations", "a", "b"), "('metadata', 'annotations', 'a.b')"),
+        (("metadata", "annotations", "a.b"), None),
+        ("metadata.labels.a", None),
+        ("metadata.ownerReferences.a.b", None),
+        (None, None),
+    ],
+)
+def test_fields_that_split_the_name_of_a_label_are_described_with_what_was_meant(
+    field: str | tuple[str, ...] | None, meant: str | None
+) -> None:
+    text = describe_split_name(event_handler(field=parse_field(field)))
+    assert text is None if meant is None else text is not None and f"pass field={meant}." in text

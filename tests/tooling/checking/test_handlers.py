@@ -132,9 +132,22 @@ def test_filters_that_contradict_each_other_are_reported(declare: Declare) -> No
     assert "can never match: " in problem.message
 
 
+@pytest.mark.parametrize("value", [None, "1", ABSENT])
+@pytest.mark.parametrize("field", ["metadata.annotations.a.b/c", r"metadata.annotations.a\.b/c"])
+def test_names_of_annotations_that_were_split_are_reported_with_the_tuple_that_was_meant(
+    field: str, value: object
+) -> None:
+    [problem] = find(lambda r: on.create("a", field=field, value=value, registry=r)(one))
+    assert (problem.check, problem.line) == ("filters", one.__code__.co_firstlineno)
+    assert "pass field=('metadata', 'annotations', 'a.b/c')" in problem.message
+
+
 @pytest.mark.parametrize(
     "declare",
     [
+        lambda r: on.create("a", field=("metadata", "labels", "a.b/c"), registry=r)(one),
+        lambda r: on.create("a", field="metadata.labels", registry=r)(one),
+        lambda r: on.create("a", field="spec.metadata.labels.a.b", registry=r)(one),
         lambda r: on.update("a", field="spec.x", old=1, new=2, registry=r)(one),
         lambda r: on.update("a", field="spec.x", old=PRESENT, new=PRESENT, registry=r)(one),
         lambda r: on.update("a", field="metadata.labels.x", value="1", labels={"x": "2"}, registry=r)(one),

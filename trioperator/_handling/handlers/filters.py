@@ -235,3 +235,18 @@ def _old_and_new(path: tuple[str, ...], cause: Any) -> tuple[Any, Any]:
 def field_paths(handlers: Iterable[ResourceHandler]) -> frozenset[tuple[str, ...]]:
     """Return the ``field=`` options of *handlers*."""
     return frozenset(handler.field for handler in handlers if handler.field)
+
+
+def describe_split_name(handler: ResourceHandler) -> str | None:
+    """Return what is wrong with a field that can never exist, as the name of a label or annotation was split at dots.
+
+    Return None for any other field.
+    """
+    path = handler.field or ()
+    if len(path) <= 3 or path[0] != "metadata" or path[1] not in ("labels", "annotations"):
+        return None
+    meant = (*path[:2], ".".join(path[2:]).replace("\\.", "."))
+    return (
+        f"{handler} has the field {'.'.join(path)!r}, which no object can have: the values of {path[1]} are"
+        f" strings, and a dotted field is split at each dot. If you mean one key, pass field={meant!r}."
+    )

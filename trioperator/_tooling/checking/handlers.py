@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from trioperator._handling.declaring.registry import OperatorRegistry
-from trioperator._handling.handlers.filters import ABSENT, PRESENT, MetaFilterToken
+from trioperator._handling.handlers.filters import ABSENT, PRESENT, MetaFilterToken, describe_split_name
 from trioperator._handling.handlers.handler import ChangeHandler, Reason, ResourceHandler, SignatureError, unwrap
 from trioperator._model.resource import Selector
 from trioperator._tooling.checking.assigned_settings import find_assignments
@@ -29,8 +29,9 @@ def find_handler_problems(registry: OperatorRegistry, sources: Iterable[Source])
     resource_handlers = registry.resource_handlers()
     yield from _find_shared_ids(h for h in resource_handlers if isinstance(h, ChangeHandler))
     for handler in (*resource_handlers, *registry.webhook_handlers()):
-        text = _find_contradiction(handler)
-        if text:
+        if text := describe_split_name(handler):
+            yield problem_of("filters", handler.fn, text)
+        elif text := _find_contradiction(handler):
             yield problem_of("filters", handler.fn, f"{handler} can never match: {text}.")
     webhooks = registry.webhook_handlers()
     if webhooks and not any(line for source in sources for line in find_assignments(source, "admission", "server")):
