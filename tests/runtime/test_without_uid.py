@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 from trio.testing import MockClock
 
 import trioperator
 from tests.reconciling.conftest import config_map, names_of
 from tests.runtime.conftest import Bench, settle, widget
+from tests.uids import WithoutUid
 
 on = trioperator.on
-
-
-class WithoutUid(httpx.AsyncBaseTransport):
-    """Rename the uids of widgets in all that the server sends."""
-
-    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        response = await self._inner.handle_async_request(request)
-        if "/widgets" in request.url.path:
-            assert isinstance(response.stream, httpx.AsyncByteStream)
-            response.stream = _Renamed(response.stream)
-        return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class _Renamed(httpx.AsyncByteStream):
-    def __init__(self, inner: httpx.AsyncByteStream) -> None:
-        self._inner = inner
-        self._parts = aiter(inner)
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        return (await anext(self._parts)).replace(b'"uid":', b'"was":')
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 async def test_changes_are_handled_and_written_to_the_status(bench: Bench, autojump_clock: MockClock) -> None:

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.levels import TOO_MANY
+from tests.uids import WithoutUid
 from trioperator._tooling.releasing import Place, Releaser, Traces
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
@@ -43,6 +44,17 @@ async def test_finalizers_of_operators_are_removed_and_those_of_others_stay(
     assert [await finalizers_of(cluster, name) for name in "abc"] == [[OTHERS], [], [OTHERS]]
     assert lines == [f"default/a: {OURS}", f"default/b: {KOPFS}"]
     assert (summary.seen, summary.released, summary.failed, summary.again) == (3, 2, 0, 0)
+
+
+async def test_objects_without_a_uid_are_told_apart_by_their_names(cluster: Cluster, autojump_clock: MockClock) -> None:
+    for body in (config_map("a", OURS), config_map("b", OTHERS)):
+        await cluster.create(body)
+    transport = WithoutUid(cluster.transport(), "configmaps")
+    connection = trioperator.ConnectionInfo(server="http://cluster")
+    async with trioperator.open_client(connection=connection, transport=transport) as client:
+        summary = await Releaser(client, Traces(), print).release("configmaps", EVERYWHERE)
+    assert [await finalizers_of(cluster, name) for name in "ab"] == [[], [OTHERS]]
+    assert (summary.seen, summary.released, summary.failed, summary.again) == (2, 1, 0, 0)
 
 
 async def test_objects_that_are_being_deleted_go(cluster: Cluster, client: Client, autojump_clock: MockClock) -> None:

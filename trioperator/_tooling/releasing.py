@@ -127,7 +127,7 @@ class Releaser(msgspec.Struct, frozen=True):
         seen: set[str] = set()
         released: set[str] = set()
         async for body in _iterate(self.client, kind, place, summary):
-            seen.add(body["metadata"]["uid"])
+            seen.add(_identify(body))
             removed = self._describe(body)
             if not removed:
                 continue
@@ -138,14 +138,14 @@ class Releaser(msgspec.Struct, frozen=True):
                 summary.failed += 1
                 self.report(f"{_name(body)}: not released: {error}")
             else:
-                released.add(body["metadata"]["uid"])
+                released.add(_identify(body))
                 self.report(f"{_name(body)}: {', '.join(removed)}")
         summary.seen, summary.released = len(seen), len(released)
         if released and not self.dry_run:
             await trio.sleep(_REACTION)
             everywhere = Place(place.namespace, place.all_namespaces)
             async for body in _iterate(self.client, kind, everywhere):
-                summary.again += body["metadata"]["uid"] in released and bool(self.traces.list_finalizers(body))
+                summary.again += _identify(body) in released and bool(self.traces.list_finalizers(body))
         return summary
 
     async def _release(self, body: dict[str, Any]) -> None:
@@ -173,7 +173,8 @@ class Releaser(msgspec.Struct, frozen=True):
         fields = self.traces.list_status_fields(body)
         if not fields:
             return body
-        patch = {"metadata": {"uid": body["metadata"]["uid"]}, "status": dict.fromkeys(fields)}
+        identity = {name: value for name, value in body["metadata"].items() if name == "uid"}
+        patch = {"metadata": identity, "status": dict.fromkeys(fields)}
         try:
             return await self.client.patch(body, merge=patch, subresource="status")
         except NotFoundError:
@@ -207,6 +208,10 @@ async def _iterate(
         if summary is not None:
             summary.failed += pages.left_out
         return
+
+
+def _identify(body: Mapping[str, Any]) -> str:
+    return body["metadata"].get("uid") or _name(body)
 
 
 def _name(body: Mapping[str, Any]) -> str:
