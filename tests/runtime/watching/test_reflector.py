@@ -333,8 +333,11 @@ async def test_what_watches_never_bring_is_listed(stage: Stage, autojump_clock: 
         assert len(stage.asked.lists) == asked
 
 
-async def test_a_server_that_is_down_is_not_listed_after_it(stage: Stage, autojump_clock: MockClock) -> None:
-    stage.plan.add(Fault.status(503), watch=True, until=trio.current_time() + 1000)
+@pytest.mark.parametrize("fault", [Fault.refuse(), Fault.status(503)])
+async def test_a_server_that_is_down_is_not_listed_after_it(
+    stage: Stage, autojump_clock: MockClock, fault: Fault
+) -> None:
+    stage.plan.add(fault, watch=True, until=trio.current_time() + 1000)
     async with stage.following():
         await settle(1100)
     assert [params["limit"] for _, params in stage.asked.lists] == ["500", "1"]  # the latter only for the version

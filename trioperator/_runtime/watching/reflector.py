@@ -399,7 +399,7 @@ class Reflector:
         """Return whether the server, or something before it, answers watches, but does not let them bring anything."""
         if isinstance(error, ApiError):
             return error.status in _CANNOT_WATCH
-        return isinstance(error, ConnectionLostError) and trio.current_time() - self._opened_at < _TOO_SHORT
+        return isinstance(error, ConnectionLostError) and 0 <= trio.current_time() - self._opened_at < _TOO_SHORT
 
 
 def _needs_list(error: TrioperatorError) -> bool:
