@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import httpx
 import pytest
 import trio
 from trio.testing import MockClock
 
 import trioperator
 from tests.levels import TOO_MANY
+from tests.rewriting import Rewriting
 from tests.runtime.conftest import Bench, settle, widget
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
@@ -19,37 +17,6 @@ on = trioperator.on
 # More levels than any decoder has: Python's limit depends on its version.
 DEPTH = TOO_MANY
 MARK, DEEP = b'"DEEP"', b"[" * DEPTH + b"]" * DEPTH
-
-
-class Deepening(httpx.AsyncBaseTransport):
-    """Replace a mark in all that the server sends by what the embedded server would not store."""
-
-    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        response = await self._inner.handle_async_request(request)
-        headers = [(name, value) for name, value in response.headers.raw if name.lower() != b"content-length"]
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        return httpx.Response(response.status_code, headers=headers, stream=_DeepStream(response.stream))
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class _DeepStream(httpx.AsyncByteStream):
-    def __init__(self, inner: httpx.AsyncByteStream) -> None:
-        self._inner = inner
-        self._parts = aiter(inner)
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        return (await anext(self._parts)).replace(MARK, DEEP)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 async def test_one_deep_object_does_not_keep_the_others_from_being_handled(
@@ -63,7 +30,7 @@ async def test_one_deep_object_does_not_keep_the_others_from_being_handled(
 
     for name, value in {"a": "x", "bad": "DEEP", "z": "x"}.items():
         await bench.cluster.create(widget(name, value=value))
-    async with bench.running(transport=Deepening(bench.cluster.transport())):
+    async with bench.running(transport=Rewriting(bench.cluster.transport(), (MARK, DEEP))):
         await settle(1)
         assert sorted(map(str, handled)) == ["a", "z"]
         await bench.cluster.patch("widgets", "bad", {"spec": {"size": 1}})  # deep in a watch event, too
@@ -90,7 +57,7 @@ async def test_an_object_that_has_become_deep_does_not_count_as_deleted(
     plan.add(Fault.error_event(410, lines=1), watch=True, path="widgets", times=1)  # then it is listed again
     await bench.cluster.create(widget("bad"))
     await bench.cluster.create(widget("gone"))
-    transport = FaultyTransport(Deepening(bench.cluster.transport()), plan)
+    transport = FaultyTransport(Rewriting(bench.cluster.transport(), (MARK, DEEP)), plan)
     async with bench.running(transport=transport):
         await settle(1)
         del seen[:]
@@ -121,7 +88,7 @@ async def test_the_deletion_of_a_deep_object_is_an_event(bench: Bench, autojump_
             stopped.set()
 
     await bench.cluster.create(widget("bad"))
-    async with bench.running(transport=Deepening(bench.cluster.transport())):
+    async with bench.running(transport=Rewriting(bench.cluster.transport(), (MARK, DEEP))):
         await settle(1)
         await bench.cluster.patch("widgets", "bad", {"spec": {"value": "DEEP"}})
         await settle(1)
@@ -143,7 +110,7 @@ async def test_a_response_that_is_nested_too_deeply_fails_one_reconcile_only(
         if name == "bad":
             patch.spec["value"] = "DEEP"
 
-    async with bench.running(transport=Deepening(bench.cluster.transport())):
+    async with bench.running(transport=Rewriting(bench.cluster.transport(), (MARK, DEEP))):
         await bench.cluster.create(widget("bad"))
         await settle(1)
         await bench.cluster.create(widget("z"))

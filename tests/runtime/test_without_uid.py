@@ -9,8 +9,8 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.reconciling.conftest import config_map, names_of
+from tests.rewriting import WITHOUT_UIDS, Rewriting
 from tests.runtime.conftest import Bench, settle, widget
-from tests.uids import WithoutUid
 
 on = trioperator.on
 
@@ -25,7 +25,7 @@ async def test_changes_are_handled_and_written_to_the_status(bench: Bench, autoj
         called.append((str(reason), name))
         patch.status["seen"] = str(reason)
 
-    async with bench.running(transport=WithoutUid(bench.cluster.transport())):
+    async with bench.running(transport=Rewriting(bench.cluster.transport(), WITHOUT_UIDS, plural="widgets")):
         await bench.cluster.create(widget("a"))
         await bench.cluster.create(widget("b"))
         await settle(5)
@@ -46,7 +46,7 @@ async def test_children_of_an_object_without_a_uid_are_an_error_that_is_reported
     async def reconcile(name: str) -> Any:
         return [config_map("x")] if name == "parent" else []
 
-    async with bench.running(transport=WithoutUid(bench.cluster.transport())):
+    async with bench.running(transport=Rewriting(bench.cluster.transport(), WITHOUT_UIDS, plural="widgets")):
         await bench.cluster.create(widget("parent"))
         await bench.cluster.create(widget("childless"))
         await settle(3600)

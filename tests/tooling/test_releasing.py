@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.levels import TOO_MANY
-from tests.uids import WithoutUid
+from tests.rewriting import WITHOUT_UIDS, Rewriting
 from trioperator._tooling.releasing import Place, Releaser, Traces
 from trioperator.apiserver import Cluster
 from trioperator.client import Client
@@ -49,7 +49,7 @@ async def test_finalizers_of_operators_are_removed_and_those_of_others_stay(
 async def test_objects_without_a_uid_are_told_apart_by_their_names(cluster: Cluster, autojump_clock: MockClock) -> None:
     for body in (config_map("a", OURS), config_map("b", OTHERS)):
         await cluster.create(body)
-    transport = WithoutUid(cluster.transport(), "configmaps")
+    transport = Rewriting(cluster.transport(), WITHOUT_UIDS, plural="configmaps")
     connection = trioperator.ConnectionInfo(server="http://cluster")
     async with trioperator.open_client(connection=connection, transport=transport) as client:
         summary = await Releaser(client, Traces(), print).release("configmaps", EVERYWHERE)
