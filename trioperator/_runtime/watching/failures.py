@@ -17,6 +17,10 @@ from trioperator.errors import ApiError, ConnectionLostError, ForbiddenError, Tr
 
 _logger = get_logger("trioperator.runtime.reflector")
 
+# Seconds: a stream that ends sooner than this without any event counts as an error, too.
+TOO_SHORT: Final = 1.0
+# Status codes of servers that do not let anybody watch, or not this user.
+_CANNOT_WATCH: Final = frozenset({400, 403, 405, 406, 415, 422, 501})
 # Delays after errors; with jitter, so that a server that comes back is not overwhelmed.
 _BACKOFF: Final = Backoff(initial=0.5, maximum=30.0, jitter=0.25)
 # Delays after errors with Retry-After, as of a server that is starting: it will be available soon.
@@ -188,3 +192,13 @@ class BrokenObjects:
 def _is_refusal(error: Exception) -> bool:
     """Return whether the server does not serve the kind, or not to this user."""
     return isinstance(error, ApiError) and error.status in (403, 404, 405)
+
+
+def is_blind(error: Exception, age: float) -> bool:
+    """Return whether a watch is answered, but cannot bring anything: it is refused, or lost at once.
+
+    *age* is the seconds that it was open: below zero if it never was, as where the server is down.
+    """
+    if isinstance(error, ApiError):
+        return error.status in _CANNOT_WATCH
+    return isinstance(error, ConnectionLostError) and 0 <= age < TOO_SHORT

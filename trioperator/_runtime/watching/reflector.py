@@ -3,8 +3,7 @@
 It ends only by cancellation. Whatever else happens (a dropped stream, half a line, an error of any code) is logged, and
 the watch is restarted after a backoff. A stream that lasts for a while and then ends, breaks or is silent is no
 trouble: load balancers do that to quiet kinds. After HTTP 410, or if the server does not have the resource version, it
-lists again, and passes on what was listed. So it does after each backoff where watches are refused or end at once, over
-and over: something in between does not let them pass.
+lists again, and passes on what was listed, and so it does after each backoff where watches never bring anything.
 """
 
 from __future__ import annotations
@@ -27,17 +26,13 @@ from trioperator._model.freed_memory import return_memory
 from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.watching.callbacks import Callbacks
 from trioperator._runtime.watching.division import Division
-from trioperator._runtime.watching.failures import BrokenObjects, Failures, WatchStatus
+from trioperator._runtime.watching.failures import TOO_SHORT, BrokenObjects, Failures, WatchStatus, is_blind
 from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.position import Position
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, NotFoundError, TrioperatorError
 
 _logger = get_logger("trioperator.runtime.reflector")
 
-# Seconds: a stream that ends sooner than this without any event counts as an error, too.
-_TOO_SHORT = 1.0
-# Status codes of servers that do not let anybody watch, or not this user.
-_CANNOT_WATCH: Final = frozenset({400, 403, 405, 406, 415, 422, 501})
 # Seconds: a stream that breaks later than this counts as no failure. Load balancers cut off idle ones after 50 or more.
 _LONG_ENOUGH: Final = 30.0
 # Number of listed objects after which freed memory, some megabytes, is returned to the system.
@@ -337,7 +332,7 @@ class Reflector:
             self._can_stream = False
             raise ConnectionLostError("the stream has ended before all objects have come")
         now = trio.current_time()
-        if is_quiet and now - self._opened_at < _TOO_SHORT:
+        if is_quiet and now - self._opened_at < TOO_SHORT:
             raise ConnectionLostError("the server ended the stream at once")
         self._position.listen(now, is_quiet=is_quiet)
 
@@ -377,7 +372,8 @@ class Reflector:
         if isinstance(error, ApiError):
             self.status.progressed()
         failures = self._failures
-        failures.add(is_blind=self._position.version is not None and self._is_blind(error))
+        age = trio.current_time() - self._opened_at
+        failures.add(is_blind=self._position.version is not None and is_blind(error, age))
         if once_is_normal and failures.count == 1:
             _logger.info("%s is listed again: %s", self.path, error)
             delay = failures.delay(error, first=self._client.settings.watching.reconnect_backoff)
@@ -394,12 +390,6 @@ class Reflector:
         if failures.are_blind:
             self._position.lose()
         await trio.sleep(delay)
-
-    def _is_blind(self, error: TrioperatorError) -> bool:
-        """Return whether the server, or something before it, answers watches, but does not let them bring anything."""
-        if isinstance(error, ApiError):
-            return error.status in _CANNOT_WATCH
-        return isinstance(error, ConnectionLostError) and 0 <= trio.current_time() - self._opened_at < _TOO_SHORT
 
 
 def _needs_list(error: TrioperatorError) -> bool:
