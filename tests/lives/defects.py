@@ -490,4 +490,10 @@ DEFECTS = (
         ),
         beyond="no trouble takes the right to the status alone away: tests/reconciling/test_kstatus.py",
     ),
+    Defect(
+        35,
+        "records count again after a rollback, where another release has handled a change and its reversal",
+        (Edit("_runtime/progress/records.py", "            self._progress.purge_based(body=body, patch=patch)\n", ""),),
+        having=("changes", "rollbacks"),
+    ),
 )

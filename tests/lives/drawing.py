@@ -89,6 +89,7 @@ _LATER = {
     "strangers": 0.08,
     "successors": 0.08,
     "towns": 0.4,
+    "rollbacks": 0.2,
 }
 # The shares of lives of their parts in which timers wait for objects to be idle, and delete handlers are optional.
 _IDLE, _OPTIONAL = 0.3, 0.3
@@ -127,7 +128,9 @@ def _draw_later(seed: int, way: _Way, names: list[str], troubles: frozenset[str]
     if names != ["waiting"]:
         later -= {"freeze"}  # which is about leaders, or threads
     if "changes" not in names:
-        later -= {"rollout"}
+        later -= {"rollout", "rollbacks"}
+    if troubles & {"upgrades", "retire"} or "rollout" in later:
+        later -= {"rollbacks"}
     if "places" not in names:
         later -= {"towns"}
     if {"places", "scripts", "tasks"} & {*names} or "kinds" in troubles:
@@ -229,6 +232,8 @@ def _draw_later_options(seed: int, names: list[str], troubles: frozenset[str]) -
         options["optional"] = True
     if "rollout" in troubles:
         options["variants"] = [rng.choice(["full", "plain"])]
+    if "rollbacks" in troubles:
+        options["variants"] = ["plain"]
     return options
 
 

@@ -186,7 +186,7 @@ def test_records_of_a_peer_that_is_outranked_may_stay_and_those_of_the_other_one
             "on_change": "finish",
         },
     )
-    alone = make_plan(500364, set(), part, (7.64, "members.create", "m1"), (58.5, "members.label", "m1", "tin"))
+    alone = make_plan(500365, set(), part, (7.64, "members.create", "m1"), (12, "members.label", "m1", "tin"))
     options = {**alone.options, "starts": [0, 10], "priorities": {"a": 0, "b": 666}}
     plan = dataclasses.replace(alone, together="peering", replicas=2, options=options)
     assert live(plan) == {}

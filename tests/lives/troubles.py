@@ -164,6 +164,25 @@ class Troubles:
             self._add(rng.choice(["stop", "stop", "crash"]), who, at=at + number * gap)
             self._add("start", who, variant, at=at + number * gap + rng.choice([0.1, 3]))
 
+    def _rollbacks(self) -> None:
+        """Replace all operators by a release with other handlers, and that by the first one again.
+
+        Meanwhile, an object is changed, and perhaps changed back.
+        """
+        rng, at = self._rng, self._rng.uniform(5, 25)
+        part = PARTS["changes"]
+        self._add(f"{part.plural}.edit", part.first, {"serial": f"before {len(self.steps)}"}, at=at)
+        ends = at + rng.choice([0.1, 2, 5]), at + 20
+        for end, variant in zip(ends, ("other", "plain"), strict=True):
+            for who in self._operators:
+                self._add(rng.choice(["stop", "stop", "crash"]), who, at=end)
+                self._add("start", who, variant, at=end + 3)
+        if rng.random() < 0.8:
+            self._add(f"{part.plural}.take_back", part.first, at=at + rng.choice([12, 12, 21]))
+        if rng.random() < 0.8:
+            edit = {"serial": f"after {len(self.steps)}"}
+            self._add(f"{part.plural}.edit", part.first, edit, at=at + rng.choice([14, 21, 30]))
+
     def _retire(self) -> None:
         """Let the first operator end for good, and the second one see late what the first one has done."""
         at = self._rng.uniform(20, 50)

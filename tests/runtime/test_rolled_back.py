@@ -117,3 +117,17 @@ async def test_a_change_to_what_is_unfinished_keeps_the_attempts(
         await settle(1000)
     assert ("trying", 3, 3) in back.calls
     assert ("done", 0, 3) in back.calls
+
+
+async def test_what_another_release_has_handled_and_taken_back_begins_anew(
+    bench: Bench, interrupted: Release, autojump_clock: MockClock
+) -> None:
+    async with bench.running(registry=renamed()):
+        await settle(100)
+        await resize(bench, 0)
+        await settle(100)
+    await resize(bench, 3)
+    back = Release(works=True)
+    async with bench.running(registry=back.registry):
+        await settle(1000)
+    assert back.calls == [("done", 0, 3), ("trying", 0, 3), ("trying/part", 0, 3)]

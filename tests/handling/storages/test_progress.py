@@ -373,3 +373,42 @@ DEEP = "[" * TOO_MANY + "]" * TOO_MANY
 def test_records_that_are_nested_too_deeply_are_absent(text: str) -> None:
     body = Body({"metadata": {"annotations": {"trioperator.dev/p": text}}})
     assert SmartProgressStorage().fetch(key="p", body=body) is None
+
+
+@each_storage
+def test_records_with_a_base_are_purged_whatever_handlers_they_are_of(make: Callable[[], ProgressStorage]) -> None:
+    storage, long = make(), "a/handler/with/a/very/long/id/" + "x" * 80
+    raw = stored(storage, {"metadata": {"name": "w"}}, "kopfs", RECORD)
+    kept = stored(storage, raw, "forged", {"retries": 3})
+    raw = stored(storage, stored(storage, kept, "fn", {**RECORD, "base": ""}), long, {**RECORD, "base": "0123abcd"})
+    patch = dict[str, Any]()
+    storage.purge_based(body=Body(raw), patch=patch)
+    assert apply_merge(raw, patch) == kept
+
+
+def test_what_is_no_record_is_not_purged() -> None:
+    storage, prefix = AnnotationsProgressStorage(), "trioperator.dev"
+    essence = json.dumps({"base": "x", "started": "x", "spec": {}})
+    annotations = {
+        f"{prefix}/last-handled-configuration": essence,
+        "example.com/fn": essence,
+        f"{prefix}/text": '"base"',
+        f"{prefix}/broken": '{"base": ',
+        f"{prefix}/deep": '{"base":' * TOO_MANY,
+    }
+    patch = dict[str, Any]()
+    storage.purge_based(body=Body({"metadata": {"annotations": annotations}}), patch=patch)
+    assert not patch
+    for progress in ("text", {"fn": "text"}, None):
+        StatusProgressStorage().purge_based(body=Body({"status": {"trioperator": {"progress": progress}}}), patch=patch)
+    assert not patch
+
+
+def test_records_of_a_deployment_that_its_replica_sets_copy_are_not_purged() -> None:
+    storage = AnnotationsProgressStorage()
+    record: ProgressRecord = {**RECORD, "base": "0123abcd"}
+    raw = stored(storage, {"metadata": {"name": "w"}}, "fn", record)
+    raw |= {"kind": "ReplicaSet", "metadata": raw["metadata"] | {"ownerReferences": [{"kind": "Deployment"}]}}
+    patch = dict[str, Any]()
+    storage.purge_based(body=Body(stored(storage, raw, "fn", record)), patch=patch)
+    assert patch == {"metadata": {"annotations": {"trioperator.dev/fn-ofDRS": None}}}

@@ -30,6 +30,7 @@ class Changes(Part):
     def __init__(self, life: Any, options: dict[str, Any]) -> None:
         super().__init__(life, options)
         self.degraded: dict[str, float] = {}
+        self._serials: dict[str, list[str]] = {}
 
     @classmethod
     def draw(cls, rng: random.Random, troubles: frozenset[str]) -> dict[str, Any]:
@@ -47,6 +48,16 @@ class Changes(Part):
         name = rng.choice(sorted(options["objects"]))
         deed = rng.choice(["edit", "edit", "edit", "create", "degrade", "delete"])
         return f"widgets.{deed}", (name, {"serial": str(number)}) if deed == "edit" else (name,)
+
+    async def edit(self, name: str, spec: dict[str, Any]) -> None:
+        await super().edit(name, spec)
+        self._serials.setdefault(name, ["0"]).append(spec["serial"])
+
+    async def take_back(self, name: str) -> None:
+        """Change an object back to what it was before its last change."""
+        serials = self._serials.get(name, [])
+        if len(serials) > 1:
+            await self.edit(name, {"serial": serials[-2]})
 
     async def degrade(self, name: str) -> None:
         """Let another component write the status."""
@@ -71,6 +82,8 @@ class Changes(Part):
             on.event("widgets", id="event", registry=registry)(_ignore)
         elif variant == "reconcile":
             on.reconcile("widgets", id="reconcile", registry=registry)(_have_no_children)
+        elif variant == "other":
+            self._declare_others(registry, operator.name)
         else:
             self._declare_changes(registry, operator.name)
         if variant == "full":
@@ -99,6 +112,23 @@ class Changes(Part):
                     del conditions[:-3]
                     patch.status["conditions"] = conditions
                 patch.status["phase"] = "Ready"
+
+        if self.life.has("rollbacks"):  # so that one handler may have ended, and another one has not
+
+            @on.create("widgets", id="second", registry=registry, backoff=3)
+            @on.update("widgets", id="second", registry=registry, backoff=3)
+            async def second(spec: Any, meta: Any, retry: int, **_: Any) -> None:
+                with self.life.call(who, "second", meta, group=group, seen=spec["serial"]):
+                    await self.work(retry)
+
+    def _declare_others(self, registry: trioperator.OperatorRegistry, who: str) -> None:
+        on = self.framework.on
+
+        @on.create("widgets", id="other", registry=registry, backoff=3)
+        @on.update("widgets", id="other", registry=registry, backoff=3)
+        async def other(spec: Any, meta: Any, retry: int, **_: Any) -> None:
+            with self.life.call(who, "other", meta, group="changes of widgets", seen=spec["serial"]):
+                await self.work(retry)
 
     def _declare_deletion(self, registry: trioperator.OperatorRegistry, who: str) -> None:
         optional = bool(self.life.plan.options.get("optional"))
@@ -132,6 +162,12 @@ class Changes(Part):
 
     def _check_object(self, name: str, serial: str, status: dict[str, Any]) -> None:
         calls = [call for call in self.life.journal.of("change", name) if call.succeeded]
+        others = [call for call in self.life.journal.of("other", name) if call.succeeded]
+        if others and others[-1].seen == serial:
+            return  # by a release without the handler
+        seconds = [call for call in self.life.journal.of("second", name) if call.succeeded]
+        if self.life.has("rollbacks") and (not seconds or seconds[-1].seen != serial):
+            self.find("not handled", f"widget {name} has the serial {serial}, which the second handler has not seen")
         if not calls or calls[-1].seen != serial:
             seen = calls[-1].seen if calls else "nothing"
             self.find("not handled", f"widget {name} has the serial {serial}, and the handler has last seen {seen}")

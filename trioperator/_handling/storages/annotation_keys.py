@@ -11,6 +11,8 @@ from typing import Any
 
 from trioperator._model.body import Body
 
+#: End of the keys of replicated objects.
+REPLICATED = "-ofDRS"
 _MAX_NAME = 63
 _MAX_PREFIX = 253
 _SAFE = str.maketrans({"/": ".", "<": "_", ">": "_"})
@@ -44,7 +46,7 @@ def annotation_keys(prefix: str, name: str, *, v1: bool, replicated: bool = Fals
     prefix in the limit. *replicated* objects use other keys than their owners.
     """
     if replicated:
-        name = f"{name}-ofDRS"
+        name = f"{name}{REPLICATED}"
     keys = [_key_v2(prefix, name)]
     if v1:
         keys.append(_key_v1(prefix, name))

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, cast
 
 import msgspec
 
-from trioperator._handling.storages.annotation_keys import annotation_keys, check_prefix, is_replicated
+from trioperator._handling.storages.annotation_keys import REPLICATED, annotation_keys, check_prefix, is_replicated
 from trioperator._model.body import Body, BodyEssence
 from trioperator._model.essence import marker_key
 from trioperator._model.fields import FieldPath, FieldSpec, ensure, parse_field, remove, resolve, without
@@ -65,6 +65,9 @@ class ProgressStorage(abc.ABC):
     @abc.abstractmethod
     def purge(self, *, key: str, body: Body, patch: dict[str, Any]) -> None:
         """Add the removal of the record to the patch, if there is a record."""
+
+    def purge_based(self, *, body: Body, patch: dict[str, Any]) -> None:  # noqa: B027 -- optional
+        """Add the removal of all records that have a ``base`` to the patch, also of handlers that are not known."""
 
     def touch(self, *, body: Body, patch: dict[str, Any], value: str | None) -> None:  # noqa: B027 -- optional
         """Write *value* to a dummy field, to provoke a watch event."""
@@ -125,6 +128,18 @@ def purge_annotations(keys: Iterable[str], *, body: Mapping[str, Any], patch: di
             patch_annotations(patch)[key] = None
         else:
             remove(patch, ("metadata", "annotations", key))
+
+
+def _is_based(record: Any) -> bool:
+    """Check whether this is a record that says which last-handled configuration its cause began with."""
+    return isinstance(record, Mapping) and isinstance(record.get("base"), str) and "started" in record
+
+
+def _is_based_text(text: str) -> bool:
+    try:
+        return '"base"' in text and _is_based(msgspec.json.decode(text))
+    except (msgspec.MsgspecError, RecursionError):
+        return False
 
 
 def without_annotations(essence: BodyEssence, unwanted: Collection[str]) -> BodyEssence:
@@ -189,6 +204,13 @@ class AnnotationsProgressStorage(ProgressStorage):
     def purge(self, *, key: str, body: Body, patch: dict[str, Any]) -> None:
         purge_annotations(self._keys(key, body), body=body, patch=patch)
 
+    def purge_based(self, *, body: Body, patch: dict[str, Any]) -> None:
+        mine, others = _own_keys(self.prefix)
+        found = [key for key, text in annotations_of(body).items() if key.startswith(mine) and _is_based_text(text)]
+        if is_replicated(body):  # the others are copies of its owner's
+            found = [key for key in found if key.endswith(REPLICATED)]
+        purge_annotations([key for key in found if key not in others], body=body, patch=patch)
+
     def touch(self, *, body: Body, patch: dict[str, Any], value: str | None) -> None:
         keys = self._keys(self.touch_key, body)
         if value is None:
@@ -245,6 +267,12 @@ class StatusProgressStorage(ProgressStorage):
         else:
             remove(patch, path)
 
+    def purge_based(self, *, body: Body, patch: dict[str, Any]) -> None:
+        records = resolve(body._raw, self.field)
+        for key, record in records.items() if isinstance(records, Mapping) else ():
+            if _is_based(record):
+                self.purge(key=key, body=body, patch=patch)
+
     def touch(self, *, body: Body, patch: dict[str, Any], value: str | None) -> None:
         if value is not None or resolve(body, self.touch_field) is not None:
             ensure(patch, self.touch_field, value)
@@ -279,6 +307,10 @@ class MultiProgressStorage(ProgressStorage):
     def purge(self, *, key: str, body: Body, patch: dict[str, Any]) -> None:
         for storage in self.storages:
             storage.purge(key=key, body=body, patch=patch)
+
+    def purge_based(self, *, body: Body, patch: dict[str, Any]) -> None:
+        for storage in self.storages:
+            storage.purge_based(body=body, patch=patch)
 
     def touch(self, *, body: Body, patch: dict[str, Any], value: str | None) -> None:
         for storage in self.storages:

@@ -37,7 +37,8 @@ class RecordStore:
     change since then must be handled by all of them, also after a restart.
 
     Records also say after which last-handled configuration their cause began. Another version of the operator may have
-    handled that cause without a handler, and left its records. They say nothing of the next cause.
+    handled that cause without a handler, and left its records. They say nothing of the next cause. So they are removed
+    when another configuration is recorded: if it was taken back later, they would count again.
     """
 
     def __init__(
@@ -190,6 +191,9 @@ class RecordStore:
             if self._diffbase.is_current(body=body, encoded=configuration):
                 return False
             essence = self._decode(state, configuration, outlines=self._texts is not None)
+        if self.may_exist(body):
+            self._progress.purge_based(body=body, patch=patch)
+            self._progress.flush()
         self._diffbase.store(body=body, patch=patch, essence=essence)
         return has_digests(patch) and not has_digests(body)
 
