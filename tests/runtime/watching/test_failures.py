@@ -131,3 +131,16 @@ def test_watches_are_blind_after_five_in_a_row() -> None:
     assert failures.are_blind
     failures.clear()
     assert not failures.are_blind
+
+
+async def test_a_kind_that_is_listed_instead_of_watched_is_said_to_be_handled_late(
+    failures: Failures, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused, status = ApiError.of("no", status=403), WatchStatus()
+    for _ in range(10):
+        failures.add(is_blind=True)
+        failures.report(refused, status, 1.0, is_listing=False, outage=Outage())
+    texts = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(texts) == 2
+    assert texts[0].endswith("Nothing is called.")
+    assert texts[1].endswith("changes are handled late.")

@@ -33,6 +33,8 @@ _MAX_REPORTED: Final = 1000
 _CONVERSION: Final = "conversion webhook for "
 # Number of blind watches in a row after which the kind is listed before the next one.
 _BLIND: Final = 5
+# What is said then, in place of what fails.
+_LISTED: Final = "Until then it is listed, after each of these waits: changes are handled late."
 # Number of failures after which a first list counts as refused, if the server says that it is not available at all; and
 # after which it counts as unavailable (for minutes), whatever the errors are.
 _REFUSED, _UNAVAILABLE = 3, 10
@@ -157,7 +159,8 @@ class Failures:
                 describe_failure(error),
             )
         else:
-            verb, hint = "list" if is_listing else "watch", f". {self._consequence}" if self._consequence else ""
+            consequence = _LISTED if self.are_blind and not is_listing else self._consequence
+            verb, hint = "list" if is_listing else "watch", f". {consequence}" if consequence else ""
             text = "Cannot %s %s, trying again in %.1f seconds: %s%s"
             log(text, verb, self._path, delay, describe_failure(error), hint)
         if self.count >= (_REFUSED if _is_refusal(error) else _UNAVAILABLE):
