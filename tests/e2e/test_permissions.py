@@ -103,6 +103,21 @@ def test_missing_rights_are_warned_of_once_and_used_as_soon_as_they_are_granted(
     controlplane.kubectl("delete", "configmap", run)
 
 
+def test_changes_are_found_by_lists_without_the_right_to_watch(
+    controlplane: ControlPlane, robot: Robot, start_operator: Callable[..., Program]
+) -> None:
+    run = some_name()
+    robot.grant("list,patch", "kopfexamples.kopf.dev,kopfexamples.kopf.dev/status")
+    options = ("-n", "default", "--standalone")
+    operator = start_operator(OPERATOR.replace("RUN", run), *options, kubeconfig=robot.kubeconfig)
+    operator.wait_for('cannot watch resource "kopfexamples"')
+    controlplane.apply(example(run, run=run))
+    operator.wait_for("Creation is processed: 1 succeeded; 0 failed.")  # after five refusals, some seconds later
+    until(lambda: LAST in controlplane.get("kex", run)["metadata"].get("annotations", {}))
+    assert operator.stop() == 0
+    controlplane.kubectl("delete", "kex", run)
+
+
 def test_a_right_that_is_taken_away_is_named_and_comes_back(
     controlplane: ControlPlane, robot: Robot, start_operator: Callable[..., Program]
 ) -> None:
