@@ -897,3 +897,29 @@ async def test_log_messages_do_not_crowd_out_the_event(world: World, autojump_cl
         await settle(100)
         await world.pause()
     assert [reason for _, reason, _ in await world.events()] == ["Paused"]
+
+
+async def test_timers_go_on_when_a_pause_expires_though_a_daemon_has_not_ended(
+    world: World, autojump_clock: MockClock
+) -> None:
+    await world.cluster.apply(CRD)  # without conditions, the object does not change when the pause is over
+    registry = trioperator.OperatorRegistry()
+
+    @on.daemon("widgets", registry=registry)
+    async def stubborn(**_: Any) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(3600)
+
+    @on.timer("widgets", interval=10, registry=registry)
+    async def timer(**_: Any) -> None:
+        world.calls.append("timer")
+
+    async with world.running_operator(registry=registry):
+        await world.cluster.create(widget())
+        await settle(15)
+        await world.pause(f"until={(wall_now() + datetime.timedelta(minutes=10)).isoformat()}")
+        before = len(world.calls)
+        await settle(540)
+        assert len(world.calls) == before
+        await settle(100)
+        assert len(world.calls) > before

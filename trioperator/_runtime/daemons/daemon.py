@@ -227,7 +227,7 @@ class ObjectDaemons:
         self.is_waiting = False
 
     def invalidate(self) -> None:
-        """Match the filters again with the next reconcile: a daemon has ended, so that another one may begin."""
+        """Match the filters again with the next reconcile: a daemon may begin, as one or a pause has ended."""
         self.matched = None
 
     def wait_for_finalizer(self) -> None:

@@ -142,6 +142,11 @@ class DaemonManager:
         if not daemons.running:
             daemons.end()
 
+    def resume(self, state: ObjectState) -> None:
+        """Let an object that is no longer paused be matched again, though its state may be the one that was paused."""
+        if state in self._objects:
+            self._objects[state].invalidate()
+
     def has_unended(self, state: ObjectState) -> bool:
         """Check whether a daemon or a timer runs for an object, and was not abandoned."""
         daemons = self._objects.get(state)

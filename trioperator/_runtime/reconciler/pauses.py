@@ -190,6 +190,8 @@ class ObjectPauses:
         """
         assert state.body is not None
         held = self.held.pop(state, None)
+        if held is not None:
+            self._daemons.resume(state)
         present = _find_condition(state.body, self._settings.condition) if held is not None or is_first else None
         is_left = present is not None and present.get("status") == "True" and present.get("reason") in _OURS
         if is_left:
