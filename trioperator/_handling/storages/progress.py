@@ -67,7 +67,10 @@ class ProgressStorage(abc.ABC):
         """Add the removal of the record to the patch, if there is a record."""
 
     def purge_based(self, *, body: Body, patch: dict[str, Any]) -> None:  # noqa: B027 -- optional
-        """Add the removal of all records that have a ``base`` to the patch, also of handlers that are not known."""
+        """Add the removal of all records that have a ``base`` to the patch, also of handlers that are not known.
+
+        It is not followed by :meth:`flush`.
+        """
 
     def touch(self, *, body: Body, patch: dict[str, Any], value: str | None) -> None:  # noqa: B027 -- optional
         """Write *value* to a dummy field, to provoke a watch event."""

@@ -193,7 +193,6 @@ class RecordStore:
             essence = self._decode(state, configuration, outlines=self._texts is not None)
         if self.may_exist(body):
             self._progress.purge_based(body=body, patch=patch)
-            self._progress.flush()
         self._diffbase.store(body=body, patch=patch, essence=essence)
         return has_digests(patch) and not has_digests(body)
 
