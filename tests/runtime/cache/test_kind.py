@@ -16,17 +16,18 @@ def test_the_status_is_a_subresource_if_the_server_says_so(subresources: list[st
 
 
 def test_what_two_versions_remember_of_an_object_is_joined() -> None:
-    own = Memory("memo", initial=True, deletion_handled=True)
-    other = Memory("other", initial=False, ended=frozenset("d"))
+    own = Memory("memo", initial=True, deletion_handled=True, resumed=frozenset("a"))
+    other = Memory("other", initial=False, ended=frozenset("d"), resumed=frozenset("b"))
     for joined, memo in ((own.join(other), "memo"), (other.join(own), "other")):
         assert (joined.memo, joined.initial, joined.ended) == (memo, False, frozenset("d"))
         assert joined.deletion_handled
+        assert joined.resumed == frozenset("ab")
 
 
 def test_objects_of_which_nothing_special_is_known_share_one_memory() -> None:
     old, new = Memory(None, initial=True), Memory(None, initial=False)
     assert old.join(new) is new
     assert new.join(old) is new
-    special = Memory(None, initial=True, ended=frozenset("d"))
+    special = Memory(None, initial=True, ended=frozenset("d"), resumed=frozenset("a"))
     assert old.join(special) is special
     assert new.join(special) not in {old, new, special}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._model.fields import FieldPath
 from trioperator._model.resource import Resource
+
+T = TypeVar("T")
 
 
 class Kind(msgspec.Struct, frozen=True, eq=False):
@@ -54,12 +56,14 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
 
     ``ended`` are the keys of its daemons and timers that have ended by themselves: they are not run again.
     ``deletion_handled`` is whether all delete handlers have ended: they are not called again when it is gone.
+    ``resumed`` are the ids of the resume handlers that have ended, of which that was stored, while others had not.
     """
 
     memo: Any
     initial: bool
     ended: frozenset[Hashable] = frozenset()
     deletion_handled: bool = False
+    resumed: frozenset[str] = frozenset()
 
     def join(self, other: Memory) -> Memory:
         """Return what both together remember; the own memo comes first. It is one of the two, if that says it all.
@@ -67,10 +71,14 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
         So thousands of objects of which nothing special is known share one memory.
         """
         memo = other.memo if self.memo is None else self.memo
-        ended = self.ended | other.ended if self.ended and other.ended else self.ended or other.ended
+        ended, resumed = _unite(self.ended, other.ended), _unite(self.resumed, other.resumed)
         initial, deletion_handled = self.initial and other.initial, self.deletion_handled or other.deletion_handled
         for one in (self, other):  # without a generator: each object that is handled comes here
             is_same = one.memo is memo and one.initial == initial and one.ended == ended
-            if is_same and one.deletion_handled == deletion_handled:
+            if is_same and one.deletion_handled == deletion_handled and one.resumed == resumed:
                 return one
-        return Memory(memo, initial, ended, deletion_handled)
+        return Memory(memo, initial, ended, deletion_handled, resumed)
+
+
+def _unite(one: frozenset[T], other: frozenset[T]) -> frozenset[T]:
+    return one | other if one and other else one or other

@@ -238,7 +238,7 @@ class ObjectState:
         self._forget_handling()
 
     def _forget_handling(self) -> None:
-        self._memory = msgspec.structs.replace(self._memory, initial=True, deletion_handled=False)
+        self._memory = msgspec.structs.replace(self._memory, initial=True, deletion_handled=False, resumed=frozenset())
 
     def take_events(self) -> Collection[WatchEvent]:
         """Take all pending watch events, in order."""

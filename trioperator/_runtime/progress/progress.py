@@ -14,6 +14,7 @@ from trioperator._handling.handlers.handler import ChangeHandler, Reason
 from trioperator._logs import Logger
 from trioperator._model.body import Body
 from trioperator._model.patch import Patch
+from trioperator._runtime.cache.kind import Memory
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.causes import TITLES
 from trioperator._runtime.patching.patcher import Patcher
@@ -74,7 +75,9 @@ class Progress:
             recorded = self._records.may_exist(cause.body)
             found = recorded and not last_handled.is_withheld  # else they are of a cause whose handlers have all ended
             states, seen = self._records.fetch(state, cause.body) if found else (states, None)
-            last_handled.resume(seen)
+            last_handled.resume(None if _is_superseded(states, by=cause.reason) else seen)
+            if cause.initial:
+                _forget_resumed(state, selected, states)
         else:
             states = before.states
             if before.purpose is not cause.reason:
@@ -107,6 +110,8 @@ class Progress:
             return
         save_at = progress.save_at
         progress.plan_save(None)
+        if state.initial:
+            _note_resumed(state, progress.states)
         try:
             seen = self.last_handled(state).first_seen
             self._records.store(state, progress.states, seen=seen, body=Body(state.body), patch=records)
@@ -154,6 +159,30 @@ class Progress:
                 "The last-handled configuration is too big for annotations, and is stored as digests: of big fields it"
                 " is known that they have changed, but not from what."
             )
+
+
+def _is_superseded(states: Mapping[str, HandlerState], *, by: Reason) -> bool:
+    """Check whether stored states are of a cause that another one takes over. What was taken back was still seen."""
+    purposes = {state.purpose for state in states.values()}
+    return by is not Reason.RESUME and bool(purposes) and purposes.isdisjoint({None, by.value})
+
+
+def _note_resumed(state: ObjectState, states: Mapping[str, HandlerState]) -> None:
+    """Remember which resume handlers have ended, as their records count only in this life of the operator."""
+    resuming = (handler.id for handler in state.cache.kind.last_handlers.changes if handler.initial)
+    ended = frozenset(key for key in resuming if key in states and states[key].finished)
+    if not ended <= state.remember().resumed:
+        state.inherit(Memory(memo=None, initial=True, resumed=ended))
+
+
+def _forget_resumed(state: ObjectState, selected: Sequence[ChangeHandler], states: dict[str, HandlerState]) -> None:
+    """Let resume handlers start over that have ended in a former life of the operator, or in another replica."""
+    for handler in selected:
+        found = states.get(handler.id) if handler.initial else None
+        if found is not None and found.finished and handler.id not in state.remember().resumed:
+            states[handler.id] = HandlerState(started=steady_now(), purpose=found.purpose, subrefs=found.subrefs)
+            for ref in found.subrefs:
+                states.pop(ref, None)
 
 
 def _warn_of_shared_ids(handlers: Sequence[ChangeHandler], logger: Logger) -> None:
