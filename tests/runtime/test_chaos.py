@@ -83,6 +83,42 @@ async def test_a_change_amid_the_handling_is_seen_by_all_even_after_a_restart(
     assert last_seen == {"first": 2, "second": 2}
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_handler_that_has_failed_for_good_sees_a_correction_amid_the_handling(
+    bench: Bench, is_restarted: bool, autojump_clock: MockClock
+) -> None:
+    seen: list[int] = []
+    ready = False
+
+    @on.update("widgets", id="first", registry=bench.registry)
+    async def first(spec: Any, **_: Any) -> None:
+        seen.append(spec["size"])
+        if spec["size"] < 0:
+            raise trioperator.PermanentError("it must not be negative")
+
+    @on.create("widgets", id="second", registry=bench.registry)
+    @on.update("widgets", id="second", registry=bench.registry)
+    async def second(**_: Any) -> None:
+        if not ready:
+            raise trioperator.TemporaryError("not yet", delay=10)
+
+    ready = True
+    await bench.cluster.create(widget(size=1))
+    async with bench.running() as stop:
+        await settle(1)
+        ready = False
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": -1}})
+        await settle(5)
+        if is_restarted:
+            stop()
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        ready = True
+        await settle(60)
+    async with bench.running():
+        await settle(60)
+    assert seen == [-1, 2]
+
+
 async def test_a_handler_that_has_seen_a_change_sees_that_it_is_taken_back(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

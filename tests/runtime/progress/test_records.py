@@ -132,12 +132,13 @@ async def test_records_of_kopf_count_for_any_cause() -> None:
     assert make_records().fetch(object, body(object))[0]["a"].success
 
 
-async def test_the_seen_configuration_counts_only_if_a_handler_has_succeeded() -> None:
+async def test_the_seen_configuration_counts_only_if_a_handler_has_ended() -> None:
     object, records = make("a"), make_records()
     store(records, object, {"a": state(retries=1)}, encode(size=1))
     assert records.fetch(object, body(object))[1] is None
-    store(records, object, {"a": state(success=True)}, encode(size=1))
-    assert records.fetch(object, body(object))[1] == encode(size=1)
+    for end in ("success", "failure"):
+        store(records, object, {"a": state(**{end: True})}, encode(size=1))
+        assert records.fetch(object, body(object))[1] == encode(size=1)
 
 
 async def test_the_seen_configuration_counts_alone_too_as_a_mark_of_what_is_held() -> None:

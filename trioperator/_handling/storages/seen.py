@@ -1,4 +1,4 @@
-"""Storages of the configuration that the first handler to succeed has seen: next to the progress of handlers. Pure."""
+"""Storages of the configuration that the first handler to end has seen: next to the progress of handlers. Pure."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ class Execution:
         own.finish(outcome.result)
         self._move(handler, apply_outcome(self._progress.states[handler.id], outcome, now=steady_now()))
         self.progress = self.progress or outcome.final
-        if outcome.succeeded and self._seen is not None:
+        if outcome.final and self._seen is not None:
             self._executor.progress.last_handled(self._state).see(self._seen)
         self._show_pending(cause)
 

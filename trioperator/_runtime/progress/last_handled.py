@@ -28,7 +28,7 @@ class LastHandled:
     :meth:`resume`: read from a restarted object    --                                      what it has unchanged
     :meth:`rewind`: a restore has taken it back     --                                      unchanged   none
     :meth:`supersede`: another cause takes over     --                                      none        unchanged
-    :meth:`see`: a handler has succeeded with C     --                                      and C       unchanged
+    :meth:`see`: a handler has ended with C         --                                      and C       unchanged
     :meth:`finish`: all handlers have ended         one of seen that is not C, else C       none        one of seen that
                                                                                                         is not recorded
     :meth:`settle`: the recorded one and C are the  one of seen that is not C, else         none        C if that is not
@@ -88,7 +88,7 @@ class LastHandled:
         self._seen = ()
 
     def see(self, current: bytes) -> None:
-        """Note that a handler has succeeded with the *current* configuration."""
+        """Note that a handler has ended with the *current* configuration: it has succeeded, or failed for good."""
         if current not in self._seen:
             self._seen = (*self._seen[:1], current)  # two are enough: one of them is not the recorded one
 

@@ -62,16 +62,16 @@ class RecordStore:
         return not self._is_own or self._progress.has_records(body=body)
 
     def fetch(self, state: ObjectState, body: Body) -> tuple[dict[str, HandlerState], bytes | None]:
-        """Read the states of handlers, and the configuration that the first one to succeed has seen.
+        """Read the states of handlers, and the configuration that the first one to end has seen.
 
-        Where that is alone, the record of the success was held when the last process ended.
+        Where that is alone, the record of that end was held when the last process ended.
         """
         states: dict[str, HandlerState] = {}
         base = self._find_base(body)
         for handler in state.cache.kind.handlers.changes:
             states.update(self._fetch_with_subhandlers(state, handler.id, body, base=base))
         seen = None
-        if self._seen is not None and (not states or any(state.success for state in states.values())):
+        if self._seen is not None and (not states or any(state.finished for state in states.values())):
             seen = self._fetch_seen(self._seen, state, body)
         return states, seen
 
@@ -135,7 +135,7 @@ class RecordStore:
         body: Body,
         patch: Patch,
     ) -> None:
-        """Write the states of handlers, and what the first one to succeed has seen, into a patch."""
+        """Write the states of handlers, and what the first one to end has seen, into a patch."""
         shift, base = find_wall_shift(), self._find_base(body)
         for handler_id, handler_state in states.items():
             record: ProgressRecord = {**handler_state.shift(shift).to_record(), "base": base}
@@ -145,13 +145,13 @@ class RecordStore:
         self.store_seen(state, seen, body=body, patch=patch)
 
     def store_seen(self, state: ObjectState, seen: bytes | None, *, body: Body, patch: Patch) -> None:
-        """Write what the first handler to succeed has seen into a patch, if any has."""
+        """Write what the first handler to end has seen into a patch, if any has."""
         if self._seen is not None and seen is not None:
             outlines = isinstance(self._seen, AnnotationsDiffBaseStorage)
             self._seen.store(body=body, patch=patch, essence=self._decode(state, seen, outlines=outlines))
 
     def make_mark(self, state: ObjectState, seen: bytes | None, *, body: Body) -> Patch:
-        """Return a patch that says what a handler has seen, though no record of its success may be stored yet."""
+        """Return a patch that says what a handler has seen, though no record of its end may be stored yet."""
         patch = Patch()
         if self._seen is not None and self._seen.fetch(body=body) is None:
             self.store_seen(state, seen, body=body, patch=patch)
