@@ -213,12 +213,9 @@ class WebhookServer:
 
     def _make_client_config(self, endpoint: Endpoint, authority: bytes | None) -> WebhookClientConfig:
         config = WebhookClientConfig()
-        if (service := _SERVICE.fullmatch(self.url_host)) and not self.insecure:
-            # API servers need not have the DNS of the cluster, in which the host names of Services are.
-            where = WebhookClientConfigService(namespace=service[2], name=service[1], port=endpoint.port)
-            if endpoint.path.strip("/"):
-                where["path"] = endpoint.path
-            config["service"] = where
+        service = find_service(self.url_host, endpoint.port, endpoint.path)
+        if service is not None and not self.insecure:
+            config["service"] = service
         else:
             url = str(dataclasses.replace(endpoint, host=self.url_host)).rstrip("/")
             config["url"] = url if self.insecure else url.replace("http://", "https://", 1)
@@ -226,6 +223,17 @@ class WebhookServer:
             config["caBundle"] = _encode(authority)
         get_logger("trioperator.webhooks").debug("The webhook server listens at %s", endpoint)
         return config
+
+
+def find_service(host: str, port: int, path: str) -> WebhookClientConfigService | None:
+    """Return the Service that a host name is of, if it is: API servers need not have the DNS of the cluster."""
+    found = _SERVICE.fullmatch(host)
+    if found is None:
+        return None
+    service = WebhookClientConfigService(namespace=found[2], name=found[1], port=port)
+    if path.strip("/"):
+        service["path"] = path
+    return service
 
 
 class _TlsFiles:
