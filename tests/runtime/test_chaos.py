@@ -144,6 +144,41 @@ async def test_a_handler_that_has_seen_a_change_sees_that_it_is_taken_back(
     assert last_seen == {"first": 1}
 
 
+async def test_a_change_that_is_taken_back_and_comes_again_is_handled_after_a_restart_too(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    last_seen: dict[str, int] = {}
+    ready = {"first", "second"}
+
+    def declare(id: str) -> None:
+        @on.create("widgets", id=id, registry=bench.registry)
+        @on.update("widgets", id=id, registry=bench.registry)
+        async def handle(spec: Any, **_: Any) -> None:
+            if id not in ready:
+                raise trioperator.TemporaryError("not yet", delay=10)
+            last_seen[id] = spec["size"]
+
+    declare("first")
+    declare("second")
+    await bench.cluster.create(widget(size=1))
+    async with bench.running():
+        await settle(1)
+        ready.remove("second")
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(1)
+        ready.remove("first")
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 1}})
+        await settle(1)
+    assert last_seen == {"first": 2, "second": 1}
+    await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+    ready |= {"first", "second"}
+    async with bench.running():
+        await settle(60)
+    assert last_seen == {"first": 2, "second": 2}
+    left = await bench.cluster.get("widgets", "w")
+    assert "trioperator.dev/seen-configuration" not in left["metadata"]["annotations"]
+
+
 async def test_a_change_that_only_the_later_handlers_have_seen_is_taken_back_for_them_too(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

@@ -69,6 +69,25 @@ def test_resuming_does_not_forget_what_was_missed() -> None:
     assert last_handled.settle(C) == A
 
 
+def test_what_another_process_has_missed_counts_only_if_this_one_has_recorded_nothing() -> None:
+    last_handled = LastHandled()
+    assert not last_handled.is_missed
+    last_handled.miss(A)
+    assert last_handled.is_missed
+    assert last_handled.settle(C) == A
+    assert last_handled.finish(C) == C
+    last_handled.record(C, C, finished=True)
+    last_handled.miss(B)
+    assert last_handled.settle(C) == C
+
+
+def test_what_is_missed_by_a_record_is_known_before_it_is_stored() -> None:
+    assert seen(A, C).find_missed(A, C, finished=True) == C
+    assert seen(C).find_missed(C, C, finished=True) is None
+    assert LastHandled().find_missed(A, C, finished=False) == C
+    assert LastHandled().find_missed(C, C, finished=False) is None
+
+
 def test_another_cause_forgets_what_was_seen_and_not_what_was_missed() -> None:
     last_handled = missing(A)
     last_handled.see(B)
@@ -108,7 +127,7 @@ def test_the_first_and_the_last_of_many_configurations_are_remembered() -> None:
 @pytest.mark.parametrize(
     ("configurations", "handled", "missed"),
     [
-        ([], C, None),  # the handlers have failed, or there are none
+        ([], C, None),  # there are no handlers
         ([C], C, None),
         ([A], A, None),
         ([A, C], A, C),

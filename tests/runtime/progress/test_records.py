@@ -132,12 +132,12 @@ async def test_records_of_kopf_count_for_any_cause() -> None:
     assert make_records().fetch(object, body(object))[0]["a"].success
 
 
-async def test_the_seen_configuration_counts_only_if_a_handler_has_ended() -> None:
+async def test_the_seen_configuration_counts_only_if_a_handler_was_called() -> None:
     object, records = make("a"), make_records()
-    store(records, object, {"a": state(retries=1)}, encode(size=1))
+    store(records, object, {"a": state()}, encode(size=1))
     assert records.fetch(object, body(object))[1] is None
-    for end in ("success", "failure"):
-        store(records, object, {"a": state(**{end: True})}, encode(size=1))
+    for called in (state(retries=1), state(success=True), state(failure=True)):
+        store(records, object, {"a": called}, encode(size=1))
         assert records.fetch(object, body(object))[1] == encode(size=1)
 
 

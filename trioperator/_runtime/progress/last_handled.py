@@ -26,6 +26,7 @@ class LastHandled:
     what happens                                    recorded as handled                     seen        missed
     ==============================================  ======================================  ==========  ================
     :meth:`resume`: read from a restarted object    --                                      what it has unchanged
+    :meth:`miss`: likewise, where no handler ended  --                                      unchanged   what it has
     :meth:`rewind`: a restore has taken it back     --                                      unchanged   none
     :meth:`supersede`: another cause takes over     --                                      none        unchanged
     :meth:`see`: a handler has ended with C         --                                      and C       unchanged
@@ -40,7 +41,8 @@ class LastHandled:
     What must not be stored yet, as what belongs to it is not stored, is *withheld*: it counts as recorded in this
     process, and another one finds the older record. The next :meth:`record` is the end of that.
 
-    ``finish`` and ``settle`` tell only what to record. :meth:`record` is the transition, when that is stored.
+    ``finish`` and ``settle`` tell only what to record. :meth:`record` is the transition, when that is stored. What is
+    missed from then on is to be stored with it, as the object may be changed back while no operator runs.
     """
 
     __slots__ = ("_digest", "_kept", "_missed", "_seen", "_withheld")
@@ -72,9 +74,19 @@ class LastHandled:
         """Whether the configuration must not be stored yet."""
         return self._withheld is not None
 
+    @property
+    def is_missed(self) -> bool:
+        """Whether some handler has seen another configuration last than the recorded one."""
+        return self._missed is not None
+
     def resume(self, seen: bytes | None) -> None:
         """Take up what was stored with the progress of an unfinished cause."""
         self._seen = () if seen is None else (seen,)
+
+    def miss(self, missed: bytes) -> None:
+        """Take up what was missed when another process recorded a configuration, unless this one has, too."""
+        if not self.is_recorded:
+            self._missed = missed
 
     def rewind(self) -> None:
         """Forget what this process has recorded, as the object is as it was before that: etcd was restored.
@@ -100,12 +112,16 @@ class LastHandled:
         """Return the configuration to be recorded as handled, as the *current* one is the recorded one."""
         return self._seen_beside(current) or self._missed or current
 
+    def find_missed(self, handled: bytes, current: bytes, *, finished: bool) -> bytes | None:
+        """Return what is missed once a configuration is recorded as *handled*; None for nothing."""
+        return self._seen_beside(handled) if finished else None if handled == current else current
+
     def record(self, handled: bytes, current: bytes, *, finished: bool, withheld: bool = False) -> None:
         """Note that a configuration is recorded as *handled*: when a cause has *finished*, or else was settled.
 
         It is recorded in memory only if it is *withheld*, as what belongs to it is not stored yet.
         """
-        self._missed = self._seen_beside(handled) if finished else None if handled == current else current
+        self._missed = self.find_missed(handled, current, finished=finished)
         self._digest = hash(handled)
         self._seen = ()
         self._withheld = handled if withheld else None

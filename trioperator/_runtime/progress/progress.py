@@ -75,7 +75,7 @@ class Progress:
             recorded = self._records.may_exist(cause.body)
             found = recorded and not last_handled.is_withheld  # else they are of a cause whose handlers have all ended
             states, seen = self._records.fetch(state, cause.body) if found else (states, None)
-            last_handled.resume(None if _is_superseded(states, by=cause.reason) else seen)
+            _take_up(last_handled, seen, states, reason=cause.reason)
             if cause.initial:
                 _forget_resumed(state, selected, states)
         else:
@@ -128,6 +128,11 @@ class Progress:
         assert state.body is not None
         return self._records.make_mark(state, self.last_handled(state).first_seen, body=Body(state.body))
 
+    def mark_missed(self, state: ObjectState, missed: bytes, records: Patch) -> None:
+        """Store what some handler has seen last although it is not what is recorded as handled, by a patch."""
+        assert state.body is not None
+        self._records.store_seen(state, missed, body=Body(state.body), patch=records)
+
     def purge(self, state: ObjectState, records: Patch) -> None:
         """Remove the stored states of handlers, by a patch."""
         assert state.body is not None
@@ -159,6 +164,19 @@ class Progress:
                 "The last-handled configuration is too big for annotations, and is stored as digests: of big fields it"
                 " is known that they have changed, but not from what."
             )
+
+
+def _take_up(
+    last_handled: LastHandled, seen: bytes | None, states: Mapping[str, HandlerState], *, reason: Reason
+) -> None:
+    """Take up what handlers have seen, as it was stored with their states.
+
+    If none of them has ended, another cause has, whose configuration is not the one that was recorded.
+    """
+    is_over = not any(state.finished for state in states.values()) and reason is not Reason.RESUME
+    last_handled.resume(None if is_over or _is_superseded(states, by=reason) else seen)
+    if is_over and seen is not None:
+        last_handled.miss(seen)
 
 
 def _is_superseded(states: Mapping[str, HandlerState], *, by: Reason) -> bool:

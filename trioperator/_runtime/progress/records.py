@@ -64,14 +64,15 @@ class RecordStore:
     def fetch(self, state: ObjectState, body: Body) -> tuple[dict[str, HandlerState], bytes | None]:
         """Read the states of handlers, and the configuration that the first one to end has seen.
 
-        Where that is alone, the record of that end was held when the last process ended.
+        Where that is alone, the record of that end was held when the last process ended, or it is what some handler has
+        seen last although another configuration was recorded. Then no handler may have ended since.
         """
         states: dict[str, HandlerState] = {}
         base = self._find_base(body)
         for handler in state.cache.kind.handlers.changes:
             states.update(self._fetch_with_subhandlers(state, handler.id, body, base=base))
         seen = None
-        if self._seen is not None and (not states or any(state.finished for state in states.values())):
+        if self._seen is not None and (not states or any(state.finished or state.retries for state in states.values())):
             seen = self._fetch_seen(self._seen, state, body)
         return states, seen
 

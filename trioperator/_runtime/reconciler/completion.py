@@ -45,14 +45,13 @@ class Completion:
         else:
             cause.logger.debug("Something has changed, but we are not interested (the essence is the same).")
         last_handled = self._progress.last_handled(state)
-        if self._progress.get(state) is not None or last_handled.is_withheld:
+        if self._progress.get(state) is not None or last_handled.is_withheld or last_handled.is_missed:
             self._progress.purge(state, records)
         handled = last_handled.settle(change.encoded)
         if handled != change.encoded or last_handled.is_withheld:
             # The change was reverted: handlers that have seen it must see the reversal, too.
             self._progress.record_handled(state, handled, records, cause.logger)
-        stored, is_held = await self._store(state, records, cause.logger)
-        last_handled.record(handled, change.encoded, finished=False, withheld=is_held)
+        stored = await self._record(state, change, handled, records, finished=False)
         self._progress.finish(state)
         # If nothing was stored, the record is only in memory, and its difference still has to be handled.
         return DONE if stored is None and handled == change.encoded else AGAIN
@@ -76,13 +75,25 @@ class Completion:
             essence = cause.new if is_new and type(cause.new) is dict else None
             self._progress.record_handled(state, handled, records, cause.logger, essence=essence)
         is_alone = not self._pending.get(state)
-        stored, is_held = await self._store(state, records, cause.logger)
-        last_handled.record(handled, change.encoded, finished=True, withheld=is_held)
+        is_resumed = cause.reason is Reason.RESUME  # others have handled the current configuration before
+        stored = await self._record(state, change, handled, records, finished=not is_resumed)
         self._progress.finish(state)
         state.mark_handled()
         cause.logger.debug("Handling cycle is finished, waiting for new changes.")
         is_known = stored is None or (is_alone and _shows_only(records, stored, state, before=cause.raw))
         return DONE if is_detected and is_known and handled == change.encoded else AGAIN
+
+    async def _record(
+        self, state: ObjectState, change: Change, handled: bytes, records: Patch, *, finished: bool
+    ) -> Mapping[str, Any] | None:
+        """Store the pending patch and records, with what handlers miss by them, and return the response."""
+        last_handled = self._progress.last_handled(state)
+        missed = last_handled.find_missed(handled, change.encoded, finished=finished)
+        if missed is not None:
+            self._progress.mark_missed(state, missed, records)
+        stored, is_held = await self._store(state, records, change.cause.logger)
+        last_handled.record(handled, change.encoded, finished=finished, withheld=is_held)
+        return stored
 
     async def _store(self, state: ObjectState, records: Patch, logger: Logger) -> tuple[Mapping[str, Any] | None, bool]:
         """Store the pending patch and records, and return the response, and whether the records are held."""
