@@ -14,8 +14,10 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.lives.world import CLUSTERS_PEERING, peering, peering_definition
 from tests.runtime.conftest import Bench, settle, widget
 from tests.runtime.life import Life
+from trioperator._concurrency.clock import wall_now
 from trioperator.testing import deterministic
 
 on = trioperator.on
@@ -203,3 +205,37 @@ async def test_a_change_that_only_the_later_handlers_have_seen_is_taken_back_for
     assert seen["first"][-1] == 2
     assert seen["second"][:1] == [3]
     assert seen["second"][-1] == 2
+
+
+async def test_a_change_that_is_taken_back_while_the_operator_is_paused_is_taken_back_for_who_has_seen_it(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    last_seen: dict[str, Any] = {}
+
+    @on.create("widgets", id="first", registry=bench.registry)
+    @on.update("widgets", id="first", registry=bench.registry)
+    async def first(spec: Any, **_: Any) -> None:
+        last_seen["first"] = spec["size"]
+
+    @on.update("widgets", id="second", registry=bench.registry)
+    async def second(spec: Any, **_: Any) -> None:
+        if spec["size"] == 2:
+            raise trioperator.TemporaryError("not yet", delay=10)
+
+    await bench.cluster.apply(peering_definition(*CLUSTERS_PEERING))
+    await bench.cluster.create(peering(CLUSTERS_PEERING[0], None))
+    bench.settings.peering.standalone, bench.settings.peering.mandatory = False, True
+    async with bench.running():
+        await bench.cluster.create(widget(size=1))
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(1)
+        boss = {"priority": 1000, "lifetime": 30, "lastseen": wall_now().isoformat()}
+        await bench.cluster.patch(CLUSTERS_PEERING[1], "default", {"status": {"boss": boss}})
+        await settle(10)
+        assert last_seen == {"first": 2}
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 1}})
+        await settle(60)
+        assert last_seen == {"first": 1}
+        left = await bench.cluster.get("widgets", "w")
+        assert "trioperator.dev/first" not in left["metadata"]["annotations"]

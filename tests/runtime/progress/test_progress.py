@@ -11,6 +11,7 @@ import pytest
 from tests.runtime.harness import LOGGER, Harness, make_state, patched
 from trioperator._handling.calls.handler_state import HandlerState
 from trioperator._handling.handlers.handler import ChangeHandler, Reason
+from trioperator._model.body import Body
 from trioperator._model.patch import Patch
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.progress.states import CauseProgress
@@ -76,6 +77,23 @@ async def test_what_was_saved_is_taken_up_by_the_next_operator(harness: Harness)
     assert states["a"].success
     assert not states["b"].finished
     assert other.progress.last_handled(restarted).first_seen == b'{"spec":{"size":1}}'
+
+
+async def test_what_is_left_of_a_cause_that_is_over_is_taken_up_once_and_found_later(harness: Harness) -> None:
+    object = await harness.make("a")
+    assert object.body is not None
+    assert not harness.progress.take_up(object, Body(object.body))
+    begin(harness, object).move("a", state(success=True))
+    harness.progress.last_handled(object).see(b'{"spec":{"size":1}}')
+    begin(harness, object).plan_save(0.0)
+    await harness.progress.save(object, LOGGER)
+    later = make_state(body := await harness.get(), "a")
+    assert harness.progress.take_up(later, Body(body))
+    last_handled = harness.progress.last_handled(later)
+    assert last_handled.first_seen == b'{"spec":{"size":1}}'
+    last_handled.record(b"{}", b"{}", finished=False)
+    assert harness.progress.take_up(later, Body(body))  # to be removed
+    assert last_handled.first_seen is None
 
 
 async def test_what_could_not_be_saved_is_still_due(harness: Harness) -> None:

@@ -90,6 +90,20 @@ class Progress:
         self._unfinished[state] = progress
         return progress
 
+    def take_up(self, state: ObjectState, body: Body) -> bool:
+        """Take up what is stored of a cause that is over: it began before a pause, or with another owner of the shard.
+
+        Returns whether anything is stored that is to be removed.
+        """
+        last_handled = self.last_handled(state)
+        if last_handled.is_recorded:
+            return self._records.are_left(body)  # the response to an earlier write was lost
+        if not self._records.may_exist(body):
+            return False
+        states, seen = self._records.fetch(state, body)
+        last_handled.resume(seen)
+        return bool(states) or seen is not None
+
     def finish(self, state: ObjectState) -> None:
         """Forget the progress of a cause whose handlers have all ended."""
         if self._unfinished.pop(state, None) is not None:

@@ -61,6 +61,10 @@ class RecordStore:
         """Check whether there may be records on an object: mostly there are none, which is known at a glance."""
         return not self._is_own or self._progress.has_records(body=body)
 
+    def are_left(self, body: Body) -> bool:
+        """Check whether there are records on an object, as far as that is known at a glance."""
+        return self._is_own and self._progress.has_records(body=body)
+
     def fetch(self, state: ObjectState, body: Body) -> tuple[dict[str, HandlerState], bytes | None]:
         """Read the states of handlers, and the configuration that the first one to end has seen.
 

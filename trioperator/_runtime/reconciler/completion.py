@@ -45,7 +45,8 @@ class Completion:
         else:
             cause.logger.debug("Something has changed, but we are not interested (the essence is the same).")
         last_handled = self._progress.last_handled(state)
-        if self._progress.get(state) is not None or last_handled.is_withheld or last_handled.is_missed:
+        is_known = self._progress.get(state) is not None or last_handled.is_withheld or last_handled.is_missed
+        if is_known or (cause.reason is Reason.NOOP and self._progress.take_up(state, cause.body)):
             self._progress.purge(state, records)
         handled = last_handled.settle(change.encoded)
         if handled != change.encoded or last_handled.is_withheld:
