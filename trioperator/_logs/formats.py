@@ -74,7 +74,12 @@ def _fit_name(name: str) -> str:
     """Return the last parts of a logger's name that fit into its column: the first ones say less."""
     while len(name) > _COLUMN and "." in name:
         name = name.partition(".")[2]
-    return name[:_COLUMN]
+    return f"{name:<{_COLUMN}.{_COLUMN}}"
+
+
+@functools.lru_cache(maxsize=256)
+def _fit_level(name: str) -> str:
+    return f"{name:<8.8}"
 
 
 _RED, _YELLOW, _NO_COLOR = "\x1b[31m", "\x1b[33m", "\x1b[0m"
@@ -137,8 +142,7 @@ class _FullFormatter(_TextFormatter):
     """Formatter of LogFormat.FULL, three times as fast as by its format string. Long names of loggers are shortened."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- as the standard library's
-        level, name = record.levelname, _fit_name(record.name)
-        return f"[{record.asctime}] {name:<{_COLUMN}} [{level!s:<8.8}] {record.message}"
+        return f"[{record.asctime}] {_fit_name(record.name)} [{_fit_level(str(record.levelname))}] {record.message}"
 
 
 def _color(text: str, level: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypedDict
 from trioperator._logs._structlog import BoundLoggerBase, DropEvent, bound_variables, merge_contextvars
 from trioperator._logs.context import current_handler
 from trioperator._logs.processors import users_processors
-from trioperator._logs.records import RECORD_KEYS, interpolate, represent
+from trioperator._logs.records import RECORD_KEYS, interpolate, make_record, represent
 
 
 class ObjectRef(TypedDict):
@@ -122,14 +122,10 @@ class Logger(BoundLoggerBase):
         handler = current_handler.get()
         if not fields and event is not None and self._is_plain():
             # Logger.log() would look the level up again and search the stack: a fifth of the time of a record.
-            caller = sys._getframe(_OWN_FRAMES)
-            code, line = caller.f_code, caller.f_lineno
             logger, extra = self._logger, self._context
             if handler is not None:
                 extra = {**extra, "k8s_handler": handler}
-            logger.handle(
-                logger.makeRecord(logger.name, level, code.co_filename, line, event, args, None, code.co_name, extra)
-            )
+            logger.handle(make_record(logger, level, sys._getframe(_OWN_FRAMES), event, args, extra))
             return
         if not _STRUCTLOG_KEYS.isdisjoint(fields):
             fields = {f"{key}_" if key in _STRUCTLOG_KEYS else key: value for key, value in fields.items()}

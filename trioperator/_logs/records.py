@@ -2,14 +2,87 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import sys
+import threading
+import time
+import types
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 # Reserved attributes of log records, which extra fields must not overwrite.
 RECORD_KEYS: Final = frozenset(vars(logging.makeLogRecord({}))) | frozenset(
     {"asctime", "event_fields", "event_message", "k8s_handler", "k8s_ref", "k8s_skip", "message", "taskName"}
 )
+
+# The attributes of the first record of each call in the code, by the code's id, the call's place, the level and the
+# logger. The code is kept, so that its id remains its own.
+_templates: Final[dict[tuple[int, int, int, str], tuple[types.CodeType, dict[str, Any]]]] = {}
+_MAX_TEMPLATES: Final = 1000
+_RECORD: Final = logging.LogRecord
+_MAKE, _INITIALIZE = logging.Logger.makeRecord, logging.LogRecord.__init__
+_is_original: Final = all(
+    type(each) is types.FunctionType and each.__globals__ is vars(logging) for each in (_MAKE, _INITIALIZE)
+)
+
+
+def make_record(
+    logger: logging.Logger, level: int, caller: types.FrameType, message: object, args: Any, extra: Mapping[str, Any]
+) -> logging.LogRecord:
+    """Return a new record, as :meth:`logging.Logger.makeRecord` does, from the first one of the same call.
+
+    That method is called for each record if anybody has replaced it, or changed how records are made.
+    """
+    code = caller.f_code
+    key = id(code), caller.f_lasti, level, logger.name
+    known = _templates.get(key)
+    if known is None or not _makes_standard_records(logger):
+        place = code.co_filename, caller.f_lineno  # to find the line takes as long as all the rest
+        made = logger.makeRecord(logger.name, level, *place, message, args, None, code.co_name, extra)
+        if len(_templates) < _MAX_TEMPLATES and _makes_standard_records(logger):
+            own = {name: value for name, value in vars(made).items() if name not in extra}
+            _templates[key] = code, {**own, "msg": None, "args": ()}
+        return made
+    _, template = known
+    if len(args) == 1 and isinstance(args[0], Mapping) and args[0]:
+        args = args[0]
+    now = time.time_ns()
+    created = now / 1e9
+    record = object.__new__(_RECORD)
+    record.__dict__ = fields = template.copy()
+    fields["msg"] = message
+    fields["args"] = args
+    fields["levelname"] = logging.getLevelName(level)
+    fields["created"] = created
+    fields["msecs"] = now % 1_000_000_000 // 1_000_000 + 0.0
+    fields["relativeCreated"] += (created - template["created"]) * 1000
+    fields["thread"] = threading.get_ident()
+    fields["threadName"] = threading.current_thread().name
+    fields["processName"] = _name_process()
+    fields["process"] = os.getpid()
+    fields.update(extra)
+    return record
+
+
+def _makes_standard_records(logger: logging.Logger) -> bool:
+    """Check whether only what :func:`make_record` looks up differs between two records of a call."""
+    return (
+        _is_original
+        and logging.getLogRecordFactory() is _RECORD
+        and _RECORD.__init__ is _INITIALIZE
+        and getattr(logger.makeRecord, "__func__", None) is _MAKE
+        and logging.logThreads
+        and logging.logProcesses
+        and logging.logMultiprocessing
+        and asyncio._get_running_loop() is None  # whose tasks have names
+    )
+
+
+def _name_process() -> str:
+    find = getattr(sys.modules.get("multiprocessing"), "current_process", None)
+    return "MainProcess" if find is None else str(find().name)
 
 
 def get_message(record: logging.LogRecord) -> str:
