@@ -101,6 +101,7 @@ TIMEOUTS: Final = {
     "trioperator._coordination.peering.Peering._keep_alive": "the record must be renewed",
     "trioperator._coordination.peering.Peering.serve": "the record of a peer has expired",
     "trioperator._coordination.shards.Shards._keep_session": "the session is over",
+    "trioperator._http.connection_pool.ConnectionPool.fetch": "the request is given up: it is sent twice at most",
     "trioperator._kube.credential_store.CredentialStore.serve": "the credentials must be renewed",
     "trioperator._runtime.daemons.alarm_clock.AlarmClock.serve": "the next alarm goes off",
     "trioperator._runtime.watching.index_gate._find_unlistable": "the first list has made no progress for too long",

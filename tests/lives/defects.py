@@ -95,7 +95,7 @@ DEFECTS = (
         5,
         "requests that wait for a connection are sent though the lease is lost meanwhile, also by abandoned threads",
         (
-            Edit("_kube/api_client.py", ", scope=scope, check=fence\n", ", scope=scope\n"),
+            Edit("_kube/api_client.py", "connect_timeout, check=fence\n", "connect_timeout\n"),
             Edit(
                 "_concurrency/threads.py",
                 "    finally:\n        calls.cancel()\n",

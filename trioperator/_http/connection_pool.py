@@ -8,7 +8,6 @@ again on a new one, if that is harmless. No redirects, cookies, proxies, compres
 
 from __future__ import annotations
 
-import math
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -68,7 +67,7 @@ class ConnectionPool:
         self._dials = 0
         self._stream_dials = trio.CapacityLimiter(_MAX_STREAM_DIALS)
         self._idle: deque[Http1Connection] = deque()  # the most recently used one is the last
-        self._open: set[Http1Connection] = set()
+        self._opened: set[Http1Connection] = set()
         self._waiters: deque[trio.Event] = deque()
         self._retired = False
         self._now: Callable[[], float] = trio.current_time  # until the first connection is opened, in a run
@@ -79,32 +78,45 @@ class ConnectionPool:
         *,
         streaming: bool = False,
         connect_timeout: float | None = None,
-        scope: trio.CancelScope | None = None,
         check: Callable[[], None] | None = None,
     ) -> Response:
         """See :meth:`Transport.send`."""
-        method, target = request.method, request.target
-        data = render_request(method, target, host=self._host, headers=request.headers, body=request.body)
+        data = self._render(request)
         fresh = False
         while True:
             if streaming:
                 conn = await self._acquire_own(fresh=fresh, connect_timeout=connect_timeout)
             else:
-                conn = await self._acquire(fresh=fresh, connect_timeout=connect_timeout, scope=scope)
-            if check is not None:
-                self._check(check, conn)
-            try:
-                await conn.start(data)
-            except _CONNECTION_ERRORS as exc:
-                self._discard(conn)
-                if conn.used and not conn.response_begun and request.repeatable:
-                    fresh = True  # the server closed the idle connection just before the request
-                    continue
-                raise _as_transport_error(exc, self._address) from exc
-            except BaseException:
-                self._discard(conn)
-                raise
-            return _PooledResponse(self, conn, repeated=fresh)
+                conn = await self._take(fresh=fresh) or await self._open(connect_timeout)
+            if await self._start(conn, data, request, check):
+                return _PooledResponse(self, conn, repeated=fresh)
+            fresh = True
+
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        limit: int,
+        timeout: float,
+        connect_timeout: float | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> tuple[Response, bytes] | None:
+        """See :meth:`Transport.fetch`."""
+        data = self._render(request)
+        fresh = False
+        while True:
+            # If the time counted here, a slow server would get requests whose time is nearly over: they would be given
+            # up and sent again, and so on forever.
+            conn = await self._take(fresh=fresh)
+            with trio.move_on_after(timeout) as scope:
+                if conn is None:
+                    conn = await self._open(connect_timeout)
+                if await self._start(conn, data, request, check):
+                    response = _PooledResponse(self, conn, repeated=fresh)
+                    return response, await response.read(limit)
+                fresh, timeout = True, max(0.0, scope.deadline - self._now())
+                continue
+            return None
 
     @property
     def reserved(self) -> ConnectionPool:
@@ -118,15 +130,37 @@ class ConnectionPool:
         self._retired = True
         while self._idle:
             self._close(self._idle.pop())
-        return (self._reserved is None or self._reserved.retire()) and not self._open
+        return (self._reserved is None or self._reserved.retire()) and not self._opened
 
     async def aclose(self) -> None:
         """Close all connections; responses in progress raise TransportError."""
         self.retire()
-        for conn in list(self._open):
+        for conn in list(self._opened):
             self._close(conn)
         if self._reserved is not None:
             await self._reserved.aclose()
+
+    def _render(self, request: Request) -> bytes:
+        method, target = request.method, request.target
+        return render_request(method, target, host=self._host, headers=request.headers, body=request.body)
+
+    async def _start(
+        self, conn: Http1Connection, data: bytes, request: Request, check: Callable[[], None] | None
+    ) -> bool:
+        """Send a request; return False if it is to be sent on a new connection, as this one turned out to be dead."""
+        if check is not None:
+            self._check(check, conn)
+        try:
+            await conn.start(data)
+        except _CONNECTION_ERRORS as exc:
+            self._discard(conn)
+            if conn.used and not conn.response_begun and request.repeatable:
+                return False  # the server closed the idle connection just before the request
+            raise _as_transport_error(exc, self._address) from exc
+        except BaseException:
+            self._discard(conn)
+            raise
+        return True
 
     async def _acquire_own(self, *, fresh: bool, connect_timeout: float | None) -> Http1Connection:
         """Return a connection for a streaming response, which does not count against the limit."""
@@ -137,10 +171,8 @@ class ConnectionPool:
         conn.counted = False
         return conn
 
-    async def _acquire(
-        self, *, fresh: bool, connect_timeout: float | None, scope: trio.CancelScope | None
-    ) -> Http1Connection:
-        """Return a connection as soon as one is idle or may be opened."""
+    async def _take(self, *, fresh: bool) -> Http1Connection | None:
+        """Return a connection as soon as one is idle; None as soon as one may be opened, which must follow."""
         queued = False
         while True:
             if self._busy < self._max_connections() and (queued or not self._waiters):  # first come, first served
@@ -150,31 +182,25 @@ class ConnectionPool:
                     conn.counted = True
                     return conn
                 if self._dials < _MAX_DIALS:
-                    break
-            await self._wait(first=queued, scope=scope)
+                    self._busy += 1
+                    self._dials += 1
+                    return None
+            await self._wait(first=queued)
             queued = True
-        self._busy += 1
-        self._dials += 1
+
+    async def _open(self, connect_timeout: float | None) -> Http1Connection:
+        """Open the connection for which :meth:`_take` has made room."""
         try:
-            conn = await self._dial(connect_timeout)
+            return await self._dial(connect_timeout)
         except BaseException:
             self._busy -= 1
             raise
         finally:
             self._dials -= 1
             self._wake()
-        conn.counted = True
-        return conn
 
-    async def _wait(self, *, first: bool, scope: trio.CancelScope | None) -> None:
-        """Wait in the queue until a connection is released, at the head of the queue if *first*.
-
-        If the time for a request counted here, a slow server would get requests whose time is nearly over: they would
-        be given up and sent again, and so on forever.
-        """
-        left = math.inf
-        if scope is not None:
-            left, scope.deadline = scope.deadline - self._now(), math.inf
+    async def _wait(self, *, first: bool) -> None:
+        """Wait in the queue until a connection is released, at the head of the queue if *first*."""
         waiter = trio.Event()
         if first:
             self._waiters.appendleft(waiter)
@@ -188,8 +214,6 @@ class ConnectionPool:
             else:
                 self._waiters.remove(waiter)
             raise
-        if scope is not None:
-            scope.deadline = self._now() + left
 
     def _wake(self) -> None:
         if self._waiters:
@@ -226,7 +250,7 @@ class ConnectionPool:
                 f"Cannot connect to {self._address}: no connection within {connect_timeout} s.", reached=False
             )
         conn = Http1Connection(stream, address=self._address)
-        self._open.add(conn)
+        self._opened.add(conn)
         return conn
 
     def _check(self, check: Callable[[], None], conn: Http1Connection) -> None:
@@ -261,7 +285,7 @@ class ConnectionPool:
         self._wake()
 
     def _close(self, conn: Http1Connection) -> None:
-        self._open.discard(conn)
+        self._opened.discard(conn)
         conn.close()
 
 

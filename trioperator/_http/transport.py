@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
-import trio
 
 from trioperator.errors import ConnectionLostError
 
@@ -91,15 +90,28 @@ class Transport(Protocol):
         *,
         streaming: bool = False,
         connect_timeout: float | None = None,
-        scope: trio.CancelScope | None = None,
         check: Callable[[], None] | None = None,
     ) -> Response:
         """Send a request and return its response as soon as the headers have arrived.
 
         A *streaming* response has a connection of its own, which does not count against the limit for other requests.
-        *connect_timeout* is in seconds. The deadline of *scope* is postponed by the time for which the request waits
-        for other requests. *check* is called directly before the request is sent, however long it has waited: if it
-        raises, nothing is sent. Raises TransportError.
+        *connect_timeout* is in seconds. *check* is called directly before the request is sent, however long it has
+        waited: if it raises, nothing is sent. Raises TransportError.
+        """
+
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        limit: int,
+        timeout: float,
+        connect_timeout: float | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> tuple[Response, bytes] | None:
+        """Send a request and return its response with the whole body, of *limit* bytes at most.
+
+        Returns None after *timeout* seconds, without those for which the request waits for other requests. All else is
+        as in :meth:`send` and :meth:`Response.read`.
         """
 
     @property

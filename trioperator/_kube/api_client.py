@@ -303,24 +303,25 @@ class ApiClient:
         if fence is not None:
             fence()  # what must not be sent does not wait for a connection
         networking = self._settings.networking
-        seconds = self._get_timeout(self._timeout)
-        with trio.move_on_after(seconds) as scope:
-            transport = credentials.transport.reserved if self._is_reserved else credentials.transport
-            response = await transport.send(
-                credentials.sign(request), connect_timeout=networking.connect_timeout, scope=scope, check=fence
+        timeout = self._get_timeout(self._timeout)
+        limit = networking.response_limit if self._max_size is None else self._max_size
+        transport = credentials.transport.reserved if self._is_reserved else credentials.transport
+        connect_timeout, signed = networking.connect_timeout, credentials.sign(request)
+        try:
+            fetched = await transport.fetch(
+                signed, limit=limit, timeout=timeout, connect_timeout=connect_timeout, check=fence
             )
-            if self._note_headers is not None:
-                self._note_headers(response.headers)
-            limit = networking.response_limit if self._max_size is None else self._max_size
-            try:
-                data = decompress(response.headers, await response.read(limit), limit)
-            except BodyTooLargeError as exc:
-                raise size_error(method, target, limit) from exc
-            if self._note_request is not None:
-                self._note_request(method, target, response.status)
-            self._raise_for_status(response, data, target)
-            return data
-        raise timeout_error(method, target.partition("?")[0], seconds)
+            if fetched is None:
+                raise timeout_error(method, target.partition("?")[0], timeout)
+            response, data = fetched[0], decompress(fetched[0].headers, fetched[1], limit)
+        except BodyTooLargeError as exc:
+            raise size_error(method, target, limit) from exc
+        if self._note_headers is not None:
+            self._note_headers(response.headers)
+        if self._note_request is not None:
+            self._note_request(method, target, response.status)
+        self._raise_for_status(response, data, target)
+        return data
 
     async def _attempt_stream(
         self, credentials: Credentials, *, path: str, target: str, timeout: float | None, connect_timeout: float | None

@@ -41,7 +41,6 @@ class HttpxTransport:
         *,
         streaming: bool = False,
         connect_timeout: float | None = None,
-        scope: trio.CancelScope | None = None,
         check: Callable[[], None] | None = None,
     ) -> Response:
         """See :meth:`Transport.send`. Transports of httpx that open connections call what *check* is wrapped in."""
@@ -65,6 +64,21 @@ class HttpxTransport:
         except (httpx.TransportError, httpx.InvalidURL, OSError, trio.BrokenResourceError) as exc:
             raise self._error(exc, reached=not isinstance(exc, _NOT_REACHED)) from exc
         return _HttpxResponse(self, response)
+
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        limit: int,
+        timeout: float,
+        connect_timeout: float | None = None,
+        check: Callable[[], None] | None = None,
+    ) -> tuple[Response, bytes] | None:
+        """See :meth:`Transport.fetch`."""
+        with trio.move_on_after(timeout):
+            response = await self.send(request, connect_timeout=connect_timeout, check=check)
+            return response, await response.read(limit)
+        return None
 
     @property
     def reserved(self) -> HttpxTransport:
