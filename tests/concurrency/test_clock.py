@@ -10,7 +10,15 @@ import trio
 from trio.testing import MockClock
 
 from trioperator._concurrency import clock
-from trioperator._concurrency.clock import BootClock, find_wall_shift, make_clock, steady_now, wall_now, wall_starts_at
+from trioperator._concurrency.clock import (
+    BootClock,
+    find_moment,
+    find_wall_shift,
+    make_clock,
+    steady_now,
+    wall_now,
+    wall_starts_at,
+)
 from trioperator._coordination.pauses import Pauses
 from trioperator.errors import PausedError
 
@@ -139,6 +147,7 @@ async def test_steady_time_is_wall_time_that_nobody_sets(mock_clock: MockClock) 
     mock_clock.jump(5)
     assert steady_now() - before == datetime.timedelta(seconds=5)
     assert find_wall_shift() == -3600
+    assert find_moment() == (trio.current_time(), steady_now(), -3600)
 
 
 async def test_steady_time_is_the_real_time_where_that_is_not_set() -> None:

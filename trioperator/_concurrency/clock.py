@@ -8,7 +8,7 @@ import datetime
 import functools
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import trio
 import trio.lowlevel
@@ -17,6 +17,10 @@ import trio.lowlevel
 _PRECISION: Final = 0.01
 
 _start: Final[contextvars.ContextVar[float | None]] = contextvars.ContextVar("trioperator-start", default=None)
+
+
+#: A time on Trio's clock, the same as steady time, and by how many seconds wall time is ahead of that.
+Moment: TypeAlias = tuple[float, datetime.datetime, float]
 
 
 class _Epochs:
@@ -78,15 +82,21 @@ def steady_now() -> datetime.datetime:
     return datetime.datetime.fromtimestamp(epochs.steady + epochs.now(), datetime.UTC)
 
 
-def steady_at(time: float) -> datetime.datetime:
-    """Return what :func:`steady_now` returns at a time on Trio's clock."""
-    return datetime.datetime.fromtimestamp(_find_epochs().steady + time, datetime.UTC)
+def find_moment() -> Moment:
+    """Return what the time is now on all clocks, which takes half as long as to look at one after another."""
+    epochs = _find_epochs()
+    now = epochs.now()
+    return now, datetime.datetime.fromtimestamp(epochs.steady + now, datetime.UTC), _find_shift(epochs, now)
 
 
 def find_wall_shift() -> float:
     """Return by how many seconds wall time is ahead of steady time now: 0 unless it was set."""
     epochs = _find_epochs()
-    epoch = time.time() - epochs.now() if epochs.virtual is None else epochs.virtual
+    return _find_shift(epochs, epochs.now())
+
+
+def _find_shift(epochs: _Epochs, now: float) -> float:
+    epoch = time.time() - now if epochs.virtual is None else epochs.virtual
     shift = epoch - epochs.steady
     return 0.0 if abs(shift) < _PRECISION else round(shift, 6)
 

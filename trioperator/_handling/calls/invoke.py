@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 import msgspec
 import trio
 
-from trioperator._concurrency.clock import find_wall_shift, steady_at, steady_now
+from trioperator._concurrency.clock import Moment, find_moment, steady_now
 from trioperator._concurrency.threads import (
     Calls,
     current_calls,
@@ -185,15 +185,15 @@ class Invoker:
         """
         if self._observer is not None:
             attempt = self._observer.begin(handler, attempt, logger)
-        outcome, began, token = None, trio.current_time(), current_handler.set(handler.id)
+        moment = began, now, _ = find_moment()
+        outcome, token = None, current_handler.set(handler.id)
         try:
-            now = steady_at(began)
             runtime = (now - attempt.started).total_seconds()
             outcome = self._refuse(handler, attempt, runtime=runtime, logger=logger)
             if outcome is not None:
                 return outcome
             logger.debug("%s is invoked.", handler)
-            kwargs = self._pick(handler, kwargs, attempt, now)  # drops the original: there may be many daemons
+            kwargs = self._pick(handler, kwargs, attempt, moment)  # drops the original: there may be many daemons
             self.running[attempt] = RunningCall(handler, logger)
             try:
                 result = await self._call(handler, kwargs, attempt, since=began - runtime)
@@ -235,11 +235,9 @@ class Invoker:
             logger.error("%s failed permanently: %s", handler, refused.error)
         return refused
 
-    def _pick(
-        self, handler: Handler, kwargs: Mapping[str, Any], attempt: Attempt, now: datetime.datetime
-    ) -> Mapping[str, Any]:
-        """Return the arguments that a function takes: of *kwargs*, and of the attempt itself, which begins *now*."""
-        shift = find_wall_shift()
+    def _pick(self, handler: Handler, kwargs: Mapping[str, Any], attempt: Attempt, begins: Moment) -> Mapping[str, Any]:
+        """Return the arguments that a function takes: of *kwargs*, and of the attempt itself."""
+        _, now, shift = begins
         started = add_seconds(attempt.started, shift) if shift else attempt.started
         runtime = now - attempt.started
         own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=started, runtime=runtime)

@@ -120,8 +120,8 @@ class Execution:
         lifecycle = self._executor.lifecycle if lifecycle is None else lifecycle
         if not self._at_work:
             self._show_pending(cause)  # of those that were called for an earlier state
-        states, now = self._progress.states, steady_now()
-        left = [handler for handler in handlers if states[handler.id].is_due(now)]
+        states = self._progress.states
+        left = [handler for handler in handlers if _is_due(states[handler.id])]
         called = False
         while left:
             group = apply_lifecycle(lifecycle, left, state=states, kwargs=cause.kwargs, logger=cause.logger)
@@ -322,6 +322,11 @@ class Execution:
         if pending := self._executor.pending.get(self._state):
             body = self._state.body or cause.raw
             cause.body._replace_raw(conserve(preview(outline_of(body), pending), like=body))
+
+
+def _is_due(state: HandlerState) -> bool:
+    """Check whether the next attempt is due; without the time, which few have to wait for."""
+    return not state.finished if state.delayed is None else state.is_due(steady_now())
 
 
 def find_nursery() -> trio.Nursery:
