@@ -86,10 +86,12 @@ class Patch(dict[str, Any]):
         body: Mapping[str, Any] | None = None,
         fns: Iterable[PatchFn] = (),
     ) -> None:
-        super().__init__(source or ())
-        given = source.fns if isinstance(source, Patch) else ()
-        self.fns: list[PatchFn] = [*given, *fns]
+        self.fns: list[PatchFn] = list(fns)
         self._body = body
+        if source is not None:  # most have none
+            super().__init__(source)
+            if isinstance(source, Patch):
+                self.fns = [*source.fns, *self.fns]
 
     @property
     def meta(self) -> PatchMeta:
