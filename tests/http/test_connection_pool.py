@@ -49,9 +49,10 @@ async def fetch(
 ) -> bytes:
     """Send one request and read its response."""
     with trio.fail_after(60):
-        request = Request(method, target, [(b"Accept", b"*/*")], body, repeatable=method != "POST")
-        response = await transport.send(request)
-        return await response.read(10**9)
+        request = Request(method, target, [(b"Accept", b"*/*")], body, lambda: method != "POST")
+        fetched = await transport.fetch(request, limit=10**9, timeout=60)
+        assert fetched is not None
+        return fetched[1]
 
 
 def sends(*parts: bytes, end: bool = True) -> Script:
@@ -102,7 +103,7 @@ async def test_nothing_can_be_injected_into_a_request(
     serve: Serve, open_transport: OpenTransport, target: str, value: bytes
 ) -> None:
     server = await serve(answer_all)
-    with pytest.raises(ValueError, match="line break or space"):
+    with pytest.raises(ValueError, match="Illegal line break"):
         await open_transport(server).send(Request("GET", target, [(b"X", value)]))
     assert server.connections == 0
 
@@ -189,6 +190,53 @@ async def test_a_connection_that_is_lost_during_a_request_is_replaced_once(
     await fetch(transport)
     assert await fetch(transport, method) == b"{}"
     assert server.connections == 2
+
+
+@pytest.mark.parametrize(("timeout", "is_late"), [(15, False), (10, True)])
+async def test_a_request_has_only_the_time_that_is_left_on_the_new_connection(
+    serve: Serve, open_transport: OpenTransport, mock_clock: MockClock, timeout: float, is_late: bool
+) -> None:
+    mock_clock.rate = 20
+
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        if server.connections == 2:
+            await trio.sleep(6)
+        await talk.send(ANSWER)
+        await talk.request()
+        if server.connections == 1:
+            await trio.sleep(6)
+            talk.reset()
+
+    server = await serve(script)
+    transport = open_transport(server)
+    await fetch(transport)
+    late = await transport.fetch(Request("GET", "/", []), limit=10, timeout=timeout) is None
+    assert (late, server.connections) == (is_late, 2)
+
+
+async def test_whether_a_request_is_repeatable_is_checked_only_if_its_connection_is_lost(
+    serve: Serve, open_transport: OpenTransport
+) -> None:
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        await talk.send(ANSWER)
+        await talk.request()
+        talk.reset()
+
+    checks: list[str] = []
+
+    def check() -> bool:
+        checks.append("checked")
+        return False
+
+    transport = open_transport(await serve(script))
+    request = Request("PATCH", "/", [], b"{}", check)
+    assert await transport.fetch(request, limit=10, timeout=60) is not None
+    assert checks == []
+    with pytest.raises(TransportError):
+        await transport.fetch(request, limit=10, timeout=60)
+    assert checks == ["checked"]
 
 
 async def test_the_replacement_is_a_new_connection_not_another_old_one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 
 import httpx
@@ -36,9 +37,15 @@ class PooledTransport(httpx.AsyncBaseTransport):
         body = await request.aread()
         try:
             target = request.url.raw_path.decode("ascii")
-            repeatable = is_repeatable(request.method, request.headers.get("content-type"), body)
+            content_type = request.headers.get("content-type")
             response = await self._pool.send(
-                Request(request.method, target, headers, body or None, repeatable),
+                Request(
+                    request.method,
+                    target,
+                    headers,
+                    body or None,
+                    functools.partial(is_repeatable, request.method, content_type, body),
+                ),
                 streaming=bool(request.extensions.get("streaming")),
                 connect_timeout=timeout.get("connect"),
             )

@@ -154,7 +154,7 @@ class ConnectionPool:
             await conn.start(data)
         except _CONNECTION_ERRORS as exc:
             self._discard(conn)
-            if conn.used and not conn.response_begun and request.repeatable:
+            if conn.used and not conn.response_begun and request.is_repeatable():
                 return False  # the server closed the idle connection just before the request
             raise _as_transport_error(exc, self._address) from exc
         except BaseException:

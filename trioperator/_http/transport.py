@@ -43,14 +43,15 @@ class BodyTooLargeError(TransportError):
 class Request(msgspec.Struct, frozen=True):
     """A request. *target* is the encoded path and query.
 
-    A *repeatable* request is sent once more if the connection is lost, and had been idle before.
+    A request is sent once more if the connection is lost, had been idle before, and *is_repeatable* returns true. That
+    is only called then, as it may have to decode the body.
     """
 
     method: str
     target: str
     headers: Headers
     body: bytes | None = None
-    repeatable: bool = True
+    is_repeatable: Callable[[], bool] = lambda: True
 
 
 class Response(Protocol):

@@ -192,8 +192,7 @@ class ApiClient:
         target = build_target(path, params)
         headers = build_headers(accept, content_type or (_JSON if body is not None else None))
         headers = (*headers, (b"Accept-Encoding", b"gzip")) if self._is_compressed else headers
-        repeatable = is_repeatable(method, content_type, body)
-        request = Request(method, target, headers, body, repeatable)
+        request = Request(method, target, headers, body, functools.partial(is_repeatable, method, content_type, body))
         return await self._retry(functools.partial(self._attempt, request), path, request)
 
     async def get(self, path: str, params: Params | None = None) -> JsonObject:
@@ -271,7 +270,7 @@ class ApiClient:
                 return await self._credentials.call(attempt)
             except (ConnectionLostError, ServerError, TooManyRequestsError) as exc:
                 repeated = repeated or may_be_processed(exc)
-                if not is_retryable(exc, repeatable=request.repeatable):
+                if not is_retryable(exc, repeatable=request.is_repeatable()):
                     raise
                 if delays is None:
                     backoffs = networking.error_backoffs if self._backoffs is None else self._backoffs

@@ -82,7 +82,7 @@ class Credentials:
     def sign(self, request: Request) -> Request:
         """Return the request with the credentials, for the server's base path."""
         headers = (*self.headers, *request.headers)
-        return Request(request.method, self.base + request.target, headers, request.body, request.repeatable)
+        return Request(request.method, self.base + request.target, headers, request.body, request.is_repeatable)
 
     def start_ageing(self) -> None:
         """Compute when to renew and reload the credentials, from now on."""
