@@ -6,6 +6,8 @@ Responses are parsed by httptools (llhttp). Protocol errors are raised as :class
 
 from __future__ import annotations
 
+import functools
+
 import httptools
 
 from trioperator._http.tls_connection import TlsConnection
@@ -17,16 +19,23 @@ def render_request(method: str, target: str, *, host: bytes, headers: Headers, b
 
     Raises ValueError if the target or a header contains a character that would break the syntax.
     """
-    length = len(body) if body is not None else (0 if method in ("POST", "PUT", "PATCH") else None)
-    lines = [f"{method} {target} HTTP/1.1\r\nHost: ".encode("ascii"), host]
-    for name, value in headers:
-        lines += (b"\r\n", name, b": ", value)
-    if length is not None:
-        lines.append(b"\r\nContent-Length: %d" % length)
-    head = b"".join(lines)
-    if head.count(b"\n") != len(headers) + 1 + (length is not None) or head.count(b" ", 0, head.index(b"\r")) != 2:
-        raise ValueError(f"Illegal line break or space in {method} {target!r} or its headers.")
-    return b"%b\r\n\r\n%b" % (head, body) if body else head + b"\r\n\r\n"
+    start = f"{method} {target} HTTP/1.1"
+    if "\n" in start or "\r" in start or start.count(" ") != 2:
+        raise ValueError(f"Illegal line break or space in {method} {target!r}.")
+    head = start.encode("ascii") + _render_headers(host, tuple(headers))
+    if body is None and method not in ("POST", "PUT", "PATCH"):
+        return head + b"\r\n\r\n"
+    body = body or b""
+    return b"".join((head, b"\r\nContent-Length: %d\r\n\r\n" % len(body), body))
+
+
+@functools.lru_cache(maxsize=32)
+def _render_headers(host: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    """Render headers, each after a line break. Nearly all requests have one of a few combinations."""
+    lines = [b"\r\n%b: %b" % header for header in ((b"Host", host), *headers)]
+    if any(line.count(b"\n") != 1 for line in lines):
+        raise ValueError("Illegal line break in the headers of a request.")
+    return b"".join(lines)
 
 
 class Http1Connection:
