@@ -219,7 +219,9 @@ def is_result(after: Mapping[str, Any], before: Mapping[str, Any], patch: Mappin
 
 
 def _drop_server_fields(body: Mapping[str, Any]) -> JsonObject:
-    metadata = {key: value for key, value in body["metadata"].items() if key not in _SERVER_FIELDS}
+    metadata = dict(body["metadata"])
+    for key in _SERVER_FIELDS:
+        metadata.pop(key, None)
     return {**body, "metadata": metadata}
 
 
@@ -264,7 +266,7 @@ def split_status(patch: Mapping[str, Any]) -> tuple[JsonObject, JsonObject]:
 
     A status that is None or not a mapping stays in the first one.
     """
-    status = patch.get("status", {})
+    status = patch.get("status")
     if not is_mapping(status):
         return dict(patch), {}
     return {key: value for key, value in patch.items() if key != "status"}, dict(status)
@@ -336,4 +338,4 @@ def with_version_test(ops: Sequence[Mapping[str, Any]], body: Mapping[str, Any])
     """Return a JSON patch that fails unless the object still has the given resource version."""
     version = (body.get("metadata") or {}).get("resourceVersion")
     test = [] if version is None else [{"op": "test", "path": "/metadata/resourceVersion", "value": version}]
-    return [*test, *(dict(op) for op in ops)]
+    return [*test, *map(dict, ops)]

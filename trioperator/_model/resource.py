@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
@@ -112,6 +113,7 @@ class InvalidNameError(ValueError):
     """Raised for what cannot be the name of an object, of a namespace or of a subresource, as no path can have it."""
 
 
+@functools.lru_cache(maxsize=1024)
 def _quote(segment: str) -> str:
     if segment in ("", ".", "..") or "/" in segment or "%" in segment:
         raise InvalidNameError(f"{segment!r} is no name: it must not be empty, . or .., nor contain / or %.")

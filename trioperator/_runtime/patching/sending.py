@@ -109,6 +109,8 @@ class PatchSender:
 
     async def _store_status(self, own: Mapping[str, Any]) -> None:
         """Store the status of contributions, where it is a subresource, together with our own records there."""
+        if not (self.left.contributions or own):
+            return
         split = [(item, *self._split(item.patch)) for item in self.left.contributions]
         statuses = [Contribution(item.by, {"status": status}) for item, _, status in split if status]
         if statuses or own:
