@@ -31,6 +31,7 @@ from trioperator.errors import ActivityError
 from trioperator.kopf import bridge, install
 from trioperator.kopf.bridge import current_loop
 from trioperator.kopf.host import open_loop
+from trioperator.kopf.indexers import OperatorIndexers
 from trioperator.testing import (
     Fault,
     FaultPlan,
@@ -692,6 +693,28 @@ async def settings_of_the_program(operator: OperatorRunner, cluster: Cluster) ->
     assert (peering.standalone, peering.priority, peering.name, peering.mandatory) == (True, 7, "mine", True)
     with pytest.raises(TypeError, match="settings="):
         await kopf.operator(settings={}, standalone=True, **options)
+
+
+@scenario
+async def indices_outside_of_handlers(operator: OperatorRunner, cluster: Cluster) -> None:
+    indexers = OperatorIndexers()
+    memo, stop, found = kopf.Memo(indices=indexers.indices), trio.Event(), dict[str, Any]()
+    assert "names" not in memo.indices
+
+    @kopf.index("configmaps", id="names")
+    async def index(name: Any, **_: Any) -> Any:
+        return {name: 1}
+
+    @kopf.on.event("configmaps")
+    async def look(memo: Any, **_: Any) -> None:
+        found.update({id: dict(index) for id, index in memo.indices.items()})
+        stop.set()
+
+    await cluster.create(config_map())
+    options = {"transport": cluster.transport(), "handle_signals": False, "stop_flag": stop, "memo": memo}
+    connection = kopf.ConnectionInfo(server="http://cluster")
+    await kopf.operator(indexers=indexers, standalone=True, connection=connection, clusterwide=True, **options)
+    assert {id: list(index) for id, index in found.items()} == {"names": ["c"]}, found
 
 
 async def _expect_exit(cluster: Cluster, *, task_status: trio.TaskStatus[None]) -> None:

@@ -39,6 +39,7 @@ from kopf._cogs.structs.bodies import Body, RawMeta
 from kopf._cogs.structs import diffs
 from kopf._cogs.configs.configuration import PostingSettings
 from kopf._core.actions.execution import Logger, LifeCycleFn
+from kopf._core.engines.indexing import OperatorIndexers
 from kopf._core.engines.posting import event_queue_var
 from kopf._core.intents.callbacks import ChangingFn
 from kopf._core.intents.registries import SmartOperatorRegistry
@@ -49,6 +50,7 @@ from kopf.structs.bodies import Body as Former
         exec(code, found)
     assert found["Body"] is found["Former"] is kopf.Body
     assert found["RawMeta"](labels={}) == {"labels": {}}
+    assert not found["OperatorIndexers"]().indices
     assert found["event_queue_var"].name == "event_queue_var"
     assert found["diffs"].diff({}, {"a": 1})[0].field == ("a",)
     assert found["SmartOperatorRegistry"] is kopf.OperatorRegistry
@@ -64,7 +66,7 @@ def test_modules_are_attributes_of_their_packages(kopf: Any) -> None:
     ("code", "replacement"),
     [
         ("from kopf._core.engines.posting import event_queue_loop_var", r"use kopf\.event\(\), kopf\.info\(\)"),
-        ("from kopf._core.engines.indexing import OperatorIndexers", r"use @kopf\.index"),
+        ("from kopf._core.engines.indexing import OperatorIndexer", r"use @kopf\.index"),
         ("from kopf._cogs.clients import patching", r"use a client library for Kubernetes"),
         ("from kopf._core.reactor.queueing import watcher", r"use kopf\.operator\(\)"),
         ("from kopf._core.actions.execution import cause_var", r"use kopf\.execute\(\), the arguments of handlers"),

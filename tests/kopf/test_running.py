@@ -146,7 +146,7 @@ def test_a_module_may_be_called_as_a_command(tmp_path: pathlib.Path) -> None:
         assert operator.stop() == 0
 
 
-@pytest.mark.parametrize("name", ["vault", "indexers", "insights", "memories"])
+@pytest.mark.parametrize("name", ["vault", "insights", "memories"])
 async def test_options_that_make_no_sense_on_trio_are_refused(name: str) -> None:
     with pytest.raises(TypeError, match=f"The option {name}= does not exist here"):
         await running.operator(**{name: object()})

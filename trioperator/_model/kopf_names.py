@@ -111,6 +111,7 @@ _ELSEWHERE: Final[Mapping[str, Mapping[str, str]]] = {
     "_core.actions.lifecycles": {
         name: f"trioperator._handling.handlers.lifecycles:{name}" for name in _LIFECYCLES.split()
     },
+    "_core.engines.indexing": {"OperatorIndexers": "trioperator.kopf.indexers:OperatorIndexers"},
     "_core.engines.posting": {"event_queue_var": "trioperator.kopf.posting:event_queue_var"},
     "_core.intents.callbacks": dict.fromkeys(_FUNCTIONS.split(), "collections.abc:Callable"),
     "_core.intents.registries": {"SmartOperatorRegistry": "trioperator:OperatorRegistry"},

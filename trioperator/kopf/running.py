@@ -11,6 +11,7 @@ import trio
 
 from trioperator import settings
 from trioperator._concurrency.clock import make_clock
+from trioperator._handling.declaring.registry import get_default_registry
 from trioperator._handling.handlers.lifecycles import Lifecycle, asap, find_default_lifecycle
 from trioperator._model.exception_groups import unwrap_group
 from trioperator._supervisor import app
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     import asyncio
 
 # Options of Kopf's functions that have no meaning here.
-_FOREIGN = ("vault", "indexers", "insights", "memories", "_command")
+_FOREIGN = ("vault", "insights", "memories", "_command")
 
 
 async def operator(**options: Any) -> None:
     """Run an operator until it is stopped or cancelled, with an asyncio loop for its handlers.
 
-    Options and errors are the same as for ``trioperator.operator()``, with the defaults of Kopf's settings. It may be
+    Options and errors are the same as for ``trioperator.operator()``, with the defaults of Kopf's settings, and
+    *indexers*, an OperatorIndexers. It may be
     awaited on Trio and, as in Kopf, on asyncio: then the handlers run in that asyncio loop, and flags may be asyncio's.
     Raises TypeError for options of Kopf's that do not exist here.
     """
@@ -37,6 +39,8 @@ async def operator(**options: Any) -> None:
             raise TypeError(f"The option {name}= does not exist here: the operator runs on Trio.")
     if options.get("settings") is None:
         options["settings"] = OperatorSettings()
+    if (indexers := options.pop("indexers", None)) is not None:
+        indexers.indices.registry = options.get("registry") or get_default_registry()
     _set_peering(options)
     if options.get("lifecycle") is None:
         options["lifecycle"] = get_default_lifecycle()

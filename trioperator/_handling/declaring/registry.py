@@ -135,6 +135,7 @@ class OperatorRegistry:
     def __init__(self) -> None:
         self._handlers: list[Handler] = []
         self._kinds: dict[tuple[str, str, str], type] = {}
+        self.indices: Indices = {}  # of the operator that was started last
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self._handlers)

@@ -40,7 +40,7 @@ _LOGGERS: Final = frozenset(
 )
 _LOG_METHODS: Final = frozenset({"critical", "debug", "error", "exception", "info", "log", "warn", "warning"})
 # Options of functions that exist in Kopf only.
-_INTERNAL: Final = frozenset({"vault", "indexers", "insights", "memories"})
+_INTERNAL: Final = frozenset({"vault", "insights", "memories"})
 _OPTIONS: Final[dict[str, frozenset[str]]] = {
     "kopf.operator": _INTERNAL,
     "kopf.run": _INTERNAL,
