@@ -181,6 +181,36 @@ async def test_a_change_that_is_taken_back_and_comes_again_is_handled_after_a_re
     assert "trioperator.dev/seen-configuration" not in left["metadata"]["annotations"]
 
 
+async def test_what_two_handlers_have_seen_is_taken_back_for_both_after_a_restart_too(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    last_seen: dict[str, int] = {}
+    ready = {"first"}
+
+    def declare(id: str) -> None:
+        @on.create("widgets", id=id, registry=bench.registry)
+        @on.update("widgets", id=id, registry=bench.registry)
+        async def handle(spec: Any, **_: Any) -> None:
+            if id not in ready:
+                raise trioperator.TemporaryError("not yet", delay=2)
+            last_seen[id] = spec["size"]
+
+    for id in ("first", "second", "third"):
+        declare(id)
+    await bench.cluster.create(widget(size=1))
+    async with bench.running():
+        await settle(1)
+        ready.add("second")
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(5)
+    assert last_seen == {"first": 1, "second": 2}
+    await bench.cluster.patch("widgets", "w", {"spec": {"size": 1}})
+    ready.add("third")
+    async with bench.running():
+        await settle(60)
+    assert last_seen == {"first": 1, "second": 1, "third": 1}
+
+
 async def test_a_change_that_only_the_later_handlers_have_seen_is_taken_back_for_them_too(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

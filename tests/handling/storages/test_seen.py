@@ -14,7 +14,7 @@ from trioperator._handling.storages.progress import (
     SmartProgressStorage,
     StatusProgressStorage,
 )
-from trioperator._handling.storages.seen import make_seen_storage, purge_seen
+from trioperator._handling.storages.seen import make_seen_storages, purge_seen
 from trioperator._model.body import Body, BodyEssence
 from trioperator._model.patch import apply_merge
 
@@ -32,9 +32,9 @@ class OwnStorage(ProgressStorage):
 
 def store(progress: ProgressStorage, body: dict[str, Any]) -> dict[str, Any]:
     """Return an object with what handlers have seen."""
-    storage, patch = make_seen_storage(progress), dict[str, Any]()
-    assert storage is not None
-    storage.store(body=Body(body), patch=patch, essence=ESSENCE)
+    patch = dict[str, Any]()
+    for storage in make_seen_storages(progress):
+        storage.store(body=Body(body), patch=patch, essence=ESSENCE)
     merged: dict[str, Any] = apply_merge(body, patch)
     return merged
 
@@ -42,7 +42,7 @@ def store(progress: ProgressStorage, body: dict[str, Any]) -> dict[str, Any]:
 def _list_places(body: Mapping[str, Any]) -> set[str]:
     annotations = body["metadata"].get("annotations", {})
     status = body.get("status", {}).get("trioperator", {})
-    return {key for key in (*annotations, *status) if key in (ANNOTATION, "seen-configuration")}
+    return {key for key in (*annotations, *status) if key.endswith("seen-configuration")}
 
 
 @pytest.mark.parametrize(
@@ -57,18 +57,16 @@ def _list_places(body: Mapping[str, Any]) -> set[str]:
 )
 def test_it_is_stored_wherever_the_progress_is(progress: ProgressStorage, places: set[str]) -> None:
     body = store(progress, {"metadata": {"name": "x"}})
-    assert _list_places(body) == places
-    storage = make_seen_storage(progress)
-    assert storage is not None
-    assert storage.fetch(body=Body(body)) == ESSENCE
+    assert _list_places(body) == places | {place.replace("seen-", "also-seen-") for place in places}
     patch = dict[str, Any]()
-    purge_seen(storage, body=body, patch=patch)
+    for storage in make_seen_storages(progress):
+        assert storage.fetch(body=Body(body)) == ESSENCE
+        purge_seen(storage, body=body, patch=patch)
     assert not _list_places(apply_merge(body, patch))
 
 
 def test_what_is_only_in_a_patch_is_taken_out_of_it() -> None:
-    storage, patch = make_seen_storage(StatusProgressStorage()), dict[str, Any]()
-    assert storage is not None
+    [storage, _], patch = make_seen_storages(StatusProgressStorage()), dict[str, Any]()
     storage.store(body=Body({}), patch=patch, essence=ESSENCE)
     purge_seen(storage, body={}, patch=patch)
     assert not patch
@@ -76,7 +74,7 @@ def test_what_is_only_in_a_patch_is_taken_out_of_it() -> None:
 
 @pytest.mark.parametrize("progress", [OwnStorage(), MultiProgressStorage([OwnStorage()])])
 def test_storages_that_users_write_have_none(progress: ProgressStorage) -> None:
-    assert make_seen_storage(progress) is None
+    assert make_seen_storages(progress) == ()
 
 
 def test_in_the_status_it_is_no_part_of_essences_and_counts_as_a_record() -> None:

@@ -48,24 +48,24 @@ def missing(configuration: bytes) -> LastHandled:
 
 def test_nothing_was_seen_at_first() -> None:
     last_handled = LastHandled()
-    assert last_handled.first_seen is None
+    assert last_handled.seen == ()
     assert last_handled.finish(C) == C
     assert last_handled.settle(C) == C
 
 
 def test_resuming_takes_up_what_was_stored_with_the_progress() -> None:
     last_handled = seen(B)
-    last_handled.resume(A)
-    assert last_handled.first_seen == A
+    last_handled.resume([A])
+    assert last_handled.seen[:1] == (A,)
     assert last_handled.finish(C) == last_handled.settle(C) == A
-    last_handled.resume(None)
-    assert last_handled.first_seen is None
+    last_handled.resume(())
+    assert last_handled.seen == ()
     assert last_handled.finish(C) == last_handled.settle(C) == C
 
 
 def test_resuming_does_not_forget_what_was_missed() -> None:
     last_handled = missing(A)
-    last_handled.resume(None)
+    last_handled.resume(())
     assert last_handled.settle(C) == A
 
 
@@ -92,7 +92,7 @@ def test_another_cause_forgets_what_was_seen_and_not_what_was_missed() -> None:
     last_handled = missing(A)
     last_handled.see(B)
     last_handled.supersede()
-    assert last_handled.first_seen is None
+    assert last_handled.seen == ()
     assert last_handled.finish(C) == C
     assert last_handled.settle(C) == A
 
@@ -111,7 +111,7 @@ def test_the_first_configuration_that_was_seen_is_the_one_to_be_stored() -> None
     last_handled = LastHandled()
     for configuration in (A, B, A, C):
         last_handled.see(configuration)
-        assert last_handled.first_seen == A
+        assert last_handled.seen[:1] == (A,)
 
 
 def test_the_first_and_the_last_of_many_configurations_are_remembered() -> None:
@@ -142,7 +142,7 @@ def test_finishing_records_a_configuration_that_was_seen_before_the_current_one(
     last_handled = seen(*configurations)
     assert last_handled.finish(C) == handled
     last_handled.record(handled, C, finished=True)
-    assert last_handled.first_seen is None
+    assert last_handled.seen == ()
     assert last_handled.settle(handled) == (missed or handled)  # as if the object were changed back to it
     assert last_handled.recall(None, handled) == decode(handled)
 
@@ -175,7 +175,7 @@ def test_a_change_that_was_taken_back_records_what_was_seen_of_it_or_else_what_w
         last_handled.see(configuration)
     assert last_handled.settle(C) == handled
     last_handled.record(handled, C, finished=False)
-    assert last_handled.first_seen is None
+    assert last_handled.seen == ()
     assert last_handled.settle(handled) == C  # where that is not the recorded one, it is missed from now on
     assert last_handled.recall(None, handled) == decode(handled)
 
@@ -193,7 +193,7 @@ def test_asking_what_to_record_changes_nothing() -> None:
     for _ in range(2):
         assert last_handled.finish(C) == A
         assert last_handled.settle(C) == A
-        assert last_handled.first_seen == A
+        assert last_handled.seen[:1] == (A,)
 
 
 # The record on the object, and in memory where somebody removes it.
@@ -252,7 +252,7 @@ def test_what_was_seen_and_missed_is_not_touched_by_the_record() -> None:
     last_handled.keep(R)
     last_handled.recall(decode(R), R)
     last_handled.confirm()
-    assert last_handled.first_seen == B
+    assert last_handled.seen == (B,)
     assert last_handled.settle(C) == B
     last_handled.supersede()
     assert last_handled.settle(C) == A
@@ -274,7 +274,7 @@ class Life:
         # What is on the object.
         self.current = A
         self.record: bytes | None = None
-        self.stored_seen: bytes | None = None
+        self.stored_seen: tuple[bytes, ...] = ()
         self.stored_states: dict[int, Reason] = {}
         self.start()
 
@@ -309,17 +309,12 @@ class Life:
         if self.purpose is not None and self.is_unsaved:
             self.is_unsaved = False
             self.stored_states = dict(self.states)
-            self.stored_seen = self.last_handled.first_seen or self.stored_seen
+            self.stored_seen = self.last_handled.seen or self.stored_seen
 
     def restart(self) -> None:
-        """Stop the operator in order, and start another one.
-
-        Not guaranteed: a restart forgets what handlers have seen last, unless that is on the object: as the record, or
-        as what the first handler of the unfinished cause has seen. A change back to the record goes unnoticed then.
-        """
-        if all(seen in (self.record, self.last_handled.first_seen) for seen in self.last_seen.values()):
-            self.save()
-            self.start()
+        """Stop the operator in order, and start another one."""
+        self.save()
+        self.start()
 
     def reconcile(self, calls: int) -> None:
         """Reconcile the newest state. No more than so many handlers are called, as if the object had changed then."""
@@ -359,7 +354,11 @@ class Life:
     def _begin(self, reason: Reason) -> None:
         if self.purpose is None:
             self.states = dict(self.stored_states)
-            self.last_handled.resume(self.stored_seen if self.stored_states else None)
+            is_over = not self.states and reason is not Reason.RESUME
+            is_superseded = reason is not Reason.RESUME and reason not in self.states.values()
+            self.last_handled.resume(() if is_over or is_superseded else self.stored_seen)
+            if is_over and self.stored_seen:
+                self.last_handled.miss(self.stored_seen[0])
         elif self.purpose is not reason and reason is not Reason.RESUME:
             self.last_handled.supersede()
         self.purpose = reason
@@ -367,12 +366,13 @@ class Life:
 
     def _settle(self) -> None:
         before = self._stored
-        if self.purpose is not None:
-            self._purge()
+        if self.purpose is None and not self.last_handled.is_recorded:
+            self.last_handled.resume(self.stored_seen)
+        self._purge()
         handled = self.last_handled.settle(self.current)
         if handled != self.current:
             self._record(handled)
-        self.last_handled.record(handled, self.current, finished=False)
+        self._note(handled, finished=False)
         self._end()
         self.has_body = self._stored != before or handled != self.current
         if handled == self.current:
@@ -383,7 +383,7 @@ class Life:
         self._purge()
         handled = self.last_handled.finish(self.current)
         self._record(handled)
-        self.last_handled.record(handled, self.current, finished=True)
+        self._note(handled, finished=reason is not Reason.RESUME)
         self._end()
         self.initial = False
         # Not guaranteed: where the record is kept in memory, no request may be needed to finish a cause. Then there is
@@ -392,13 +392,14 @@ class Life:
         self.has_body = self._stored != before or is_watch_event_needed
         if handled == self.current:
             self._check()
-        elif reason is Reason.RESUME:
-            # Not guaranteed: where a change was taken back while no operator was running, and is made again before
-            # the next reconcile, those who have not seen it are not called.
-            self.reconcile(1)
 
     def _purge(self) -> None:
-        self.stored_states, self.stored_seen = {}, None
+        self.stored_states, self.stored_seen = {}, ()
+
+    def _note(self, handled: bytes, *, finished: bool) -> None:
+        missed = self.last_handled.find_missed(handled, self.current, finished=finished)
+        self.stored_seen = () if missed is None else (missed,)
+        self.last_handled.record(handled, self.current, finished=finished)
 
     def _record(self, configuration: bytes) -> None:
         if self.last_handled.is_kept:

@@ -59,9 +59,7 @@ def state(**fields: Any) -> HandlerState:
     return HandlerState(started=NOW, **{"purpose": "create", **fields})
 
 
-def store(
-    records: RecordStore, object: ObjectState, states: dict[str, HandlerState], seen: bytes | None = None
-) -> dict[str, Any]:
+def store(records: RecordStore, object: ObjectState, states: dict[str, HandlerState], *seen: bytes) -> dict[str, Any]:
     """Store states on an object, and return its annotations."""
     patch = Patch()
     records.store(object, states, seen=seen, body=body(object), patch=patch)
@@ -77,14 +75,14 @@ def encode(**spec: Any) -> bytes:
 
 async def test_an_object_without_records_has_no_states() -> None:
     object = make("a", "b")
-    assert make_records().fetch(object, body(object)) == ({}, None)
+    assert make_records().fetch(object, body(object)) == ({}, ())
 
 
 async def test_what_was_stored_is_fetched() -> None:
     object, records = make("a", "b"), make_records()
     states = {"a": state(success=True), "b": state(retries=2, delayed=NOW)}
     store(records, object, states, encode(size=1))
-    assert records.fetch(object, body(object)) == (states, encode(size=1))
+    assert records.fetch(object, body(object)) == (states, (encode(size=1),))
 
 
 async def test_records_of_handlers_that_the_operator_does_not_have_are_left_alone() -> None:
@@ -135,18 +133,18 @@ async def test_records_of_kopf_count_for_any_cause() -> None:
 async def test_the_seen_configuration_counts_only_if_a_handler_was_called() -> None:
     object, records = make("a"), make_records()
     store(records, object, {"a": state()}, encode(size=1))
-    assert records.fetch(object, body(object))[1] is None
-    for called in (state(retries=1), state(success=True), state(failure=True)):
+    assert records.fetch(object, body(object))[1] == ()
+    for called in (state(retries=1), state(attempted=NOW), state(success=True), state(failure=True)):
         store(records, object, {"a": called}, encode(size=1))
-        assert records.fetch(object, body(object))[1] == encode(size=1)
+        assert records.fetch(object, body(object))[1] == (encode(size=1),)
 
 
 async def test_the_seen_configuration_counts_alone_too_as_a_mark_of_what_is_held() -> None:
     object, records = make("a"), make_records()
-    mark = records.make_mark(object, encode(size=1), body=body(object))
+    mark = records.make_mark(object, [encode(size=1)], body=body(object))
     object.body = patched(dict(object.body or {}), mark)
-    assert records.fetch(object, body(object)) == ({}, encode(size=1))
-    assert not records.make_mark(object, encode(size=2), body=body(object))  # one is enough
+    assert records.fetch(object, body(object)) == ({}, (encode(size=1),))
+    assert not records.make_mark(object, [encode(size=2)], body=body(object))  # one is enough
     purging = Patch()
     records.purge(object, {}, body=body(object), patch=purging)
     assert SEEN not in patched(dict(object.body), purging)["metadata"]["annotations"]
@@ -215,14 +213,20 @@ async def test_purging_an_object_without_records_changes_nothing() -> None:
 async def test_the_seen_configuration_is_stored_and_removed_with_the_progress(storage: ProgressStorage) -> None:
     object, records = make("a"), make_records(storage)
     before, patch = object.body, Patch()
-    records.store(object, {"a": state(success=True)}, seen=encode(size=1), body=body(object), patch=patch)
+    records.store(
+        object, {"a": state(success=True)}, seen=[encode(size=1), encode(size=2)], body=body(object), patch=patch
+    )
     assert before is not None
     object.body = patched(dict(before), patch)
-    assert records.fetch(object, body(object)) == ({"a": state(success=True)}, encode(size=1))
+    assert records.fetch(object, body(object)) == ({"a": state(success=True)}, (encode(size=1), encode(size=2)))
+    fewer = Patch()
+    records.store_seen(object, [encode(size=3)], body=body(object), patch=fewer)
+    object.body = patched(dict(object.body), fewer)
+    assert records.fetch(object, body(object))[1] == (encode(size=3),)
     purging = Patch()
     records.purge(object, {}, body=body(object), patch=purging)
     object.body = patched(dict(object.body), purging)
-    assert records.fetch(object, body(object)) == ({}, None)
+    assert records.fetch(object, body(object)) == ({}, ())
     assert "seen-configuration" not in str(object.body)
 
 
@@ -304,4 +308,4 @@ async def test_a_seen_configuration_that_is_nested_too_deeply_is_absent() -> Non
     assert object.body is not None
     for text in ("[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000):
         object.body["metadata"]["annotations"][SEEN] = text
-        assert records.fetch(object, body(object)) == ({"a": state(success=True)}, None)
+        assert records.fetch(object, body(object)) == ({"a": state(success=True)}, ())

@@ -17,6 +17,8 @@ from trioperator._model.fields import FieldPath, FieldSpec, ensure, parse_field,
 PREFIX = "trioperator.dev"
 #: Name under which the configuration is stored that handlers have seen, while some have ended and others have not.
 SEEN = "seen-configuration"
+#: And likewise another one, where they have seen different ones.
+ALSO_SEEN = "also-seen-configuration"
 
 # The order in which the fields of a record are written.
 _FIELDS = (
@@ -245,9 +247,10 @@ class StatusProgressStorage(ProgressStorage):
         self.touch_field = format_field(touch_field, name)
 
     @property
-    def seen_field(self) -> FieldPath:
-        """The field for the configuration that handlers have seen."""
-        return (*self.field[:-1], SEEN)
+    def seen_fields(self) -> tuple[FieldPath, FieldPath]:
+        """The fields for the configurations that handlers have seen."""
+        place = self.field[:-1]
+        return (*place, SEEN), (*place, ALSO_SEEN)
 
     def fetch(self, *, key: str, body: Body) -> ProgressRecord | None:
         record = resolve(body, (*self.field, key))
@@ -257,7 +260,7 @@ class StatusProgressStorage(ProgressStorage):
             return None
 
     def has_records(self, *, body: Body) -> bool:
-        return bool(resolve(body._raw, self.field) or resolve(body._raw, self.seen_field))
+        return any(resolve(body._raw, field) for field in (self.field, *self.seen_fields))
 
     def store(self, *, key: str, record: ProgressRecord, body: Body, patch: dict[str, Any]) -> None:
         # Write all fields, so that none of the previous record remains.
@@ -285,7 +288,7 @@ class StatusProgressStorage(ProgressStorage):
     def clear(self, *, essence: BodyEssence) -> BodyEssence:
         if self.field[0] not in essence and self.touch_field[0] not in essence:
             return essence  # nearly always: the status is no part of essences
-        for field in (self.field, self.touch_field, self.seen_field):
+        for field in (self.field, self.touch_field, *self.seen_fields):
             essence = cast(BodyEssence, without(essence, field))
         return essence
 

@@ -1,4 +1,4 @@
-"""Storages of the configuration that the first handler to end has seen: next to the progress of handlers. Pure."""
+"""Storages of the configurations that handlers which have ended have seen: next to the progress of handlers. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from trioperator._handling.storages.diffbase import (
     StatusDiffBaseStorage,
 )
 from trioperator._handling.storages.progress import (
+    ALSO_SEEN,
     SEEN,
     AnnotationsProgressStorage,
     MultiProgressStorage,
@@ -23,15 +24,20 @@ from trioperator._handling.storages.progress import (
 from trioperator._model.fields import ensure, remove, resolve
 
 
-def make_seen_storage(progress: ProgressStorage) -> DiffBaseStorage | None:
-    """Return a storage in the same places as the progress; None for one that a user has written."""
+def make_seen_storages(progress: ProgressStorage) -> tuple[DiffBaseStorage, ...]:
+    """Return storages for two configurations, in the same places as the progress; none for one of a user's."""
+    return tuple(found for number in range(2) if (found := _make_storage(progress, number)) is not None)
+
+
+def _make_storage(progress: ProgressStorage, number: int) -> DiffBaseStorage | None:
     match progress:
         case SmartProgressStorage() | AnnotationsProgressStorage():
-            return AnnotationsDiffBaseStorage(prefix=progress.prefix, key=SEEN, v1=False)
+            return AnnotationsDiffBaseStorage(prefix=progress.prefix, key=(SEEN, ALSO_SEEN)[number], v1=False)
         case StatusProgressStorage():
-            return StatusDiffBaseStorage(field=progress.seen_field)
+            return StatusDiffBaseStorage(field=progress.seen_fields[number])
         case MultiProgressStorage():
-            found = [each for each in map(make_seen_storage, progress.storages) if each is not None]
+            inner = (_make_storage(each, number) for each in progress.storages)
+            found = [each for each in inner if each is not None]
             return MultiDiffBaseStorage(found) if found else None
     return None
 

@@ -5,7 +5,7 @@ Pure: configurations are encoded essences, as they are stored and compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -55,9 +55,12 @@ class LastHandled:
         self._seen: tuple[bytes, ...] = ()
 
     @property
-    def first_seen(self) -> bytes | None:
-        """The first configuration that a handler of the unfinished cause has seen: to be stored with the progress."""
-        return self._seen[0] if self._seen else None
+    def seen(self) -> tuple[bytes, ...]:
+        """The first configuration that a handler of the unfinished cause has seen, and the last other one.
+
+        They are to be stored with the progress.
+        """
+        return self._seen
 
     @property
     def is_recorded(self) -> bool:
@@ -79,9 +82,9 @@ class LastHandled:
         """Whether some handler has seen another configuration last than the recorded one."""
         return self._missed is not None
 
-    def resume(self, seen: bytes | None) -> None:
+    def resume(self, seen: Iterable[bytes]) -> None:
         """Take up what was stored with the progress of an unfinished cause."""
-        self._seen = () if seen is None else (seen,)
+        self._seen = tuple(dict.fromkeys(seen))
 
     def miss(self, missed: bytes) -> None:
         """Take up what was missed when another process recorded a configuration, unless this one has, too."""

@@ -74,7 +74,7 @@ class Progress:
             _warn_of_shared_ids(selected, cause.logger)
             recorded = self._records.may_exist(cause.body)
             found = recorded and not last_handled.is_withheld  # else they are of a cause whose handlers have all ended
-            states, seen = self._records.fetch(state, cause.body) if found else (states, None)
+            states, seen = self._records.fetch(state, cause.body) if found else (states, ())
             _take_up(last_handled, seen, states, reason=cause.reason)
             if cause.initial:
                 _forget_resumed(state, selected, states)
@@ -102,7 +102,7 @@ class Progress:
             return False
         states, seen = self._records.fetch(state, body)
         last_handled.resume(seen)
-        return bool(states) or seen is not None
+        return bool(states or seen)
 
     def finish(self, state: ObjectState) -> None:
         """Forget the progress of a cause whose handlers have all ended."""
@@ -127,7 +127,7 @@ class Progress:
         if state.initial:
             _note_resumed(state, progress.states)
         try:
-            seen = self.last_handled(state).first_seen
+            seen = self.last_handled(state).seen
             self._records.store(state, progress.states, seen=seen, body=Body(state.body), patch=records)
             await self._patcher.store(state, records, logger, instead=functools.partial(self.mark_seen, state))
         except BaseException:
@@ -140,12 +140,12 @@ class Progress:
         The object may be changed back to what is recorded on it while no operator runs.
         """
         assert state.body is not None
-        return self._records.make_mark(state, self.last_handled(state).first_seen, body=Body(state.body))
+        return self._records.make_mark(state, self.last_handled(state).seen, body=Body(state.body))
 
     def mark_missed(self, state: ObjectState, missed: bytes, records: Patch) -> None:
         """Store what some handler has seen last although it is not what is recorded as handled, by a patch."""
         assert state.body is not None
-        self._records.store_seen(state, missed, body=Body(state.body), patch=records)
+        self._records.store_seen(state, [missed], body=Body(state.body), patch=records)
 
     def purge(self, state: ObjectState, records: Patch) -> None:
         """Remove the stored states of handlers, by a patch."""
@@ -181,16 +181,16 @@ class Progress:
 
 
 def _take_up(
-    last_handled: LastHandled, seen: bytes | None, states: Mapping[str, HandlerState], *, reason: Reason
+    last_handled: LastHandled, seen: Sequence[bytes], states: Mapping[str, HandlerState], *, reason: Reason
 ) -> None:
     """Take up what handlers have seen, as it was stored with their states.
 
     If none of them has ended, another cause has, whose configuration is not the one that was recorded.
     """
     is_over = not any(state.finished for state in states.values()) and reason is not Reason.RESUME
-    last_handled.resume(None if is_over or _is_superseded(states, by=reason) else seen)
-    if is_over and seen is not None:
-        last_handled.miss(seen)
+    last_handled.resume(() if is_over or _is_superseded(states, by=reason) else seen)
+    if is_over and seen:
+        last_handled.miss(seen[0])
 
 
 def _is_superseded(states: Mapping[str, HandlerState], *, by: Reason) -> bool:

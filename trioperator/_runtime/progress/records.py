@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from trioperator._handling.storages.progress import (
     ProgressRecord,
     ProgressStorage,
 )
-from trioperator._handling.storages.seen import make_seen_storage, purge_seen
+from trioperator._handling.storages.seen import make_seen_storages, purge_seen
 from trioperator._model.body import Body
 from trioperator._model.keyed_digest import FieldDigests, reveal
 from trioperator._model.lazy_object import decode_json, outline_of_json
@@ -55,7 +56,7 @@ class RecordStore:
         self._pokes = pokes or Pokes(None)
         self._is_own = unguarded(progress) is progress
         self._texts = diffbase if type(diffbase) is AnnotationsDiffBaseStorage else None
-        self._seen = make_seen_storage(unguarded(progress))
+        self._seen = make_seen_storages(unguarded(progress))
 
     def may_exist(self, body: Body) -> bool:
         """Check whether there may be records on an object: mostly there are none, which is known at a glance."""
@@ -65,20 +66,20 @@ class RecordStore:
         """Check whether there are records on an object, as far as that is known at a glance."""
         return self._is_own and self._progress.has_records(body=body)
 
-    def fetch(self, state: ObjectState, body: Body) -> tuple[dict[str, HandlerState], bytes | None]:
-        """Read the states of handlers, and the configuration that the first one to end has seen.
+    def fetch(self, state: ObjectState, body: Body) -> tuple[dict[str, HandlerState], tuple[bytes, ...]]:
+        """Read the states of handlers, and the configurations that those have seen that have ended: two at most.
 
-        Where that is alone, the record of that end was held when the last process ended, or it is what some handler has
+        Where one is alone, the record of that end was held when the last process ended, or it is what some handler has
         seen last although another configuration was recorded. Then no handler may have ended since.
         """
         states: dict[str, HandlerState] = {}
         base = self._find_base(body)
         for handler in state.cache.kind.handlers.changes:
             states.update(self._fetch_with_subhandlers(state, handler.id, body, base=base))
-        seen = None
-        if self._seen is not None and (not states or any(state.finished or state.retries for state in states.values())):
-            seen = self._fetch_seen(self._seen, state, body)
-        return states, seen
+        if states and not any(found.finished or found.retries or found.attempted for found in states.values()):
+            return states, ()
+        seen = (self._fetch_seen(storage, state, body) for storage in self._seen)
+        return states, tuple(found for found in seen if found is not None)
 
     def _fetch_seen(self, storage: DiffBaseStorage, state: ObjectState, body: Body) -> bytes | None:
         fields = state.cache.kind.digested_fields
@@ -136,11 +137,11 @@ class RecordStore:
         state: ObjectState,
         states: Mapping[str, HandlerState],
         *,
-        seen: bytes | None,
+        seen: Sequence[bytes],
         body: Body,
         patch: Patch,
     ) -> None:
-        """Write the states of handlers, and what the first one to end has seen, into a patch."""
+        """Write the states of handlers, and what those have seen that have ended, into a patch."""
         shift, base = find_wall_shift(), self._find_base(body)
         for handler_id, handler_state in states.items():
             record: ProgressRecord = {**handler_state.shift(shift).to_record(), "base": base}
@@ -149,16 +150,21 @@ class RecordStore:
         self._pokes.store(state, body, patch)
         self.store_seen(state, seen, body=body, patch=patch)
 
-    def store_seen(self, state: ObjectState, seen: bytes | None, *, body: Body, patch: Patch) -> None:
-        """Write what the first handler to end has seen into a patch, if any has."""
-        if self._seen is not None and seen is not None:
-            outlines = isinstance(self._seen, AnnotationsDiffBaseStorage)
-            self._seen.store(body=body, patch=patch, essence=self._decode(state, seen, outlines=outlines))
+    def store_seen(self, state: ObjectState, seen: Sequence[bytes], *, body: Body, patch: Patch) -> None:
+        """Write what handlers have seen that have ended into a patch, if any has."""
+        if not seen:
+            return
+        for storage, found in itertools.zip_longest(self._seen, seen[: len(self._seen)]):
+            if found is None:
+                purge_seen(storage, body=body, patch=patch)
+            else:
+                outlines = isinstance(storage, AnnotationsDiffBaseStorage)
+                storage.store(body=body, patch=patch, essence=self._decode(state, found, outlines=outlines))
 
-    def make_mark(self, state: ObjectState, seen: bytes | None, *, body: Body) -> Patch:
-        """Return a patch that says what a handler has seen, though no record of its end may be stored yet."""
+    def make_mark(self, state: ObjectState, seen: Sequence[bytes], *, body: Body) -> Patch:
+        """Return a patch that says what handlers have seen, though no record of their end may be stored yet."""
         patch = Patch()
-        if self._seen is not None and self._seen.fetch(body=body) is None:
+        if self._seen and self._seen[0].fetch(body=body) is None:
             self.store_seen(state, seen, body=body, patch=patch)
         return patch
 
@@ -173,8 +179,8 @@ class RecordStore:
             self._progress.purge(key=key, body=body, patch=patch)
         self._progress.flush()
         self._pokes.purge(body, patch)
-        if self._seen is not None:
-            purge_seen(self._seen, body=body, patch=patch)
+        for storage in self._seen:
+            purge_seen(storage, body=body, patch=patch)
 
     def record_handled(
         self,
