@@ -493,7 +493,13 @@ DEFECTS = (
     Defect(
         35,
         "records count again after a rollback, where another release has handled a change and its reversal",
-        (Edit("_runtime/progress/records.py", "            self._progress.purge_based(body=body, patch=patch)\n", ""),),
+        (
+            Edit(
+                "_runtime/progress/records.py",
+                "        if self.may_exist(body):\n            self._progress.purge_based(body=body, patch=patch)\n",
+                "",
+            ),
+        ),
         having=("changes", "rollbacks"),
     ),
 )

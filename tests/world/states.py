@@ -32,7 +32,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)
 # Where the frameworks keep their state: the names differ natively, and the contents are tested by others. Kopf marks a
 # prefix of an operator's own as soon as it calls a handler, the bridge when it has something to store there. The bridge
 # also stores what has been seen, while handlers of that are retried.
-_STORED = re.compile(r"^(kopf\.zalando\.org|trioperator\.dev)/|/(kopf-managed|seen-configuration)$")
+_STORED = re.compile(r"^(kopf\.zalando\.org|trioperator\.dev)/|/(kopf-managed|(also-)?seen-configuration)$")
 # What only one of them has in its records of progress: in the status, and as JSON in annotations of any prefix.
 _RECORDED = re.compile(
     r'"attempted": "<time>", |,\\"attempted\\":\\"<time>\\"|"base": "[0-9a-f]*", |,\\"base\\":\\"[0-9a-f]*\\"'
