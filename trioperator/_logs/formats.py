@@ -135,7 +135,7 @@ class _TextFormatter(logging.Formatter):
         if second != self._second:
             self._clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
             self._second = second
-        return f"{self._clock},{int(record.msecs):03d}"
+        return "%s,%03d" % (self._clock, record.msecs)  # noqa: UP031 -- a fifth faster
 
 
 class _FullFormatter(_TextFormatter):
@@ -239,7 +239,8 @@ class _Handler(logging.Handler):
         return True
 
     def emit(self, record: logging.LogRecord) -> None:
-        add_current_object(record)
+        if "k8s_ref" not in record.__dict__ or "k8s_handler" not in record.__dict__:
+            add_current_object(record)
         try:
             text = self.format(record) + "\n"
         except Exception:  # noqa: BLE001 -- as in the standard library: errors in logging do not propagate
