@@ -142,7 +142,7 @@ class Tasks:
         if reason is not None:
             call["cause"] = str(reason)
         if handler.timeout is not None:
-            spent = (self._now - values["attempt"].started).total_seconds()
+            spent = (self._now - (values["attempt"].started or began)).total_seconds()
             call["deadline"] = round(handler.timeout - spent, 3)
         ref = values["logger"].object_ref
         if ref is not None:

@@ -103,8 +103,10 @@ class _RecordingInvoker(Invoker):
                 journal.failures.append(call)
         return outcome
 
-    def _classify(self, handler: Handler, raised: BaseException, attempt: Attempt, *, logger: Logger) -> Outcome | None:
-        outcome = super()._classify(handler, raised, attempt, logger=logger)
+    def _classify(
+        self, handler: Handler, raised: BaseException, attempt: Attempt, *, since: float, logger: Logger
+    ) -> Outcome | None:
+        outcome = super()._classify(handler, raised, attempt, since=since, logger=logger)
         if outcome is not None and outcome.succeeded and handler.errors is None:  # ignored only by default
             self._ignored[attempt] = raised
         return outcome

@@ -109,6 +109,22 @@ async def test_a_function_gets_the_arguments_of_its_attempt(retry: int) -> None:
     assert (await invoke(fn, retry=retry, ago=30, param="p")).result == ("p", retry, 30)
 
 
+async def test_an_only_attempt_begins_with_its_call(autojump_clock: MockClock) -> None:
+    async def fn(started: datetime.datetime, runtime: datetime.timedelta) -> Any:
+        return started, runtime
+
+    await trio.sleep(5)
+    invoker, logger = Invoker(limiter=ThreadLimiter(2), backoff=1), get_logger("trioperator.tests")
+    outcome = await invoker.invoke(handler(fn), {}, attempt=Attempt(retry=0, started=None), logger=logger)
+    assert outcome.result == (wall_now(), datetime.timedelta())
+
+    async def hang() -> None:
+        await trio.sleep(60)
+
+    outcome = await invoker.invoke(handler(hang, timeout=10), {}, attempt=Attempt(retry=0, started=None), logger=logger)
+    assert isinstance(outcome.error, HandlerTimeoutError)
+
+
 async def test_arguments_of_the_cause_override_those_of_the_attempt() -> None:
     async def fn(**kwargs: Any) -> Any:
         return kwargs["param"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 import msgspec
 import trio
 
-from trioperator._concurrency.clock import Moment, find_moment, steady_now
+from trioperator._concurrency.clock import Moment, find_moment
 from trioperator._concurrency.threads import (
     Calls,
     current_calls,
@@ -60,6 +60,8 @@ _REFUSED: Final = Outcome(final=False, interrupted=True, delay=1.0)
 class Attempt(msgspec.Struct, frozen=True, eq=False):
     """One attempt of a handler, after ``retry`` earlier ones; the first one began at ``started``, in steady time.
 
+    Without ``started``, it is the first one, and the only one.
+
     ``after`` is awaited after the function has returned, as a part of the attempt. ``patch`` is what the function
     wants stored, with its result: if that is not JSON-serializable, the handler has failed. ``interruption`` cancels
     this attempt alone. The threads of attempts that are cancelled within ``nursery`` are waited for, as they may
@@ -70,7 +72,7 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     """
 
     retry: int
-    started: datetime.datetime
+    started: datetime.datetime | None
     after: Callable[[], Awaitable[None]] | None = None
     patch: Patch | None = None
     interruption: Interruption | None = None
@@ -188,7 +190,7 @@ class Invoker:
         moment = began, now, _ = find_moment()
         outcome, token = None, current_handler.set(handler.id)
         try:
-            runtime = (now - attempt.started).total_seconds()
+            runtime = 0.0 if attempt.started is None else (now - attempt.started).total_seconds()
             outcome = self._refuse(handler, attempt, runtime=runtime, logger=logger)
             if outcome is not None:
                 return outcome
@@ -199,7 +201,7 @@ class Invoker:
                 result = await self._call(handler, kwargs, attempt, since=began - runtime)
                 self._check(handler, attempt, result)
             except BaseException as raised:
-                outcome = self._classify(handler, raised, attempt, logger=logger)
+                outcome = self._classify(handler, raised, attempt, since=began - runtime, logger=logger)
                 if outcome is None:
                     raise
                 return outcome
@@ -238,9 +240,9 @@ class Invoker:
     def _pick(self, handler: Handler, kwargs: Mapping[str, Any], attempt: Attempt, begins: Moment) -> Mapping[str, Any]:
         """Return the arguments that a function takes: of *kwargs*, and of the attempt itself."""
         _, now, shift = begins
-        started = add_seconds(attempt.started, shift) if shift else attempt.started
-        runtime = now - attempt.started
-        own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=started, runtime=runtime)
+        steady = now if attempt.started is None else attempt.started
+        started = add_seconds(steady, shift) if shift else steady
+        own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=started, runtime=now - steady)
         if self.clients is not None:
             own["client"] = self.clients.for_async if handler.is_async else self.clients.for_sync
         return handler.signature.pick({**own, **kwargs})
@@ -253,8 +255,13 @@ class Invoker:
         if attempt.patch is not None:
             check_storable(attempt.patch, result)
 
-    def _classify(self, handler: Handler, raised: BaseException, attempt: Attempt, *, logger: Logger) -> Outcome | None:
-        """Log the error of an attempt, and return its outcome; None if the error must propagate."""
+    def _classify(
+        self, handler: Handler, raised: BaseException, attempt: Attempt, *, since: float, logger: Logger
+    ) -> Outcome | None:
+        """Log the error of an attempt, the first of which has begun at *since*, and return its outcome.
+
+        Returns None if the error must propagate.
+        """
         if attempt.interruption is not None and is_interrupted(raised, attempt.interruption):
             report_interruption(handler, raised, attempt.interruption, logger)
             return Outcome(final=False, interrupted=True)
@@ -267,7 +274,7 @@ class Invoker:
         if self._fence is not None and isinstance(error, PausedError):
             logger.info("%s is interrupted: %s.", handler, error)
             return _REFUSED
-        runtime = (steady_now() - attempt.started).total_seconds()
+        runtime = trio.current_time() - since
         backoff = self._backoff if attempt.backoff is None else attempt.backoff
         outcome = classify_failure(handler, error, retry=attempt.retry, runtime=runtime, backoff=backoff)
         if attempt.is_news is None or attempt.is_news(error, outcome):

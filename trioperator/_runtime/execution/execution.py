@@ -64,7 +64,7 @@ class Executor(msgspec.Struct, frozen=True, eq=False):
         own = HandlerPatch(self.pending, state, cause, handler)
         token = current_cause.set(cause)
         try:
-            attempt = Attempt(0, steady_now(), patch=own.patch, flow=state.flow, kind=cause.resource)
+            attempt = Attempt(0, None, patch=own.patch, flow=state.flow, kind=cause.resource)
             kwargs = cause.kwargs_for(handler, own.patch)
             outcome = await self.invoker.invoke(handler, kwargs, attempt=attempt, logger=cause.logger)
         finally:

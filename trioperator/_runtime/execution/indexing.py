@@ -156,7 +156,7 @@ class Indexing:
         self._discard(state, handler)
         failure = _Failure(
             retries=attempt.retry + 1,
-            started=attempt.started,
+            started=attempt.started or steady_now(),
             due=None if outcome.final else trio.current_time() + outcome.delay,
             wakes=outcome.delay > 0,
         )
