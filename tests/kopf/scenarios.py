@@ -629,6 +629,32 @@ async def admission(operator: OperatorRunner, cluster: Cluster) -> None:
 
 
 @scenario
+async def admission_of_a_field(operator: OperatorRunner, cluster: Cluster) -> None:
+    """Handlers with a field get the whole objects."""
+    seen: list[Any] = []
+
+    @kopf.on.startup()
+    async def configure(settings: Any, **_: Any) -> None:
+        settings.admission.server = serve
+
+    @kopf.on.validate("configmaps", id="field", field="data.a")
+    async def look(old: Any, new: Any, diff: Any, **_: Any) -> None:
+        seen.append((old and old["data"], new["data"], [item.field for item in diff]))
+
+    async def serve(fn: Any) -> Any:
+        yield {"url": "https://localhost/"}
+        for old in (None, {**config_map(), "data": {"a": "1"}}):
+            review = review_of("c")
+            review["request"] |= {"oldObject": old, "object": {**config_map(), "data": {"a": "2"}}}
+            assert (await fn(review, webhook="field/data.a"))["response"]["allowed"]
+        await asyncio.Event().wait()
+
+    await operator.start(settings=kopf.OperatorSettings())
+    await eventually(lambda: len(seen) == 2)
+    assert seen == [(None, {"a": "2"}, [()]), ({"a": "1"}, {"a": "2"}, [("data", "a")])], seen
+
+
+@scenario
 @in_real_time  # as real sockets are waited for
 async def a_tunnel_before_a_webhook_server(operator: OperatorRunner, cluster: Cluster) -> None:
     addresses: list[Any] = []

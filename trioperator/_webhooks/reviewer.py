@@ -193,6 +193,7 @@ class Reviewer:
             sslpeer=sslpeer or {},
             old=request.old_object,
             new=request.object,
+            whole=self._settings.GIVES_WHOLE_OBJECTS,
         )
 
     async def _respond(self, uid: str, cause: AdmissionCause, handlers: Sequence[AdmissionHandler]) -> JsonObject:

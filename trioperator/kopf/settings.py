@@ -154,6 +154,8 @@ class _BackgroundSettings(_Tolerant, settings.BackgroundSettings):
 
 @dataclasses.dataclass(kw_only=True)
 class _AdmissionSettings(_Tolerant, settings.AdmissionSettings):
+    GIVES_WHOLE_OBJECTS = True
+
     allow_unknown: bool = setting(True, BOOLEAN)
 
     def __setattr__(self, name: str, value: Any) -> None:

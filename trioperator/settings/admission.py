@@ -13,6 +13,8 @@ class AdmissionSettings(Section):
     """Settings of admission and conversion webhooks: see docs/settings.md, docs/admission.md and docs/conversion.md."""
 
     _path: ClassVar[str] = "settings.admission"
+    # Whether handlers with a field get the whole objects as ``old`` and ``new``.
+    GIVES_WHOLE_OBJECTS: ClassVar[bool] = False
 
     server: Any = setting(None, WEBHOOK_SERVER.or_none())  # noqa: RUF009 -- the call makes a dataclass field
     """Server or tunnel that receives the reviews, such as ``WebhookServer()``; default: None. Required if there are

@@ -77,7 +77,7 @@ class AdmissionCause(ObjectCause, kw_only=True, eq=False):
     """One write that is reviewed.
 
     ``old`` and ``new`` are the objects before and after it; ``raw`` is the new one, or the old one of a deletion.
-    Handlers add to ``warnings``.
+    Handlers add to ``warnings``. Those with a field get its values as ``old`` and ``new``, or *whole* objects.
     """
 
     operation: str
@@ -89,6 +89,7 @@ class AdmissionCause(ObjectCause, kw_only=True, eq=False):
     old: Mapping[str, Any] | None
     new: Mapping[str, Any] | None
     warnings: list[str] = msgspec.field(default_factory=list)
+    whole: bool = False
 
     def _make_kwargs(self) -> dict[str, Any]:
         kwargs = super()._make_kwargs()
@@ -101,7 +102,7 @@ class AdmissionCause(ObjectCause, kw_only=True, eq=False):
 
     def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:
         """Return the keyword arguments of one handler, reduced to its field if it has one."""
-        if not handler.field:
+        if self.whole or not handler.field:
             return super().kwargs_for(handler, patch)
         return {
             **self.kwargs,
