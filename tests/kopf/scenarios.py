@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import importlib
 import itertools
 import json
@@ -733,14 +734,16 @@ async def indices_outside_of_handlers(operator: OperatorRunner, cluster: Cluster
 
     @kopf.on.event("configmaps")
     async def look(memo: Any, **_: Any) -> None:
-        found.update({id: dict(index) for id, index in memo.indices.items()})
+        found.update({id: list(index) for id, index in memo.indices.items()})
         stop.set()
 
     await cluster.create(config_map())
     options = {"transport": cluster.transport(), "handle_signals": False, "stop_flag": stop, "memo": memo}
     connection = kopf.ConnectionInfo(server="http://cluster")
     await kopf.operator(indexers=indexers, standalone=True, connection=connection, clusterwide=True, **options)
-    assert {id: list(index) for id, index in found.items()} == {"names": ["c"]}, found
+    assert found == {"names": ["c"]}, found
+    gc.collect()
+    assert not memo.indices, "the registry keeps no index of an operator that has ended"
 
 
 async def _expect_exit(cluster: Cluster, *, task_status: trio.TaskStatus[None]) -> None:

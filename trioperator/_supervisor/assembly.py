@@ -87,8 +87,7 @@ class Operator(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 def build_operator(plan: Plan) -> Operator:
     """Build the parts of an operator that live as long as it does. Raises ConfigError."""
-    stop, core = Shutdown(lambda: plan.settings.process.grace), CoreTasks()
-    indices = plan.registry.indices = plan.registry.make_indices()
+    stop, core, indices = Shutdown(lambda: plan.settings.process.grace), CoreTasks(), plan.registry.make_indices()
     work = InFlight(stop, hint=HINT if plan.handle_signals else "")
     instruments = _make_instruments(plan)
     pauses = Pauses(_get_announcer(instruments))

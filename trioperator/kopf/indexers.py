@@ -9,7 +9,7 @@ from trioperator import Index, OperatorRegistry
 
 
 class OperatorIndexers:
-    """Holder of the indices of the operator that is run with ``indexers=``. They are empty until it runs."""
+    """Holder of the indices of the operator that is run with ``indexers=``. Without it, there are none."""
 
     def __init__(self) -> None:
         self.indices = _Indices()

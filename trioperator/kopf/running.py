@@ -29,10 +29,9 @@ _FOREIGN = ("vault", "insights", "memories", "_command")
 async def operator(**options: Any) -> None:
     """Run an operator until it is stopped or cancelled, with an asyncio loop for its handlers.
 
-    Options and errors are the same as for ``trioperator.operator()``, with the defaults of Kopf's settings, and
-    *indexers*, an OperatorIndexers. It may be
-    awaited on Trio and, as in Kopf, on asyncio: then the handlers run in that asyncio loop, and flags may be asyncio's.
-    Raises TypeError for options of Kopf's that do not exist here.
+    Options and errors are the same as for ``trioperator.operator()``, with the defaults of Kopf's settings. *indexers*
+    is an OperatorIndexers. It may be awaited on Trio and, as in Kopf, on asyncio: then the handlers run in that asyncio
+    loop, and flags may be asyncio's. Raises TypeError for options of Kopf's that do not exist here.
     """
     for name in _FOREIGN:
         if options.pop(name, None) is not None:

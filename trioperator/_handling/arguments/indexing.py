@@ -52,7 +52,7 @@ class Index(Mapping[K, Store[V]]):
     indexing"). Indices can be read and iterated in threads and across checkpoints: an iterator works on a snapshot.
     """
 
-    __slots__ = ("_keys", "_stores")
+    __slots__ = ("__weakref__", "_keys", "_stores")
 
     def __init__(self) -> None:
         self._stores: dict[K, Store[V]] = {}

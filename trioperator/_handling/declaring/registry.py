@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -129,13 +130,14 @@ class KindHandlers(msgspec.Struct, frozen=True):
 class OperatorRegistry:
     """Handlers of one operator, as added by the decorators.
 
-    Use a registry for each operator if several of them run in one process.
+    Use a registry for each operator if several of them run in one process. ``indices`` are those of the operator that
+    was started last, by the ids of their handlers, as long as it runs.
     """
 
     def __init__(self) -> None:
         self._handlers: list[Handler] = []
         self._kinds: dict[tuple[str, str, str], type] = {}
-        self.indices: Indices = {}  # of the operator that was started last
+        self.indices: Indices = {}
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self._handlers)
@@ -195,8 +197,10 @@ class OperatorRegistry:
         return frozenset(h.selector for h in self.resource_handlers())
 
     def make_indices(self) -> Indices:
-        """Return new, empty indices for all index handlers."""
-        return {handler.id: Index() for handler in self._handlers if isinstance(handler, IndexHandler)}
+        """Return new, empty indices for all index handlers, for an operator that is started."""
+        made: Indices = {handler.id: Index() for handler in self._handlers if isinstance(handler, IndexHandler)}
+        self.indices = weakref.WeakValueDictionary(made)
+        return made
 
     def check(self) -> None:
         """Check that all handlers and filters can be called with the available keyword arguments.
@@ -210,7 +214,7 @@ class OperatorRegistry:
 
     def find_errors(self) -> Iterator[tuple[Handler, ConfigError]]:
         """Yield the errors that :meth:`check` raises as one, each with its handler."""
-        indices = frozenset(self.make_indices())
+        indices = frozenset(handler.id for handler in self._handlers if isinstance(handler, IndexHandler))
         for handler in self._handlers:
             yield from ((handler, error) for error in _find_signature_errors(handler, indices))
         yield from _find_shared_ids(self.admission_handlers())
