@@ -44,7 +44,7 @@ class TlsConnection:
         self._ended = False
         self._is_sending = False  # a rest, which nothing may come in between
         self._broken: OSError | None = None
-        self._poll = _make_poll(sock)
+        self._poll: select.poll | None = None  # made when the connection is reused: those of servers never are
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = None
@@ -145,6 +145,8 @@ class TlsConnection:
 
     def is_alive(self) -> bool:
         """Return whether an idle connection can be reused: it is open, and the peer has sent no data."""
+        if self._poll is None:
+            self._poll = _make_poll(self._sock)
         if self._poll is not None and not self._poll.poll(0):
             return True  # nothing has arrived: to receive would raise, which takes ten times as long
         try:
