@@ -152,3 +152,58 @@ async def test_storing_is_of_no_consequence_when_an_object_is_released(
         await settle(1)
     assert [body["metadata"]["name"] for body in stored] == ["w"]
     assert await bench.cluster.find("widgets", "w") is None
+
+
+def full(**spec: Any) -> dict[str, Any]:
+    """Return an object whose annotations have no room for any records of handlers."""
+    manifest = widget(**spec)
+    return {**manifest, "metadata": {**manifest["metadata"], "annotations": {"notes": "x" * (256 * 1024 - 6)}}}
+
+
+async def test_what_handlers_want_is_stored_once_though_their_records_are_rejected(
+    bench: Bench, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    @on.create("widgets", registry=bench.registry)
+    async def create(patch: trioperator.Patch, **_: Any) -> None:
+        patch.spec["size"] = 2
+        patch.status["size"] = 2
+
+    async with bench.running():
+        await bench.cluster.create(full(size=1))
+        await settle(30)
+        stored = await bench.cluster.get("widgets", "w")
+        assert (stored["spec"]["size"], stored["status"]["size"]) == (2, 2)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 3}, "status": {"size": 3}})
+        await bench.cluster.patch("widgets", "w", {"status": {"size": 3}}, subresource="status")
+        await settle(3600)
+    stored = await bench.cluster.get("widgets", "w")
+    assert (stored["spec"]["size"], stored["status"]["size"]) == (3, 3)
+    assert "are dropped" not in caplog.text
+    assert "Too long: may not be more than 262144 bytes" in caplog.text
+
+
+async def test_timers_and_daemons_do_not_wait_for_records_that_are_rejected(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(**_: Any) -> None: ...
+
+    @trioperator.timer("widgets", interval=10, registry=bench.registry)
+    async def tick(patch: trioperator.Patch, **_: Any) -> None:
+        calls.append("tick")
+        patch.status["ticks"] = calls.count("tick")
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def watch(patch: trioperator.Patch, stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        while not await stopped.wait(10):
+            patch.status["looks"] = calls.count("look")
+            await patch.store()
+            calls.append("look")
+
+    async with bench.running():
+        await bench.cluster.create(full())
+        await settle(300)
+        assert calls.count("tick") > 20
+        assert calls.count("look") > 20

@@ -319,7 +319,7 @@ async def test_rejected_contributions_are_reported_and_records_are_stored(
 ) -> None:
     state = await harness.make()
     harness.contribute(state, {"spec": {"more": 1}})
-    harness.plan.add(Fault.status(code, message="not so"), method="PATCH", times=1)
+    harness.plan.add(Fault.status(code, message="not so"), method="PATCH", times=2)  # together with records, and alone
     await harness.store(state, NOTE)
     body = await harness.get()
     assert body["metadata"]["annotations"] == {"example.com/note": "x"}

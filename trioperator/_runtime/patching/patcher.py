@@ -6,7 +6,7 @@ It is the only writer of objects that are handled. How a pending patch becomes r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trioperator._kube.api_client import ApiClient
@@ -89,10 +89,11 @@ class Patcher:
         except BaseException:
             if sender.body is not body and not _is_overtaken(state, revision, sender.body):
                 state.update(sender.body)
-            self._pending.put_back(state, sender.left, waiting)
+            self._pending.put_back(state, sender.left, waiting if sender.left else ())
+            if not sender.left:  # only our own records could not be stored: nobody else has to wait for that
+                _wake(waiting)
             raise
-        for each in waiting:
-            each.set()
+        _wake(waiting)
         if pending.contributions or state in self._guard.watched:
             self._guard.note_stored(state, pending, before=known, after=sender.body)
         if sender.body is (body if not pending.fns else known):  # functions may find nothing to do
@@ -140,6 +141,11 @@ class Patcher:
         """Make the server's response to an own write the newest state of the object, for its daemons, too."""
         state.update(body)
         self._pending.notify_stored(state, body)
+
+
+def _wake(waiting: Iterable[Storing]) -> None:
+    for each in waiting:
+        each.set()
 
 
 def _is_overtaken(state: ObjectState, revision: int, response: Mapping[str, Any]) -> bool:

@@ -44,6 +44,8 @@ what goes wrong                   what is done
 ================================  =======================================================================
 contributions are rejected        Each is sent alone. Those that are rejected are reported and dropped, as
                                   they would be rejected forever. Records are sent without them.
+our records are rejected          Contributions are sent first, each alone, and are stored for good. Then it is
+                                  raised.
 they are forbidden                The same if a patch that changes nothing is allowed, of each subresource that
                                   they change. Else it is not about them: nothing is dropped, and the error is
                                   raised. Only what the guard against contention wants is dropped even then.
@@ -114,18 +116,16 @@ class PatchSender:
         split = [(item, *self._split(item.patch)) for item in self.left.contributions]
         statuses = [Contribution(item.by, {"status": status}) for item, _, status in split if status]
         if statuses or own:
-            await self._store(statuses, {"status": own} if own else {}, subresource="status")
-            self._keep(Contribution(item.by, main, item.fns) for item, main, _ in split)
+            left = [Contribution(item.by, main, item.fns) for item, main, _ in split]
+            await self._store(statuses, {"status": own} if own else {}, left, subresource="status")
 
     async def _store_main(self, own: Mapping[str, Any], finalize: Finalize | None) -> None:
         """Store all of contributions but the status, together with our own records, and a change of the finalizers."""
         split = [(item, *self._split(item.patch)) for item in self.left.contributions]
         mains = [Contribution(item.by, main) for item, main, _ in split if main]
         if mains or own or finalize is not None:
-            await self._store(mains, own, finalize=finalize)
-            self._keep(
-                Contribution(item.by, {"status": status} if status else {}, item.fns) for item, _, status in split
-            )
+            left = [Contribution(item.by, {"status": status} if status else {}, item.fns) for item, _, status in split]
+            await self._store(mains, own, left, finalize=finalize)
 
     def _split(self, patch: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         return split_status(patch) if self._kind.has_status else (patch, {})
@@ -138,11 +138,15 @@ class PatchSender:
         self,
         contributions: Sequence[Contribution],
         own: Mapping[str, Any],
+        left: Iterable[Contribution],
         *,
         subresource: str | None = None,
         finalize: Finalize | None = None,
     ) -> None:
-        """Store contributions and our own records in one request. If it is rejected, store what is accepted."""
+        """Store contributions and our own records in one request. If it is rejected, store what is accepted.
+
+        Once they are stored, others are *left*, also if our records are rejected.
+        """
         wanted = (
             merge_patches(PendingPatch(contributions, onto=self.body), own, onto=self.body) if contributions else own
         )
@@ -152,19 +156,23 @@ class PatchSender:
         except ApiError as error:
             if not _is_rejection(error) or wanted == own:
                 raise
-            await self._store_apart(contributions, error, subresource)
+            is_only_one = len(contributions) == 1 and not self._needs(own, finalize)
+            await self._store_apart(contributions, error, subresource, is_only_one=is_only_one)
+            self._keep(left)
             if self._needs(own, finalize):
                 await self._send(own, subresource, finalize)
+        else:
+            self._keep(left)
 
     async def _store_apart(
-        self, contributions: Sequence[Contribution], rejection: ApiError, subresource: str | None
+        self, contributions: Sequence[Contribution], rejection: ApiError, subresource: str | None, *, is_only_one: bool
     ) -> None:
         """Find out whose contributions are rejected, and store the others."""
         if rejection.status == _FORBIDDEN:
             await self._check_rights(rejection, subresource)
         for item in contributions:
             error = rejection
-            if len(contributions) > 1 or rejection.status == _FORBIDDEN:
+            if not is_only_one or rejection.status == _FORBIDDEN:
                 try:
                     await self._send(item.patch, subresource, None)
                     continue
