@@ -636,6 +636,66 @@ async def serve_in_version_2(bench: Bench) -> None:
     await bench.cluster.patch("customresourcedefinitions", "widgets.example.com", {"spec": {"versions": versions}})
 
 
+@pytest.mark.parametrize("moment", ["before", "after", "leaving"])
+async def test_a_daemon_that_is_ending_blocks_the_deletion_in_another_version_and_writes_nothing(
+    bench: Bench, moment: str, autojump_clock: MockClock
+) -> None:
+    notes: list[Any] = []
+
+    @trioperator.daemon("widgets", labels={"at": "work"}, registry=bench.registry)
+    async def watch(stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        notes.append("begins")
+        await stopped.wait()
+        await trio.sleep(60)
+        notes.append(await bench.cluster.find("widgets", "w") is not None)
+
+    async with bench.running():
+        await bench.cluster.create({**widget(), "metadata": {**widget()["metadata"], "labels": {"at": "work"}}})
+        await settle(1)
+        if moment == "leaving":
+            await bench.cluster.patch("widgets", "w", {"metadata": {"labels": {"at": "home"}}})
+            await settle(5)
+        if moment == "before":
+            await bench.cluster.delete("widgets", "w")
+            await settle(5)
+        await serve_in_version_2(bench)
+        await settle(5)
+        if moment != "before":
+            await bench.cluster.delete("widgets", "w")
+        writes = bench.writes()
+        await settle(30)
+        assert bench.writes() == writes
+        await settle(60)
+        assert notes == ["begins", True]
+        assert await bench.cluster.find("widgets", "w") is None
+
+
+async def test_a_daemon_of_two_versions_of_a_kind_blocks_the_deletion_and_writes_nothing(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    notes: list[Any] = []
+
+    @trioperator.daemon("example.com", "v1", "widgets", registry=bench.registry)
+    @trioperator.daemon("example.com", "v2", "widgets", registry=bench.registry)
+    async def watch(stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        notes.append("begins")
+        await stopped.wait()
+        await trio.sleep(10)
+        notes.append(await bench.cluster.find("widgets", "w") is not None)
+
+    await serve_in_version_2(bench)
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+        writes = bench.writes()
+        await settle(60)
+        assert bench.writes() == writes
+        await bench.cluster.delete("widgets", "w")
+        await settle(20)
+        assert notes == ["begins", True]
+        assert await bench.cluster.find("widgets", "w") is None
+
+
 async def test_a_daemon_that_ends_without_having_seen_the_flag_is_not_run_again_in_another_version(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -194,6 +194,7 @@ class ObjectDaemons:
         "changes",
         "is_waiting",
         "matched",
+        "others",
         "running",
         "state",
     )
@@ -201,6 +202,7 @@ class ObjectDaemons:
     def __init__(self, state: ObjectState, digest_of: Callable[[Mapping[str, Any]], int] | None) -> None:
         self.state = state
         self.running: dict[Hashable, Daemon] = {}
+        self.others: Sequence[Daemon] = ()  # that ran in other versions of the kind when the filters were matched
         self.cause: DaemonCause | None = None
         self.changes = 0
         self.changed_at = trio.current_time()
@@ -214,16 +216,29 @@ class ObjectDaemons:
     @property
     def block_deletion(self) -> bool:
         """Whether the object must not be deleted because of a daemon."""
-        return self.is_waiting or any(daemon.blocks_deletion for daemon in self.running.values())
+        return self.is_waiting or any(
+            daemon.blocks_deletion for daemon in (*self.running.values(), *self.others) if not daemon.ended.is_set()
+        )
+
+    @property
+    def present(self) -> set[Hashable]:
+        """The keys of what runs for the object, in whatever version of its kind."""
+        return {*self.running, *(daemon.key for daemon in self.others if not daemon.ended.is_set())}
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything runs for the object, in whatever version of its kind."""
+        return bool(self.running) or any(not daemon.ended.is_set() for daemon in self.others)
 
     @property
     def raw(self) -> Mapping[str, Any] | None:
         """The newest body of the object, as long as a daemon uses it."""
         return None if self.cause is None else self.cause.raw
 
-    def match(self, body: Mapping[str, Any]) -> None:
-        """Note which body the filters see, and that no daemon waits for the finalizer."""
+    def match(self, body: Mapping[str, Any], others: Sequence[Daemon] = ()) -> None:
+        """Note which body the filters see, what runs in other versions, and that no daemon waits for the finalizer."""
         self.matched = body
+        self.others = others
         self.is_waiting = False
 
     def invalidate(self) -> None:

@@ -1,14 +1,15 @@
 """The daemon manager: which daemons and timers run for which objects, and how they end.
 
-At most one task runs for an object and a function, also while an old one is still ending. The patch of a daemon is
-stored by a reconcile of its object, which is requeued for that; it is requeued at the end of a daemon, too.
+At most one task runs for an object and a function, also while an old one is still ending, perhaps one that was spawned
+in another version of the kind: there the object has another state. The patch of a daemon is stored by a reconcile of
+its object, which is requeued for that; it is requeued at the end of a daemon, too.
 """
 
 from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -53,7 +54,7 @@ class DaemonManager:
         self._essences = essences
         self._settings = settings
         self._finalizer = settings.persistence.finalizer
-        self._objects: dict[ObjectState, ObjectDaemons] = {}
+        self._objects: dict[str, tuple[ObjectDaemons, ...]] = {}  # by uids: one for each state
         self._running: dict[tuple[str, Hashable], Daemon] = {}
         self._jobs: collections.deque[_Job] = collections.deque()
         self._jobs_added = Pulse()
@@ -73,12 +74,16 @@ class DaemonManager:
         body = state.body
         assert body is not None
         state.cache.serve()
-        daemons = self._objects.get(state)
+        daemons = self._find(state)
+        if daemons is not None and daemons.matched is body:
+            return daemons.block_deletion
+        others = self._take_over(state)
+        if others and daemons is None:  # at their end, the object is matched again
+            daemons = self._add_object(state, body)
+            daemons.begin(self._causes.make_daemon_cause(state, body))
         if daemons is not None:
-            if daemons.matched is body:
-                return daemons.block_deletion
             daemons.renew(body, pending=self._pending.get(state), own=False)
-            daemons.match(body)
+            daemons.match(body, others)
         if is_deleting(body):
             self.stop(state, DaemonStoppingReason.RESOURCE_DELETED)
             return self.block_deletion(state)
@@ -90,6 +95,7 @@ class DaemonManager:
             if not wanted:
                 return False
             daemons = self._add_object(state, body)
+            daemons.match(body, others)
         for daemon in daemons.unwanted(wanted.keys()):
             self._stop(daemon, DaemonStoppingReason.FILTERS_MISMATCH)
         self._spawn_missing(state, daemons, wanted, cause)
@@ -97,80 +103,99 @@ class DaemonManager:
 
     def block_deletion(self, state: ObjectState) -> bool:
         """Check whether an object must not be deleted because of what still runs for it."""
-        return state in self._objects and self._objects[state].block_deletion
+        daemons = self._find(state)
+        return daemons is not None and daemons.block_deletion
 
     def changed_body(self, state: ObjectState) -> Mapping[str, Any] | None:
         """Return the body of an object that was requeued by its daemons: one has ended, or wants something stored."""
-        daemons = self._objects.get(state)
+        daemons = self._find(state)
         if daemons is None or (daemons.matched is not None and not self._pending.get(state)):
             return None
         return daemons.raw
 
     def runs_any(self, state: ObjectState) -> bool:
         """Check whether any daemon or timer runs for an object."""
-        return state in self._objects and bool(self._objects[state].running)
+        daemons = self._find(state)
+        return daemons is not None and daemons.is_used
 
     def schedule(self, state: ObjectState | None = None) -> Iterator[tuple[ObjectState, SpawningHandler, float | None]]:
         """Yield the daemons and timers of an object, or all, with when they are called next; None if they are at work.
 
         Times are on Trio's clock.
         """
-        daemons = self._running if state is None else self._objects[state].running if state in self._objects else {}
+        daemons = self._running if state is None else self._find_running(state)
         times = self._loops.clock.times() if daemons else {}
         for daemon in daemons.values():
             yield daemon.state, daemon.handler, daemon.find_due(times)
 
     def body_of(self, state: ObjectState) -> Mapping[str, Any] | None:
         """Return the newest body of an object, as long as a daemon or a timer uses it."""
-        daemons = self._objects.get(state)
+        daemons = self._find(state)
         return None if daemons is None else daemons.raw
 
     def stop(self, state: ObjectState, reason: DaemonStoppingReason) -> None:
         """Stop all daemons and timers of an object."""
-        if state in self._objects:
-            for daemon in self._objects[state].running.values():
-                self._stop(daemon, reason)
+        for daemon in self._find_running(state).values():
+            self._stop(daemon, reason)
 
     def pause(self, state: ObjectState) -> None:
         """Stop all daemons and timers of an object that is paused. They are spawned again when it is matched again."""
-        daemons = self._objects.get(state)
+        daemons = self._find(state)
         if daemons is None or state.body is None:
             return
         daemons.renew(state.body, pending=self._pending.get(state), own=False)
-        daemons.match(state.body)
+        daemons.match(state.body, self._take_over(state))
         self.stop(state, DaemonStoppingReason.FILTERS_MISMATCH)
-        if not daemons.running:
+        if not daemons.is_used:
             daemons.end()
 
     def resume(self, state: ObjectState) -> None:
         """Let an object that is no longer paused be matched again, though its state may be the one that was paused."""
-        if state in self._objects:
-            self._objects[state].invalidate()
+        if (daemons := self._find(state)) is not None:
+            daemons.invalidate()
 
     def has_unended(self, state: ObjectState) -> bool:
         """Check whether a daemon or a timer runs for an object, and was not abandoned."""
-        daemons = self._objects.get(state)
-        return daemons is not None and any(not daemon.abandoned for daemon in daemons.running.values())
+        return any(not daemon.abandoned for daemon in self._find_running(state).values())
 
     def expedite(self, state: ObjectState) -> None:
         """Let timers and retries be due now for an object. Timers with a schedule keep that."""
-        daemons = self._objects.get(state)
-        for daemon in () if daemons is None else daemons.running.values():
+        for daemon in self._find_running(state).values():
             daemon.expedite()
 
     def forget(self, state: ObjectState) -> None:
         """Forget an object that is gone or is no longer handled, as soon as its last daemon has ended."""
-        daemons = self._objects.get(state)
+        daemons = self._find(state)
         if daemons is not None and not daemons.running:
-            del self._objects[state]
+            self._objects[state.uid] = tuple(each for each in self._objects[state.uid] if each is not daemons)
+            if not self._objects[state.uid]:
+                del self._objects[state.uid]
             self._pending.unobserve(state, daemons)
+
+    def _find(self, state: ObjectState) -> ObjectDaemons | None:
+        for daemons in self._objects.get(state.uid, ()):
+            if daemons.state is state:
+                return daemons
+        return None
+
+    def _find_running(self, state: ObjectState) -> Mapping[Hashable, Daemon]:
+        daemons = self._find(state)
+        return {} if daemons is None else daemons.running
+
+    def _take_over(self, state: ObjectState) -> Sequence[Daemon]:
+        """Return what runs for an object in other versions of its kind. Where their watch has ended, it moves here."""
+        found = self._objects.get(state.uid, ())
+        others = [each for daemons in found if daemons.state is not state for each in daemons.running.values()]
+        for daemon in others:
+            if daemon.state.cache.retired:
+                daemon.move_to(state)
+        return others
 
     def _add_object(self, state: ObjectState, body: Mapping[str, Any]) -> ObjectDaemons:
         timers = [handler for handler in state.cache.kind.handlers.spawning if isinstance(handler, TimerHandler)]
         is_idle_needed = any(timer.idle is not None for timer in timers)
         daemons = ObjectDaemons(state, (lambda raw: self._essences.digest(state, raw)) if is_idle_needed else None)
-        daemons.match(body)
-        self._objects[state] = daemons
+        self._objects[state.uid] = (*self._objects.get(state.uid, ()), daemons)
         self._pending.observe(state, daemons)
         return daemons
 
@@ -183,7 +208,7 @@ class DaemonManager:
                 wanted = matches(handler, cause)
             except UserCodeError as error:
                 cause.logger.error("%s", error, exc_info=error.__cause__)
-                wanted = state in self._objects and key in self._objects[state].running
+                wanted = key in self._find_running(state)
             if wanted:
                 selected.setdefault(key, handler)
         return selected
@@ -195,9 +220,9 @@ class DaemonManager:
         wanted: Mapping[Hashable, SpawningHandler],
         cause: DaemonCause,
     ) -> None:
-        present = state.remember().ended | daemons.running.keys()
+        present = state.remember().ended | daemons.present
         missing = {key: handler for key, handler in wanted.items() if key not in present}
-        if missing and daemons.cause is None:
+        if (missing or daemons.is_used) and daemons.cause is None:
             daemons.begin(cause)
         finalized = has_finalizer(cause.raw, self._finalizer)
         for key, handler in missing.items():
@@ -205,14 +230,11 @@ class DaemonManager:
                 self._spawn(state, daemons, handler, key)
             else:
                 daemons.wait_for_finalizer()
-        if not daemons.running and not missing:
+        if not (missing or daemons.is_used):
             daemons.end()
 
     def _spawn(self, state: ObjectState, daemons: ObjectDaemons, handler: SpawningHandler, key: Hashable) -> None:
-        before = self._running.get((state.uid, key))
-        if before is not None:  # of a watch that has ended: the object is requeued when it has ended, too
-            before.move_to(state)
-        elif not self._closed:
+        if not self._closed:
             daemon = self._running[state.uid, key] = Daemon(state, handler, key, daemons)
             daemons.add(daemon, key)
             self._add_job(self._run, daemon, handler.id)
@@ -274,13 +296,18 @@ class DaemonManager:
             state.inherit(Memory(memo=None, initial=True, ended=frozenset({daemon.key})))
         how = "on request" if stopped else "on its own"
         daemon.logger.debug("%s has exited %s and will not be retried or restarted.", daemon.handler, how)
-        if state in self._objects:
-            self._objects[state].invalidate()  # by a newer watch, where that is not the daemon's own
         if daemons.state.gone or daemons.state is not state:
             self.forget(daemons.state)  # else this is done by the reconcile, after the last patch
         if self._pending.get(state) or not self._closed:
-            state.requeue()
+            self._requeue(daemon)
         self._end_if_drained()
+
+    def _requeue(self, daemon: Daemon) -> None:
+        """Match the object of a daemon again, in whatever version."""
+        for daemons in self._objects.get(daemon.state.uid, ()):
+            daemons.invalidate()
+            daemons.state.requeue()
+        daemon.state.requeue()
 
     def _stop(self, daemon: Daemon, reason: DaemonStoppingReason) -> None:
         stopping = daemon.stopper.is_set
@@ -292,8 +319,7 @@ class DaemonManager:
         if await stop_in_stages(daemon, polling=self._settings.background.cancellation_polling):
             return
         daemon.abandon()  # should it end one day, it may be spawned again
-        daemon.daemons.invalidate()
-        daemon.state.requeue()
+        self._requeue(daemon)
         self._end_if_drained()
         warn_of_abandoned(daemon)
 
