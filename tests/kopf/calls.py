@@ -208,6 +208,15 @@ def update(name, retry, diff, spec, **_):
     if spec["n"] == 2:
         raise kopf.TemporaryError("x", delay=0.3)
 
+# Functions with the same id: the same file is loaded again by each KopfRunner of a test suite.
+for number in range(3):
+    @kopf.on.create("shapes", id="twin", when=named("twin"), param=number)
+    @kopf.on.delete("shapes", id="twin", when=named("twin"), param=number)
+    def twin(name, reason, param, retry, **_):
+        note(name, str(reason), param=param, retry=retry)
+        if retry == 0 and reason == "create":
+            raise kopf.TemporaryError("x", delay=0.1)
+
 @kopf.on.resume("shapes", when=named("super"))
 @kopf.on.delete("shapes", when=named("super"), id="delete")
 def rest(name, reason, **_):
@@ -320,6 +329,14 @@ async def indices(cluster: Cluster, log: Log) -> None:
     await called(log, "index-2", "indexed 1", "DELETED")
     await change(cluster, "probe", spec={"n": 4})
     await called(log, "probe", "probe 4")
+
+
+@scenario
+async def twins(cluster: Cluster, log: Log) -> None:
+    await create(cluster, "twin")
+    await handled(cluster, "twin")
+    await cluster.delete("shapes", "twin")
+    await cluster.wait_deleted("shapes", "twin")
 
 
 @scenario

@@ -15,7 +15,7 @@ from tests.runtime.harness import LOGGER, Harness, observe, open_harness
 from trioperator._handling.calls.invoke import Invoker
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
 from trioperator._handling.handlers.handler import ChangeHandler, EventHandler, Reason
-from trioperator._handling.handlers.lifecycles import Lifecycle, all_at_once
+from trioperator._handling.handlers.lifecycles import Lifecycle, all_at_once, asap
 from trioperator._model.resource import Selector
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.execution.execution import Execution, Executor
@@ -131,6 +131,22 @@ async def test_the_lifecycle_is_called_again_for_the_rest(bench: Executing, auto
     await bench.run([bench.handler(id) for id in "abc"], lifecycle=last_first)
     assert bench.calls == ["c", "b", "a"]
     assert offered == [["a", "b", "c"], ["a", "b"], ["a"]]
+
+
+async def test_one_of_two_functions_with_the_same_id_is_called_if_the_lifecycle_chooses_one_by_one(
+    bench: Executing, autojump_clock: MockClock
+) -> None:
+    async def postpone(**_: Any) -> None:
+        if len(bench.calls) == 1:
+            raise trioperator.TemporaryError("not yet", delay=10)
+
+    handlers = [bench.handler("a", postpone), bench.handler("b"), bench.handler("a")]
+    await bench.run(handlers, lifecycle=asap)
+    assert bench.calls == ["a", "b"]
+    await trio.sleep(10)
+    await bench.run(handlers, lifecycle=asap)
+    assert bench.calls == ["a", "b", "a"]
+    assert bench.states()["a"].success
 
 
 async def test_handlers_of_which_the_lifecycle_chooses_none_are_postponed(

@@ -135,7 +135,8 @@ class Execution:
                     return
                 called = True
                 await self._attempt(handler, cause, lifecycle, parent=parent)
-            left = [handler for handler in left if handler not in group]
+            # Functions with one id share its progress: the first of them may have ended it.
+            left = [handler for handler in left if handler not in group and _is_due(states[handler.id])]
 
     def _must_end(self, called: bool) -> bool:
         """Check whether to call no more handlers now. At least one is called for each state, to make progress.

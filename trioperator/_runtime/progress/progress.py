@@ -223,8 +223,8 @@ def _warn_of_shared_ids(handlers: Sequence[ChangeHandler], logger: Logger) -> No
     for name, count in collections.Counter(handler.id for handler in handlers).items():
         if count > 1:
             logger.warning(
-                "%d functions are handlers with the id %r: they share one progress, so that one that has to be tried"
-                " again may not be. Give each an id=... of its own.",
+                "%d functions are handlers with the id %r: they share one progress, so that some may not be called, or"
+                " not be tried again. Give each an id=... of its own.",
                 count,
                 name,
             )
