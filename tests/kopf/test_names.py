@@ -106,6 +106,15 @@ def test_errors_in_declarations_are_the_same() -> None:
             yield
 
 
+def test_backoffs_may_be_strings_as_in_environment_variables() -> None:
+    kopf = make_modules()["kopf"]
+    kopf.on.create("pods", backoff="1.5")(lambda **_: None)
+    (handler,) = get_default_registry()
+    assert handler.backoff == 1.5
+    with pytest.raises(ValueError, match="backoff='soon': it must be a number"):
+        kopf.on.create("pods", backoff="soon")
+
+
 def test_what_cannot_work_says_why() -> None:
     kopf = make_modules()["kopf"]
     with pytest.raises(trioperator.LoginError, match=r"return a kopf\.ConnectionInfo"):

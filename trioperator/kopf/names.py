@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import types
@@ -79,6 +80,9 @@ def _adapting(decorator: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(decorator)
     def decorate_with(*args: Any, **options: Any) -> Callable[..., Any]:
+        if isinstance(options.get("backoff"), str):  # of an environment variable: Kopf looks at it after an exception
+            with contextlib.suppress(ValueError):
+                options["backoff"] = float(options["backoff"])
         decorate = decorator(*args, **options)
 
         def register_asyncio(fn: Any) -> Any:
