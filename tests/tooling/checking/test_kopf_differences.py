@@ -88,6 +88,7 @@ def test_import_kopf_has_another_name_natively() -> None:
         "from .config import settings\nsettings.zenith.url",
         f"import kopf\n{STARTUP}settings.posting.enabled = False",
         "import logging\nlogger = logging.getLogger('app')\nlogger.info('', extra={})",
+        "import logging\nlogging.info('', extra={})",
         "import logging\nclass A:\n def f(self): self.log = logging.getLogger('a'); self.log.info('', extra={})",
         "class Model(BaseModel, extra='allow'): config = ConfigDict(extra='allow')",
         "import kopf; kopf.WebhookServer(certfile='a', pkeyfile='b', cafile='c'), kopf.WebhookK3dServer()",

@@ -196,7 +196,7 @@ def _describe_unknown(node: ast.Attribute, problem: str) -> Finding:
 
 def _find_logging(source: Source) -> Findings:
     has_own = "logger" in source.names  # else it is the argument of handlers
-    made = set(_find_made_loggers(source))
+    made = {"logging", *_find_made_loggers(source)}
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and source.resolve(node.func) == "logging.getLogger" and node.args:
             name = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
@@ -220,7 +220,7 @@ def _find_made_loggers(source: Source) -> Iterator[str]:
 
 
 def _find_extra(call: ast.Call, made: Collection[str]) -> ast.keyword | None:
-    """Return the argument ``extra`` of a call of a logger, unless the module itself has *made* the logger."""
+    """Return the argument ``extra`` of a call of a logger, unless it is one of those that are *made* elsewhere."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _LOG_METHODS:
         return None
     if ast.unparse(call.func.value) in made:
