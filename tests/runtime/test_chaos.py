@@ -146,6 +146,70 @@ async def test_a_handler_that_has_seen_a_change_sees_that_it_is_taken_back(
     assert last_seen == {"first": 1}
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("ends", ["temporarily", "interrupted", "unfinished"])
+async def test_a_handler_that_was_called_for_a_change_and_is_to_be_called_again_sees_that_it_is_taken_back(
+    bench: Bench, ends: str, restarts: bool, autojump_clock: MockClock
+) -> None:
+    calls: list[tuple[int | None, int]] = []
+
+    @on.update("widgets", registry=bench.registry, on_change="cancel" if ends == "interrupted" else "finish")
+    async def resize(old: Any, spec: Any, **_: Any) -> None:
+        calls.append((old["spec"]["size"], spec["size"]))
+
+        @trioperator.subhandler()
+        async def wait(**_: Any) -> None:
+            if ends == "unfinished" and spec["size"] == 2:
+                raise trioperator.TemporaryError("not yet", delay=10)
+
+        if spec["size"] == 2:
+            await trio.sleep(5)
+            if ends == "temporarily":
+                raise trioperator.TemporaryError("not yet", delay=10)
+            if ends == "interrupted":
+                await trio.sleep_forever()
+
+    async with bench.running() as stop:
+        await bench.cluster.create(widget(size=1))
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(10)
+        if restarts and ends != "interrupted":  # else it goes on until the operator stops
+            stop()
+            await settle(30)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 1}})
+        await settle(1)
+    async with bench.running():
+        await settle(1)
+        assert calls == [(1, 2), (2, 1)]
+        left = await bench.cluster.get("widgets", "w")
+        assert "trioperator.dev/seen-configuration" not in left["metadata"]["annotations"]
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 3}})
+        await settle(60)
+    assert calls == [(1, 2), (2, 1), (1, 3)]
+
+
+async def test_a_change_after_a_failed_one_is_handled_once(bench: Bench, autojump_clock: MockClock) -> None:
+    calls: list[tuple[int | None, int]] = []
+
+    @on.update("widgets", registry=bench.registry)
+    async def resize(old: Any, spec: Any, **_: Any) -> None:
+        calls.append((old["spec"]["size"], spec["size"]))
+        if spec["size"] == 2:
+            raise trioperator.TemporaryError("not yet", delay=10)
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=1))
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(5)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 3}})
+        await settle(60)
+    async with bench.running():
+        await settle(60)
+    assert calls == [(1, 2), (1, 3)]
+
+
 async def test_a_change_that_is_taken_back_and_comes_again_is_handled_after_a_restart_too(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

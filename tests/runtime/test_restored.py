@@ -195,7 +195,7 @@ async def test_a_handler_that_waits_for_what_was_wanted_after_the_backup_is_inte
         await settle(10)
         await it.restore(outage=60)
         await settle(100)
-        assert calls == [1, 2, "interrupted"]
+        assert calls == [1, 2, "interrupted", 1]
 
 
 async def test_a_handler_is_interrupted_by_a_restore_that_the_next_version_of_its_kind_is_the_first_to_notice(

@@ -814,7 +814,7 @@ async def test_handled_objects_have_neither_tasks_nor_bodies(
             last_handled = progress.last_handled(state)
             kept = [state.body, state.events, progress.get(state), last_handled._kept, last_handled._missed]
             assert kept == [None] * 5
-            assert last_handled.seen == ()
+            assert last_handled.to_store == ()
         assert (len(queue), len(pending)) == (0, 0)
 
 

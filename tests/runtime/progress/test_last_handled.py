@@ -48,7 +48,7 @@ def missing(configuration: bytes) -> LastHandled:
 
 def test_nothing_was_seen_at_first() -> None:
     last_handled = LastHandled()
-    assert last_handled.seen == ()
+    assert last_handled.to_store == ()
     assert last_handled.finish(C) == C
     assert last_handled.settle(C) == C
 
@@ -56,10 +56,10 @@ def test_nothing_was_seen_at_first() -> None:
 def test_resuming_takes_up_what_was_stored_with_the_progress() -> None:
     last_handled = seen(B)
     last_handled.resume([A])
-    assert last_handled.seen[:1] == (A,)
+    assert last_handled.to_store[:1] == (A,)
     assert last_handled.finish(C) == last_handled.settle(C) == A
     last_handled.resume(())
-    assert last_handled.seen == ()
+    assert last_handled.to_store == ()
     assert last_handled.finish(C) == last_handled.settle(C) == C
 
 
@@ -92,7 +92,7 @@ def test_another_cause_forgets_what_was_seen_and_not_what_was_missed() -> None:
     last_handled = missing(A)
     last_handled.see(B)
     last_handled.supersede()
-    assert last_handled.seen == ()
+    assert last_handled.to_store == (A,)
     assert last_handled.finish(C) == C
     assert last_handled.settle(C) == A
 
@@ -107,11 +107,30 @@ def test_a_restore_forgets_what_was_recorded_and_missed_and_not_what_was_seen() 
     assert last_handled.settle(C) == C
 
 
+def test_an_update_that_no_handler_has_ended_with_yet_is_taken_back_for_those_that_were_called() -> None:
+    last_handled = LastHandled()
+    last_handled.record(A, A, finished=True)
+    last_handled.attempt(B)
+    assert last_handled.to_store == (B,)
+    assert last_handled.settle(A) == B
+    last_handled.attempt(C)
+    assert last_handled.settle(A) == C
+    last_handled.see(B)
+    assert last_handled.to_store == (B,)
+    last_handled.see(C)
+    assert last_handled.finish(C) == B
+    last_handled.supersede()
+    last_handled.see(C)
+    assert last_handled.finish(C) == C
+    last_handled.record(C, C, finished=True)
+    assert not last_handled.is_missed
+
+
 def test_the_first_configuration_that_was_seen_is_the_one_to_be_stored() -> None:
     last_handled = LastHandled()
     for configuration in (A, B, A, C):
         last_handled.see(configuration)
-        assert last_handled.seen[:1] == (A,)
+        assert last_handled.to_store[:1] == (A,)
 
 
 def test_the_first_and_the_last_of_many_configurations_are_remembered() -> None:
@@ -142,7 +161,7 @@ def test_finishing_records_a_configuration_that_was_seen_before_the_current_one(
     last_handled = seen(*configurations)
     assert last_handled.finish(C) == handled
     last_handled.record(handled, C, finished=True)
-    assert last_handled.seen == ()
+    assert last_handled.to_store == (() if missed is None else (missed,))
     assert last_handled.settle(handled) == (missed or handled)  # as if the object were changed back to it
     assert last_handled.recall(None, handled) == decode(handled)
 
@@ -175,7 +194,7 @@ def test_a_change_that_was_taken_back_records_what_was_seen_of_it_or_else_what_w
         last_handled.see(configuration)
     assert last_handled.settle(C) == handled
     last_handled.record(handled, C, finished=False)
-    assert last_handled.seen == ()
+    assert last_handled.to_store == (() if handled == C else (C,))
     assert last_handled.settle(handled) == C  # where that is not the recorded one, it is missed from now on
     assert last_handled.recall(None, handled) == decode(handled)
 
@@ -193,7 +212,7 @@ def test_asking_what_to_record_changes_nothing() -> None:
     for _ in range(2):
         assert last_handled.finish(C) == A
         assert last_handled.settle(C) == A
-        assert last_handled.seen[:1] == (A,)
+        assert last_handled.to_store[:1] == (A,)
 
 
 # The record on the object, and in memory where somebody removes it.
@@ -252,7 +271,7 @@ def test_what_was_seen_and_missed_is_not_touched_by_the_record() -> None:
     last_handled.keep(R)
     last_handled.recall(decode(R), R)
     last_handled.confirm()
-    assert last_handled.seen == (B,)
+    assert last_handled.to_store == (B,)
     assert last_handled.settle(C) == B
     last_handled.supersede()
     assert last_handled.settle(C) == A
@@ -264,8 +283,9 @@ def test_what_was_seen_and_missed_is_not_touched_by_the_record() -> None:
 class Life:
     """The life of one object with its handlers, all of them for creation and update, and with its operators.
 
-    A model of a reconcile as far as it concerns the last-handled configuration. Handlers succeed, with the current
-    configuration. Whenever nothing is left to do, each of them must have seen the current configuration last.
+    A model of a reconcile as far as it concerns the last-handled configuration. Handlers succeed with the current
+    configuration, or are to be called again. Whenever nothing is left to do, each of them must have seen the current
+    configuration last.
     """
 
     def __init__(self, handlers: int) -> None:
@@ -309,14 +329,18 @@ class Life:
         if self.purpose is not None and self.is_unsaved:
             self.is_unsaved = False
             self.stored_states = dict(self.states)
-            self.stored_seen = self.last_handled.seen or self.stored_seen
+            self.stored_seen = self.last_handled.to_store or self.stored_seen
 
     def restart(self) -> None:
         """Stop the operator in order, and start another one."""
         self.save()
         self.start()
 
-    def reconcile(self, calls: int) -> None:
+    def fail(self) -> None:
+        """Reconcile the newest state. One handler is called, and fails for now, if it does that for an update."""
+        self.reconcile(1, fails=True)
+
+    def reconcile(self, calls: int, *, fails: bool = False) -> None:
         """Reconcile the newest state. No more than so many handlers are called, as if the object had changed then."""
         if not self.has_body:
             return
@@ -334,10 +358,13 @@ class Life:
         self._begin(reason)
         selected = () if reason is Reason.RESUME else self.handlers
         for handler in [handler for handler in selected if handler not in self.states][:calls]:
-            self.states[handler] = reason
             self.last_seen[handler] = self.current
-            self.last_handled.see(self.current)
             self.is_unsaved = True
+            if fails and reason is Reason.UPDATE:
+                self.last_handled.attempt(self.current)
+            else:
+                self.states[handler] = reason
+                self.last_handled.see(self.current)
         if all(handler in self.states for handler in selected):
             self._finish(reason)
 
@@ -381,9 +408,10 @@ class Life:
     def _finish(self, reason: Reason) -> None:
         before = self._stored
         self._purge()
-        handled = self.last_handled.finish(self.current)
+        resumed = reason is Reason.RESUME
+        handled = self.last_handled.settle(self.current) if resumed else self.last_handled.finish(self.current)
         self._record(handled)
-        self._note(handled, finished=reason is not Reason.RESUME)
+        self._note(handled, finished=not resumed)
         self._end()
         self.initial = False
         # Not guaranteed: where the record is kept in memory, no request may be needed to finish a cause. Then there is
@@ -423,7 +451,7 @@ class Life:
 
 # All handlers are called by "reconcile", and by "change_between" as many as are called before the object changes.
 EVENTS = st.one_of(
-    st.sampled_from([("reconcile", 3), ("reconcile", 3), ("save",), ("restart",), ("remove_record",)]),
+    st.sampled_from([("reconcile", 3), ("reconcile", 3), ("fail",), ("save",), ("restart",), ("remove_record",)]),
     st.tuples(st.just("change"), st.integers(0, 2)),
     st.tuples(st.just("change_between"), st.integers(1, 2), st.integers(0, 2)),
 )

@@ -76,7 +76,7 @@ async def test_what_was_saved_is_taken_up_by_the_next_operator(harness: Harness)
     states = begin(other, restarted).states
     assert states["a"].success
     assert not states["b"].finished
-    assert other.progress.last_handled(restarted).seen == (b'{"spec":{"size":1}}',)
+    assert other.progress.last_handled(restarted).to_store == (b'{"spec":{"size":1}}',)
 
 
 async def test_what_is_left_of_a_cause_that_is_over_is_taken_up_once_and_found_later(harness: Harness) -> None:
@@ -90,10 +90,10 @@ async def test_what_is_left_of_a_cause_that_is_over_is_taken_up_once_and_found_l
     later = make_state(body := await harness.get(), "a")
     assert harness.progress.take_up(later, Body(body))
     last_handled = harness.progress.last_handled(later)
-    assert last_handled.seen == (b'{"spec":{"size":1}}',)
+    assert last_handled.to_store == (b'{"spec":{"size":1}}',)
     last_handled.record(b"{}", b"{}", finished=False)
     assert harness.progress.take_up(later, Body(body))  # to be removed
-    assert not last_handled.seen
+    assert not last_handled.to_store
 
 
 async def test_what_could_not_be_saved_is_still_due(harness: Harness) -> None:
@@ -149,7 +149,7 @@ async def test_another_cause_supersedes_an_unfinished_one(harness: Harness, capl
     progress = begin(harness, object)
     assert progress.purpose is Reason.DELETE
     assert (progress.states["a"].retries, progress.states["a"].delayed) == (2, None)
-    assert harness.progress.last_handled(object).seen == ()
+    assert harness.progress.last_handled(object).to_store == ()
     assert caplog.messages == ["Creation is superseded by deletion."]
 
 
@@ -171,7 +171,7 @@ async def test_a_finished_cause_is_forgotten_but_not_the_last_handled_configurat
     harness.progress.finish(object)
     assert harness.progress.get(object) is None
     assert harness.progress.last_handled(object) is last_handled
-    assert last_handled.seen == ()
+    assert last_handled.to_store == ()
     harness.progress.finish(object)  # again does no harm
 
 

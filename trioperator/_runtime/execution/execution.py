@@ -17,7 +17,7 @@ from trioperator._handling.calls.handler_state import HandlerState, add_seconds,
 from trioperator._handling.calls.interruption import Interruption
 from trioperator._handling.calls.invoke import Attempt, Invoker
 from trioperator._handling.declaring.subhandlers import Subhandlers, current_subhandlers
-from trioperator._handling.handlers.handler import ChangeHandler, EventHandler
+from trioperator._handling.handlers.handler import ChangeHandler, EventHandler, Reason
 from trioperator._handling.handlers.lifecycles import Lifecycle, apply_lifecycle
 from trioperator._handling.handlers.outcome import Outcome
 from trioperator._model.body import Body
@@ -243,6 +243,12 @@ class Execution:
     def _finish(self, handler: ChangeHandler, cause: ChangeCause, own: HandlerPatch, outcome: Outcome) -> None:
         """Take the outcome of an attempt into the progress. The patch of an interrupted one is dropped."""
         self._progress.count_interruption(handler.id, interrupted=outcome.interrupted)
+        if self._seen is not None:
+            last_handled = self._executor.progress.last_handled(self._state)
+            if outcome.final:
+                last_handled.see(self._seen)
+            elif cause.reason is Reason.UPDATE:  # what it has begun has to be taken back if the update is
+                last_handled.attempt(self._seen)
         if outcome.interrupted:
             self._interrupted = True
             if outcome.delay:  # not stored: nothing can be, as others may have taken over
@@ -252,8 +258,6 @@ class Execution:
         own.finish(outcome.result)
         self._move(handler, apply_outcome(self._progress.states[handler.id], outcome, now=steady_now()))
         self.progress = self.progress or outcome.final
-        if outcome.final and self._seen is not None:
-            self._executor.progress.last_handled(self._state).see(self._seen)
         self._show_pending(cause)
 
     def _make_subhandlers(

@@ -17,10 +17,11 @@ class LastHandled:
     An object may change while some of its handlers have ended and others have not. Then not all of them have seen the
     same configuration, and one of those that were seen is recorded as handled in place of the current one: the
     difference causes another update, for all handlers. Where the object is changed back meanwhile, so that there is no
-    difference, those who have seen the other configuration must see that it was taken back.
+    difference, those who have seen the other configuration must see that it was taken back: also those who have not
+    ended with it, as they may have begun to do what it says.
 
-    ``C`` is the current configuration, ``seen`` what handlers of the unfinished cause have seen, ``missed`` what some
-    handler of an earlier cause has seen last although it is not the recorded one.
+    ``C`` is the current configuration, ``seen`` what handlers of the unfinished cause have ended with, ``missed`` what
+    some handler has seen last although it is not the recorded one.
 
     ==============================================  ======================================  ==========  ================
     what happens                                    recorded as handled                     seen        missed
@@ -30,6 +31,8 @@ class LastHandled:
     :meth:`rewind`: a restore has taken it back     --                                      unchanged   none
     :meth:`supersede`: another cause takes over     --                                      none        unchanged
     :meth:`see`: a handler has ended with C         --                                      and C       unchanged
+    :meth:`attempt`: one was called with C, and is  --                                      unchanged   C
+    to be called again for the update
     :meth:`finish`: all handlers have ended         one of seen that is not C, else C       none        one of seen that
                                                                                                         is not recorded
     :meth:`settle`: the recorded one and C are the  one of seen that is not C, else         none        C if that is not
@@ -55,12 +58,13 @@ class LastHandled:
         self._seen: tuple[bytes, ...] = ()
 
     @property
-    def seen(self) -> tuple[bytes, ...]:
-        """The first configuration that a handler of the unfinished cause has seen, and the last other one.
+    def to_store(self) -> tuple[bytes, ...]:
+        """The configurations that are to be stored with the progress.
 
-        They are to be stored with the progress.
+        They are the first one that a handler of the unfinished cause has seen, and the last other one; if none has,
+        what is missed.
         """
-        return self._seen
+        return self._seen or (() if self._missed is None else (self._missed,))
 
     @property
     def is_recorded(self) -> bool:
@@ -106,6 +110,10 @@ class LastHandled:
         """Note that a handler has ended with the *current* configuration: it has succeeded, or failed for good."""
         if current not in self._seen:
             self._seen = (*self._seen[:1], current)  # two are enough: one of them is not the recorded one
+
+    def attempt(self, current: bytes) -> None:
+        """Note that a handler was called for an update to the *current* configuration, and has not ended."""
+        self._missed = current
 
     def finish(self, current: bytes) -> bytes:
         """Return the configuration to be recorded as handled, as all handlers have ended."""

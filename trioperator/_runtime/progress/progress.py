@@ -127,7 +127,7 @@ class Progress:
         if state.initial:
             _note_resumed(state, progress.states)
         try:
-            seen = self.last_handled(state).seen
+            seen = self.last_handled(state).to_store
             self._records.store(state, progress.states, seen=seen, body=Body(state.body), patch=records)
             await self._patcher.store(state, records, logger, instead=functools.partial(self.mark_seen, state))
         except BaseException:
@@ -140,7 +140,7 @@ class Progress:
         The object may be changed back to what is recorded on it while no operator runs.
         """
         assert state.body is not None
-        return self._records.make_mark(state, self.last_handled(state).seen, body=Body(state.body))
+        return self._records.make_mark(state, self.last_handled(state).to_store, body=Body(state.body))
 
     def mark_missed(self, state: ObjectState, missed: bytes, records: Patch) -> None:
         """Store what some handler has seen last although it is not what is recorded as handled, by a patch."""

@@ -70,13 +70,14 @@ class Completion:
         # The saver may have stored something since, and its response may contain changes by others.
         is_detected = state.revision == change.revision
         last_handled = self._progress.last_handled(state)
-        handled = last_handled.finish(change.encoded)  # not cause.new: a handler may have changed what it was given
+        is_resumed = cause.reason is Reason.RESUME  # others have handled the current configuration before
+        # By change.encoded, not cause.new: a handler may have changed what it was given.
+        handled = last_handled.settle(change.encoded) if is_resumed else last_handled.finish(change.encoded)
         if not (change.current and handled == change.encoded and is_detected):  # else it is there already
             is_new = is_detected and handled == change.encoded and not last_handled.is_withheld
             essence = cause.new if is_new and type(cause.new) is dict else None
             self._progress.record_handled(state, handled, records, cause.logger, essence=essence)
         is_alone = not self._pending.get(state)
-        is_resumed = cause.reason is Reason.RESUME  # others have handled the current configuration before
         stored = await self._record(state, change, handled, records, finished=not is_resumed)
         self._progress.finish(state)
         state.mark_handled()
