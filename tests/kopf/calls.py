@@ -212,10 +212,23 @@ def update(name, retry, diff, spec, **_):
 for number in range(3):
     @kopf.on.create("shapes", id="twin", when=named("twin"), param=number)
     @kopf.on.delete("shapes", id="twin", when=named("twin"), param=number)
-    def twin(name, reason, param, retry, **_):
-        note(name, str(reason), param=param, retry=retry)
+    def twin(name, reason, param, retry, twin_index, **_):
+        note(name, str(reason), param=param, retry=retry, indexed=[*twin_index[name]])
         if retry == 0 and reason == "create":
             raise kopf.TemporaryError("x", delay=0.1)
+
+    @kopf.daemon("shapes", id="twin-daemon", when=named("twin"), param=number)
+    async def twin_daemon(name, param, stopped, **_):
+        note(name, "daemon", param=param)
+        await stopped.wait()
+
+    @kopf.timer("shapes", id="twin-timer", when=named("twin"), param=number, interval=100)
+    def twin_timer(name, param, **_):
+        note(name, "timer", param=param)
+
+    @kopf.index("shapes", id="twin_index", when=named("twin"), param=number)
+    def twin_index(name, param, **_):
+        return {name: param}
 
 @kopf.on.resume("shapes", when=named("super"))
 @kopf.on.delete("shapes", when=named("super"), id="delete")
@@ -334,6 +347,7 @@ async def indices(cluster: Cluster, log: Log) -> None:
 @scenario
 async def twins(cluster: Cluster, log: Log) -> None:
     await create(cluster, "twin")
+    await called(log, "twin", "daemon")
     await handled(cluster, "twin")
     await cluster.delete("shapes", "twin")
     await cluster.wait_deleted("shapes", "twin")

@@ -320,6 +320,30 @@ async def daemons(operator: OperatorRunner, cluster: Cluster) -> None:
 
 
 @scenario
+async def one_of_several_functions_with_the_same_id_is_called(operator: OperatorRunner, cluster: Cluster) -> None:
+    seen: list[tuple[Any, ...]] = []
+    for number in range(2):
+
+        @kopf.daemon("configmaps", id="daemon", param=number)
+        async def daemon(param: int, stopped: Any, **_: Any) -> None:
+            seen.append(("daemon", param))
+            await stopped.wait()
+
+        @kopf.index("configmaps", id="values", param=number)
+        async def index(name: str, param: int, **_: Any) -> dict[str, int]:
+            return {name: param}
+
+        @kopf.on.create("configmaps", id="create", param=number)
+        async def create(param: int, values: Any, **_: Any) -> None:
+            seen.append(("create", param, [*values["c"]]))
+
+    await operator.start(settings=kopf.OperatorSettings(), lifecycle=kopf.lifecycles.asap)
+    await cluster.create(config_map())
+    await trio.sleep(5)
+    assert sorted(seen) == [("create", 0, [1]), ("daemon", 0)], seen
+
+
+@scenario
 async def timers(operator: OperatorRunner, cluster: Cluster) -> None:
     times: list[float] = []
 

@@ -170,7 +170,8 @@ class ReadCaches(msgspec.Struct, frozen=True, eq=False):
 
 def build_read_caches(plan: Plan, indices: Indices, invoker: Invoker) -> ReadCaches:
     """Build what keeps the indices of an operator and its caches of related objects up to date."""
-    indexing = Indexing(indices, invoker, causes=_build_records(plan.settings)[1])
+    causes, by_id = _build_records(plan.settings)[1], plan.settings.share_ids
+    indexing = Indexing(indices, invoker, causes=causes, by_id=by_id)
     return ReadCaches(indexing, _build_related(plan, indices), plan.settings.queueing.backlog_limit)
 
 

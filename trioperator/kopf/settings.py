@@ -222,6 +222,7 @@ class OperatorSettings(_Tolerant, settings.OperatorSettings):
     """
 
     inherit_patches: ClassVar[bool] = True
+    share_ids: ClassVar[bool] = True
 
     def copy(self) -> OperatorSettings:
         """Return a copy of the settings, including those without an effect."""

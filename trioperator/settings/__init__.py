@@ -348,6 +348,8 @@ class OperatorSettings(Section):
 
     # Whether sub-handlers see what is in the patches of their parents, as in Kopf.
     inherit_patches: ClassVar[bool] = False
+    # Whether of daemons and timers with the same id, one runs for an object, and of indices, one has its values.
+    share_ids: ClassVar[bool] = False
 
     _path: ClassVar[str] = "settings"
 

@@ -362,8 +362,10 @@ def _matches_reason(handler: ChangeHandler, cause: ChangeCause) -> bool:
     return handler.reason is None or handler.reason is cause.reason
 
 
-def handler_identity(handler: Handler) -> Hashable:
-    """Return a key that is the same for handlers with the same function and id."""
+def handler_identity(handler: Handler, *, by_id: bool = False) -> Hashable:
+    """Return a key that is the same for handlers with the same function and id, or with the same id."""
+    if by_id:
+        return handler.id
     fn = handler.fn
     if inspect.ismethod(fn):  # each access creates a new bound method
         return (id(fn.__func__), id(fn.__self__), handler.id)

@@ -203,7 +203,7 @@ class DaemonManager:
         """Select the daemons and timers of an object. Where a filter fails, all stays as it is."""
         selected: dict[Hashable, SpawningHandler] = {}
         for handler in state.cache.kind.handlers.spawning:
-            key = handler_identity(handler)
+            key = handler_identity(handler, by_id=self._settings.share_ids)
             try:
                 wanted = matches(handler, cause)
             except UserCodeError as error:

@@ -7,6 +7,7 @@ all objects of the indexed kinds are indexed before any handler is called for an
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -46,10 +47,11 @@ class _ObjectFailures(msgspec.Struct, eq=False):
 class Indexing:
     """Indices of an operator, kept up to date with the objects."""
 
-    def __init__(self, indices: Indices, invoker: Invoker, *, causes: CauseFactory) -> None:
+    def __init__(self, indices: Indices, invoker: Invoker, *, causes: CauseFactory, by_id: bool = False) -> None:
         self.indices = indices
         self._invoker = invoker
         self._causes = causes
+        self._identify = functools.partial(handler_identity, by_id=by_id)
         self._indexed: dict[ObjectState, str] = {}  # the version of each object that is in the indices
         self._failed: dict[ObjectState, _ObjectFailures] = {}
 
@@ -118,11 +120,11 @@ class Indexing:
         """Call the index handlers that match: all of them, or *again* only those that have failed."""
         cause = self._causes.make_index_cause(state, body)
         handlers = state.cache.kind.handlers
-        chosen = {handler_identity(handler): handler for handler in select_matching(handlers.indices, cause)}
+        chosen = {self._identify(handler): handler for handler in select_matching(handlers.indices, cause)}
         for handler in handlers.indices:
-            if handler_identity(handler) not in chosen:
+            if self._identify(handler) not in chosen:
                 self._discard(state, handler)
-                self._forget_delay(state, handler_identity(handler))
+                self._forget_delay(state, self._identify(handler))
         failures = {} if (failed := self._failed.get(state)) is None else failed.failures
         for identity, handler in chosen.items():
             failure = failures.get(identity)
@@ -147,7 +149,7 @@ class Indexing:
         self, state: ObjectState, handler: IndexHandler, *, attempt: Attempt, outcome: Outcome, obj: RawObject
     ) -> None:
         """Put the result into the index; after an error, remove the object's values, and note when to try again."""
-        identity = handler_identity(handler)
+        identity = self._identify(handler)
         if outcome.error is None:
             if outcome.result is not None:
                 replace(self.indices[handler.id], _Owner(state, identity), outcome.result)
@@ -176,7 +178,7 @@ class Indexing:
                 del self._failed[state]
 
     def _discard(self, state: ObjectState, handler: IndexHandler) -> None:
-        discard(self.indices[handler.id], _Owner(state, handler_identity(handler)))
+        discard(self.indices[handler.id], _Owner(state, self._identify(handler)))
 
 
 class _Owner(msgspec.Struct, frozen=True):
