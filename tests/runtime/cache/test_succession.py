@@ -544,3 +544,66 @@ async def test_a_deletion_that_waits_for_a_handler_is_handled_though_another_ver
         await serve(bench, "v1", "v2")
         await settle(60)
     assert calls == ["ADDED", "DELETED", "delete"]
+
+
+def _create(notes: list[str], registry: trioperator.OperatorRegistry) -> None:
+    @on.create("example.com", "v1", "widgets", registry=registry)
+    async def create(**_: Any) -> None:
+        notes.append("created")
+
+
+def _event(notes: list[str], registry: trioperator.OperatorRegistry) -> None:
+    on.event("example.com", "v1", "widgets", registry=registry)(lambda **_: None)
+
+
+def _reconcile(notes: list[str], registry: trioperator.OperatorRegistry) -> None:
+    @on.reconcile("example.com", "v1", "widgets", owns=["configmaps"], registry=registry)
+    async def reconcile(**_: Any) -> list[Any]:
+        return []
+
+
+def _delete(notes: list[str], registry: trioperator.OperatorRegistry) -> None:
+    @on.delete("widgets", registry=registry)
+    async def delete(retry: int, **_: Any) -> None:
+        if retry < 2:
+            raise trioperator.TemporaryError("not yet", delay=10)
+        notes.append("deleted")
+
+
+def _daemon(notes: list[str], registry: trioperator.OperatorRegistry) -> None:
+    @trioperator.daemon("widgets", registry=registry)
+    async def daemon(stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        await stopped.wait()
+        await trio.sleep(20)
+        notes.append("daemon ended")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("earlier", [_create, _event, _reconcile])
+@pytest.mark.parametrize("preferred", [[_delete], [_daemon], [_delete, _daemon]])
+async def test_handlers_of_several_versions_agree_on_the_finalizer(
+    bench: Bench, earlier: Any, preferred: list[Any], restarts: bool, autojump_clock: MockClock
+) -> None:
+    notes: list[str] = []
+    for declare in (earlier, *preferred):
+        declare(notes, bench.registry)
+    await serve(bench, "v1", "v2")
+    async with bench.running() as stop:
+        await bench.cluster.create(widget())
+        await settle(1)
+        writes = bench.writes()
+        assert len(writes) <= 3
+        await settle(60)
+        assert bench.writes() == writes
+        if restarts:
+            stop()
+            await settle(60)
+        notes.clear()
+        await bench.cluster.delete("widgets", "w")
+        await settle(60)
+    async with bench.running():
+        await settle(60)
+        assert await bench.cluster.find("widgets", "w") is None
+    ends = {"_delete": "deleted", "_daemon": "daemon ended"}
+    expected = sorted(ends[declare.__name__] for declare in preferred)
+    assert sorted(notes) == ([note for note in expected if note == "deleted"] if restarts else expected)

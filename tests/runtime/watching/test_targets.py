@@ -148,6 +148,24 @@ def test_a_kind_that_cannot_be_patched_is_watched_for_those_that_do_not_store(se
     assert "stores" in problem
 
 
+def test_handlers_of_changes_in_several_versions_of_a_kind_are_a_problem_and_others_are_none(setup: Setup) -> None:
+    served = [
+        Resource("y.io", version, "pods", kind="Pod", verbs=VERBS, preferred=version == "v2")
+        for version in ("v1", "v2")
+    ]
+    on.create("y.io", "v1", "pods", registry=setup.registry)(nothing)
+    on.event("pods", registry=setup.registry)(nothing)
+    on.timer("pods", interval=1, registry=setup.registry)(nothing)
+    targets, problems = select_targets(setup.requirements, served, (), places)
+    assert {key.resource for key in targets} == {*served}
+    assert not problems
+    on.delete("pods", registry=setup.registry)(nothing)
+    _, problems = select_targets(setup.requirements, served, (), places)
+    ((selector, problem),) = problems.items()
+    assert selector.version == "v1"
+    assert "pods.y.io are for several versions: v1, v2." in problem
+
+
 def test_a_selector_that_fails_selects_nothing_and_harms_no_other(setup: Setup) -> None:
     def fail(resource: Resource) -> bool:
         raise KeyError("oops")

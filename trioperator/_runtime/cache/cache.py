@@ -62,6 +62,7 @@ class ObjectCache:
         self.served_since: float | None = None
         self.objects: dict[str, ObjectState] = {}
         self.predecessors = Predecessors[ObjectState]()
+        self.twins: tuple[ObjectCache, ...] = ()  # of the same objects in other versions, which are handled as well
         self.leaving = Leaving(memories)
         self.is_partial = False  # only objects that are handled here come, and perhaps a few others
         self.versions = Versions(consistency_timeout=consistency_timeout)
@@ -234,6 +235,18 @@ class ObjectCache:
     def update_kind(self, kind: Kind) -> None:
         """Replace the kind: its definition, or the handlers for it, have changed."""
         self.kind = kind
+
+    def link(self, other: ObjectCache) -> None:
+        """Note that the objects of another cache are the same ones, in another version that is handled as well."""
+        self.twins = (*other.twins, other)
+        for twin in self.twins:
+            twin.twins = (*twin.twins, self)
+
+    def unlink(self) -> None:
+        """Let those in other versions do without this cache, whose watch has ended."""
+        for twin in self.twins:
+            twin.twins = tuple(each for each in twin.twins if each is not self)
+        self.twins = ()
 
     def retire(self) -> None:
         """Stop handling the objects, though they still exist. Each is reconciled once more, to be cleaned up."""

@@ -75,7 +75,7 @@ class ChangeReconciler:
     async def reconcile(self, state: ObjectState) -> Result:
         """Do the next thing for the newest state of an object."""
         handlers = state.cache.kind.handlers
-        blocked = bool(handlers.spawning) and self._daemons.match(state)
+        blocked = bool(handlers.spawning or state.cache.twins) and self._daemons.match(state)
         if not handlers.changes:
             return await self._reconcile_daemons(state, blocked=blocked)
         # The finalizer comes before all handlers, so that what they create elsewhere is cleaned up in any case.
@@ -87,7 +87,7 @@ class ChangeReconciler:
             self._progress.confirm(state)
         cause = change.cause
         blocked = blocked or any_prematches(handlers.mandatory_deletes, cause)
-        result = await self._finalizers.adjust(state, cause.logger, blocked=blocked, finalized=change.finalized)
+        result = await self._adjust_finalizer(state, cause.logger, blocked=blocked, finalized=change.finalized)
         if result is not None:
             return result
         needs_fields = self._executor.settings.persistence.needs_fields
@@ -109,11 +109,22 @@ class ChangeReconciler:
         if finalized and not state.cache.retired:  # an earlier version had others; what is only looked at has others
             is_adjusted = is_adjusted or bool(handlers.reconciles) or is_deleting(state.body)
         if is_adjusted:
-            result = await self._finalizers.adjust(state, logger, blocked=blocked, finalized=finalized)
+            result = await self._adjust_finalizer(state, logger, blocked=blocked, finalized=finalized)
             if result is not None:
                 return result
         result = await self._store_pending(state, logger)
         return result if handlers.spawning or handlers.reconciles else DONE  # raw events do not depend on the state
+
+    async def _adjust_finalizer(
+        self, state: ObjectState, logger: Logger, *, blocked: bool, finalized: bool
+    ) -> Result | None:
+        """Add or remove the finalizer. What only delete handlers in other versions of the kind need, these remove."""
+        assert state.body is not None
+        if not blocked and state.cache.twins:
+            cause = self._executor.causes.detect_change(state, self._progress.recall).cause
+            if any(any_prematches(twin.kind.handlers.mandatory_deletes, cause) for twin in state.cache.twins):
+                return await self._store_pending(state, logger) if is_deleting(state.body) else None
+        return await self._finalizers.adjust(state, logger, blocked=blocked, finalized=finalized)
 
     async def _store_pending(self, state: ObjectState, logger: Logger) -> Result:
         """Store the pending patch, if there is one, without what is recorded of handlers on an object that has left."""

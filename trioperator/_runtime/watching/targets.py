@@ -240,7 +240,25 @@ def _match(
                 problems[handler.selector] = f"{resource} cannot be patched: {handler} is not called for it."
             else:
                 found.setdefault(resource, []).append(handler)
-    return found, problems
+    return found, _find_divided(found) | problems
+
+
+def _find_divided(handlers: Mapping[Resource, Collection[ResourceHandler]]) -> dict[Selector, str]:
+    """Return a selector of each kind whose handlers of changes are for several versions, with what that means."""
+    by_name: dict[str, dict[str, Selector]] = {}
+    for resource, found in handlers.items():
+        for handler in found:
+            if isinstance(handler, ChangeHandler):
+                by_name.setdefault(name_of(resource), {})[resource.version] = handler.selector
+    return {
+        max(selectors.values(), key=lambda selector: selector.version or ""): (
+            f"Handlers of changes of {name} are for several versions: {', '.join(sorted(selectors))}. What those of one"
+            " version have handled counts as handled for the others, too, which may not be called. Select the same"
+            " version for all of them."
+        )
+        for name, selectors in by_name.items()
+        if len(selectors) > 1
+    }
 
 
 def _make_kind(

@@ -225,6 +225,7 @@ class WatchSet:
         cache = watch.view.cache
         if cache is None:
             return
+        cache.unlink()
         if watch.gone:  # the kind or the namespace is gone, and all its objects with it
             cache.replace(())
         else:  # they may be there still, in another version perhaps, and are no longer ours
@@ -321,8 +322,8 @@ class WatchSet:
         cache = self._make_cache(kind)
         cache.versions.report_restores(self.distrust)
         before = self._retired.pop(key.in_any_version, None)
-        if before is None:
-            before = self._find_version(key)
+        if before is None and (before := self._find_version(key)) is not None:
+            cache.link(before)
         if before is not None:
             cache.predecessors.add(before)
             if before.kind.resource not in served:  # so nothing more can be stored there
