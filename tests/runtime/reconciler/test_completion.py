@@ -128,3 +128,18 @@ async def test_resuming_logs_nothing_beyond_the_success_of_each_handler(
     logged = [record.getMessage() for record in caplog.records if record.name == "trioperator.objects"]
     ended = ["Handler 'resume' failed permanently: never", "Resuming is processed: 0 succeeded; 1 failed."]
     assert logged == (ended if fails else ["Handler 'resume' succeeded."])
+
+
+async def test_functions_with_the_same_id_are_counted_once(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for _ in range(2):
+
+        @trioperator.on.create("widgets", id="create", registry=bench.registry)
+        async def create(**_: Any) -> None: ...
+
+    await bench.cluster.create(widget())
+    async with bench.running():
+        await settle(5)
+    assert "Creation is processed: 1 succeeded; 0 failed." in caplog.text

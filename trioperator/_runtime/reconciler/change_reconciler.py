@@ -169,7 +169,8 @@ class ChangeReconciler:
         ended = all(progress.states[handler.id].finished for handler in selected)
         waits_for_daemons = ended and cause.reason is Reason.DELETE and self._daemons.block_deletion(state)
         if ended and not waits_for_daemons:
-            return await self._completion.finish(state, change, [progress.states[handler.id] for handler in selected])
+            ids = dict.fromkeys(handler.id for handler in selected)  # functions with one id have one state
+            return await self._completion.finish(state, change, [progress.states[key] for key in ids])
         if state.has_newer() or execution.superseded:
             # The progress is kept in memory, and stored with the next write, at the latest when it is due to be saved.
             return ONWARD if execution.progress else AGAIN
