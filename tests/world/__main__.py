@@ -30,6 +30,7 @@ import trio
 from tests.controlplane import HOW
 from tests.world import (  # noqa: F401 -- add to the table
     application_operators,
+    further_operators,
     held_out_operators,
     later_operators,
     latest_operators,
