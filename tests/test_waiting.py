@@ -97,11 +97,13 @@ SLEEPS: Final = {
 
 # Timeouts in loops, and what happens when they are over: not a look whether something has happened.
 TIMEOUTS: Final = {
+    "trioperator._concurrency.timeouts.Timeouts.serve": "the next deadline is over, or has been moved",
     "trioperator._coordination.leadership.Leadership._lead": "the lease is lost",
     "trioperator._coordination.peering.Peering._keep_alive": "the record must be renewed",
     "trioperator._coordination.peering.Peering.serve": "the record of a peer has expired",
     "trioperator._coordination.shards.Shards._keep_session": "the session is over",
     "trioperator._http.connection_pool.ConnectionPool.fetch": "the request is given up: it is sent twice at most",
+    "trioperator._http.tls_connection.TlsConnection._wait": "the deadline is over, which ends the loop",
     "trioperator._kube.credential_store.CredentialStore.serve": "the credentials must be renewed",
     "trioperator._runtime.daemons.alarm_clock.AlarmClock.serve": "the next alarm goes off",
     "trioperator._runtime.watching.index_gate._find_unlistable": "the first list has made no progress for too long",

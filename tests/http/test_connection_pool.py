@@ -12,6 +12,7 @@ import trustme
 from trio.testing import MockClock
 
 from tests.kube.conftest import ANSWER, Script, Serve, Server, Talk, answer_all
+from trioperator._concurrency.timeouts import Timeouts
 from trioperator._http.connection_pool import ConnectionPool, Origin
 from trioperator._http.transport import Request, TransportError, find_header
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
@@ -21,16 +22,30 @@ from trioperator.errors import PausedError
 OpenTransport = Callable[..., ConnectionPool]
 
 
+@pytest.fixture(params=["deadlines by a task", "deadlines by scopes"])
+async def timeouts(request: pytest.FixtureRequest, nursery: trio.Nursery) -> Timeouts:
+    """What keeps the deadlines of requests: one task, or each its own."""
+    timeouts = Timeouts()
+    if request.param == "deadlines by a task":
+        nursery.start_soon(timeouts.serve)
+    return timeouts
+
+
 @pytest.fixture
 async def open_transport() -> AsyncIterator[OpenTransport]:
     """Open pools to servers, which are closed at the end."""
     opened: list[ConnectionPool] = []
 
     def open_one(
-        server: Server, *, context: ssl.SSLContext | None = None, server_name: str = "", max_connections: int = 100
+        server: Server,
+        *,
+        context: ssl.SSLContext | None = None,
+        server_name: str = "",
+        max_connections: int = 100,
+        timeouts: Timeouts | None = None,
     ) -> ConnectionPool:
         origin = Origin(host="127.0.0.1", port=server.port, context=context, server_name=server_name)
-        transport = ConnectionPool(origin, max_connections=lambda: max_connections)
+        transport = ConnectionPool(origin, max_connections=lambda: max_connections, timeouts=timeouts)
         opened.append(transport)
         return transport
 
@@ -194,7 +209,12 @@ async def test_a_connection_that_is_lost_during_a_request_is_replaced_once(
 
 @pytest.mark.parametrize(("timeout", "is_late"), [(15, False), (10, True)])
 async def test_a_request_has_only_the_time_that_is_left_on_the_new_connection(
-    serve: Serve, open_transport: OpenTransport, mock_clock: MockClock, timeout: float, is_late: bool
+    serve: Serve,
+    open_transport: OpenTransport,
+    timeouts: Timeouts,
+    mock_clock: MockClock,
+    timeout: float,
+    is_late: bool,
 ) -> None:
     mock_clock.rate = 20
 
@@ -209,10 +229,43 @@ async def test_a_request_has_only_the_time_that_is_left_on_the_new_connection(
             talk.reset()
 
     server = await serve(script)
-    transport = open_transport(server)
+    transport = open_transport(server, timeouts=timeouts)
     await fetch(transport)
     late = await transport.fetch(Request("GET", "/", []), limit=10, timeout=timeout) is None
     assert (late, server.connections) == (is_late, 2)
+
+
+async def test_a_late_request_leaves_the_others_and_their_connections_alone(
+    serve: Serve, open_transport: OpenTransport, timeouts: Timeouts, mock_clock: MockClock
+) -> None:
+    """A stream that is silent for long goes on, a slow response arrives, and the next request has time of its own."""
+    mock_clock.rate = 20
+
+    async def script(talk: Talk) -> None:
+        while (request := await talk.request()) is not None:
+            if request.target == "/stream":
+                await talk.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+                await trio.sleep(20)
+                await talk.send(b"2\r\n{}\r\n0\r\n\r\n")
+            else:
+                await trio.sleep(float(request.target[1:]))
+                await talk.send(ANSWER)
+
+    server = await serve(script)
+    transport = open_transport(server, timeouts=timeouts)
+    stream = await transport.send(Request("GET", "/stream", []), streaming=True)
+    ended: dict[str, bool] = {}
+
+    async def request(target: str, timeout: float) -> None:
+        ended[target] = await transport.fetch(Request("GET", target, []), limit=10, timeout=timeout) is not None
+
+    async with trio.open_nursery() as requests:
+        requests.start_soon(request, "/8", 12)
+        requests.start_soon(request, "/6", 2)
+    await request("/7", 10)
+    assert ended == {"/8": True, "/6": False, "/7": True}
+    assert await stream.receive(trio.current_time() + 60) == b"{}"
+    assert server.connections == 3
 
 
 async def test_whether_a_request_is_repeatable_is_checked_only_if_its_connection_is_lost(
@@ -581,7 +634,7 @@ async def test_requests_above_the_limit_wait(serve: Serve, open_transport: OpenT
 
 
 async def test_the_time_for_a_request_begins_when_it_has_a_connection(
-    serve: Serve, open_transport: OpenTransport, mock_clock: MockClock
+    serve: Serve, open_transport: OpenTransport, timeouts: Timeouts, mock_clock: MockClock
 ) -> None:
     mock_clock.rate = 20
 
@@ -590,7 +643,7 @@ async def test_the_time_for_a_request_begins_when_it_has_a_connection(
             await trio.sleep(5)
             await talk.send(ANSWER)
 
-    transport = open_transport(await serve(script), max_connections=1)
+    transport = open_transport(await serve(script), max_connections=1, timeouts=timeouts)
     late: list[bool] = []
 
     async def request(timeout: float) -> None:

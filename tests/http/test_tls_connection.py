@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import sys
+from collections.abc import AsyncIterator
 
 import pytest
 import trio
+import trio.testing
+from trio.testing import MockClock
 
 from tests.kube.conftest import Script, Serve, Talk
+from trioperator._concurrency.timeouts import Timeouts
 from trioperator._http.tls_connection import TlsConnection, open_connection
 from trioperator._kube.tls_config import TlsConfig, build_ssl_context
 
@@ -21,10 +26,13 @@ class Connector:
         self._serve = serve
         self._server_tls = server_tls
         self._client_tls = client_tls
+        self.timeouts = Timeouts()
 
     async def __call__(self, script: Script) -> TlsConnection:
         server = await self._serve(script, tls=self._server_tls)
-        return await open_connection("127.0.0.1", server.port, context=self._client_tls, server_name="127.0.0.1")
+        return await open_connection(
+            "127.0.0.1", server.port, context=self._client_tls, server_name="127.0.0.1", timeouts=self.timeouts
+        )
 
 
 @pytest.fixture(params=["plain", "TLS"])
@@ -157,3 +165,88 @@ async def test_a_refused_connection_raises_os_error() -> None:
     await listeners[0].aclose()
     with pytest.raises(OSError, match="all attempts to connect"):
         await open_connection("127.0.0.1", port, context=None, server_name="x")
+
+
+@contextlib.asynccontextmanager
+async def keeping(timeouts: Timeouts, *, by_task: bool) -> AsyncIterator[None]:
+    """Keep deadlines in a task, or let each wait keep its own."""
+    async with trio.open_nursery() as nursery:
+        if by_task:
+            nursery.start_soon(timeouts.serve)
+            await trio.testing.wait_all_tasks_blocked()
+        yield
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+
+async def stay_silent(talk: Talk) -> None:
+    if isinstance(talk._stream, trio.SSLStream):
+        await talk._stream.do_handshake()
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("by_task", [True, False])
+async def test_nothing_is_received_after_the_deadline(connect: Connector, by_task: bool, mock_clock: MockClock) -> None:
+    conn = await connect(stay_silent)
+    async with keeping(connect.timeouts, by_task=by_task):
+        mock_clock.autojump_threshold = 0.05
+        conn.limit(trio.current_time() + 20)
+        with pytest.raises(trio.TooSlowError):
+            await conn.receive()
+        assert 20 <= trio.current_time() < 21
+        with pytest.raises(trio.TooSlowError):
+            await conn.receive()
+    conn.close()
+
+
+@pytest.mark.parametrize("by_task", [True, False])
+async def test_nothing_is_sent_after_the_deadline(connect: Connector, by_task: bool, mock_clock: MockClock) -> None:
+    conn = await connect(stay_silent)
+    async with keeping(connect.timeouts, by_task=by_task):
+        mock_clock.autojump_threshold = 0.05
+        conn.limit(trio.current_time() + 20)
+        with pytest.raises(trio.TooSlowError):
+            await conn.send(bytes(50_000_000))
+        assert 20 <= trio.current_time() < 21
+    conn.close()
+
+
+async def test_a_deadline_that_is_moved_while_something_waits_counts(connect: Connector, mock_clock: MockClock) -> None:
+    conn = await connect(stay_silent)
+    async with keeping(connect.timeouts, by_task=True), trio.open_nursery() as nursery:
+        mock_clock.autojump_threshold = 0.05
+
+        async def receive() -> None:
+            with pytest.raises(trio.TooSlowError):
+                await conn.receive()
+
+        conn.limit(trio.current_time() + 20)
+        nursery.start_soon(receive)
+        await trio.sleep(10)
+        conn.limit(trio.current_time() + 20)
+    assert 30 <= trio.current_time() < 31
+    conn.close()
+
+
+async def test_a_deadline_outlives_the_task_that_has_kept_it(connect: Connector, mock_clock: MockClock) -> None:
+    conn = await connect(stay_silent)
+    async with trio.open_nursery() as nursery:
+
+        async def receive() -> None:
+            with pytest.raises(trio.TooSlowError):
+                await conn.receive()
+
+        async with keeping(connect.timeouts, by_task=True):
+            conn.limit(trio.current_time() + 20)
+            nursery.start_soon(receive)
+            await trio.testing.wait_all_tasks_blocked()
+        mock_clock.autojump_threshold = 0.05
+    assert 20 <= trio.current_time() < 21
+    conn.close()
+
+
+async def test_a_closed_connection_is_not_kept(connect: Connector) -> None:
+    with trio.fail_after(60):
+        conn = await connect(stay_silent)
+        assert connect.timeouts._timed == {conn}
+        conn.close()
+        assert not connect.timeouts._timed

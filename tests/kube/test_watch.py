@@ -293,10 +293,11 @@ class Deaf:
     def __init__(self) -> None:
         self._data = [event()]
 
-    async def receive(self) -> bytes:
+    async def receive(self, until: float = math.inf) -> bytes:
         await trio.lowlevel.checkpoint()
         if not self._data:
-            await trio.sleep_forever()
+            with trio.fail_at(until):
+                await trio.sleep_forever()
         return self._data.pop()
 
     async def read(self, limit: int) -> bytes:

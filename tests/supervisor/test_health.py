@@ -195,6 +195,7 @@ async def test_a_watch_without_progress_for_two_periods_is_not_live(
 
 
 CORE: dict[str, tuple[type, str]] = {
+    "timeouts": (ApiClient, "keep_timeouts"),
     "credentials": (ApiClient, "keep_credentials"),
     "post events": (EventRecorder, "serve"),
     "follow /apis/example.com/v1/widgets": (Reflector, "_follow"),

@@ -124,6 +124,10 @@ class Http1Connection:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             await self._feed()
 
+    def limit(self, deadline: float) -> None:
+        """Let all that waits from now on raise TooSlowError at the *deadline*, in Trio's time."""
+        self._stream.limit(deadline)
+
     def close(self) -> None:
         """Close the connection. Idempotent."""
         self._parser = None  # break the reference cycle of parser and connection

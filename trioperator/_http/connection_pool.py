@@ -17,6 +17,7 @@ import msgspec
 import trio
 
 from trioperator._concurrency.clock import find_clock
+from trioperator._concurrency.timeouts import Timeouts
 from trioperator._http.client_connection import Http1Connection, render_request
 from trioperator._http.tls_connection import describe_error, open_connection
 from trioperator._http.transport import Headers, Request, Response, TransportError
@@ -32,6 +33,7 @@ _MAX_IDLE: Final = 20
 _MAX_IDLE_TIME: Final = 60.0
 # Connections for requests that must not wait for others.
 _RESERVED: Final = 4
+_NEVER: Final = float("inf")
 
 # Errors that make a connection unusable. ClosedResourceError: the pool was closed during the request.
 _CONNECTION_ERRORS: Final = (OSError, TransportError, trio.ClosedResourceError)
@@ -54,11 +56,13 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 class ConnectionPool:
     """A pool of keep-alive connections to one server; implements :class:`Transport`.
 
-    *max_connections* returns the limit, which may change.
+    *max_connections* returns the limit, which may change. While a task serves *timeouts*, that task keeps the deadlines
+    of requests, which then need no cancel scopes.
     """
 
-    def __init__(self, origin: Origin, *, max_connections: Callable[[], int]) -> None:
+    def __init__(self, origin: Origin, *, max_connections: Callable[[], int], timeouts: Timeouts | None = None) -> None:
         self._origin = origin
+        self._timeouts = timeouts
         self._address = origin.address
         self._host = self._address.encode("ascii", "replace")
         self._max_connections = max_connections
@@ -108,21 +112,24 @@ class ConnectionPool:
             # If the time counted here, a slow server would get requests whose time is nearly over: they would be given
             # up and sent again, and so on forever.
             conn = await self._take(fresh=fresh)
-            with trio.move_on_after(timeout) as scope:
+            deadline = self._now() + timeout
+            try:
                 if conn is None:
-                    conn = await self._open(connect_timeout)
+                    with trio.fail_at(deadline):
+                        conn = await self._open(connect_timeout)
+                conn.limit(deadline)
                 if await self._start(conn, data, request, check):
                     response = _PooledResponse(self, conn, repeated=fresh)
                     return response, await response.read(limit)
-                fresh, timeout = True, max(0.0, scope.deadline - self._now())
-                continue
-            return None
+            except trio.TooSlowError:
+                return None
+            fresh, timeout = True, max(0.0, deadline - self._now())
 
     @property
     def reserved(self) -> ConnectionPool:
         """See :attr:`Transport.reserved`."""
         if self._reserved is None:
-            self._reserved = ConnectionPool(self._origin, max_connections=lambda: _RESERVED)
+            self._reserved = ConnectionPool(self._origin, max_connections=lambda: _RESERVED, timeouts=self._timeouts)
         return self._reserved
 
     def retire(self) -> bool:
@@ -236,9 +243,13 @@ class ConnectionPool:
         origin, self._now = self._origin, find_clock()
         stream = None
         try:
-            with trio.move_on_after(connect_timeout if connect_timeout is not None else float("inf")):
+            with trio.move_on_after(_NEVER if connect_timeout is None else connect_timeout):
                 stream = await open_connection(
-                    origin.host, origin.port, context=origin.context, server_name=origin.server_name or origin.host
+                    origin.host,
+                    origin.port,
+                    context=origin.context,
+                    server_name=origin.server_name or origin.host,
+                    timeouts=self._timeouts,
                 )
         except (OSError, ValueError) as exc:  # ValueError: not a valid host name
             final = isinstance(exc, (ssl.SSLCertVerificationError, ValueError))
@@ -268,6 +279,7 @@ class ConnectionPool:
             self._busy -= 1
         if conn.reusable and not self._retired and len(self._idle) < max(_MAX_IDLE, self._max_connections()):
             now = self._now()
+            conn.limit(_NEVER)
             conn.used = True
             conn.idle_since = now
             self._idle.append(conn)
@@ -301,10 +313,11 @@ class _PooledResponse:
         self.headers: Headers = conn.headers
         self.repeated = repeated
 
-    async def receive(self) -> bytes:
+    async def receive(self, until: float = _NEVER) -> bytes:
         conn = self._conn
         if conn is None:
             return b""
+        conn.limit(until)
         try:
             data = await conn.receive()
         except _CONNECTION_ERRORS as exc:

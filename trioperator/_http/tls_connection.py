@@ -2,7 +2,7 @@
 
 TLS runs on memory buffers next to the socket, so that one request costs one TLS record, one ``send()`` and one pass of
 Trio's scheduler: a fifth less CPU per request than :class:`trio.SSLStream`. One task may receive while another sends,
-but no two tasks may do the same. Timeouts are the caller's cancel scopes.
+but no two tasks may do the same. Timeouts are the caller's cancel scopes, or a deadline of the connection.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import os
 import select
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import trio
 import trio.lowlevel
 
+from trioperator._concurrency.timeouts import Timeouts
+
 _CHUNK: Final = 64 * 1024
+_NEVER: Final = float("inf")
 # With TCP keep-alive the kernel detects a dead peer even if no timeout is set: after 60 seconds without an answer to
 # probes or, where the system can do that (the last one is in milliseconds), to what was sent.
 _KEEPALIVE: Final = (
@@ -33,13 +36,36 @@ class TlsConnection:
     """A socket with TLS on top; plain TCP if the SSL context is None. Without a *server_name*, it is a server's.
 
     End of file reads as ``b""``; ``truncated`` is set if the peer closed without TLS ``close_notify``. Errors of the
-    socket and of ``ssl`` are raised as they are.
+    socket and of ``ssl`` are raised as they are, TooSlowError once the *deadline* is over, which *timeouts* keep.
     """
 
-    __slots__ = ("_broken", "_ended", "_incoming", "_is_sending", "_outgoing", "_poll", "_sock", "_tls", "truncated")
+    __slots__ = (
+        "_broken",
+        "_ended",
+        "_incoming",
+        "_is_sending",
+        "_outgoing",
+        "_poll",
+        "_sock",
+        "_timeouts",
+        "_tls",
+        "deadline",
+        "truncated",
+    )
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext | None, server_name: str | None = None) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext | None,
+        server_name: str | None = None,
+        *,
+        timeouts: Timeouts | None = None,
+    ) -> None:
         self._sock = sock
+        self._timeouts = timeouts
+        self.deadline = _NEVER
+        if timeouts is not None:
+            timeouts.add(self)
         self.truncated = False
         self._ended = False
         self._is_sending = False  # a rest, which nothing may come in between
@@ -106,7 +132,7 @@ class TlsConnection:
         self._is_sending = True
         try:
             while sent < len(rest):
-                await trio.lowlevel.wait_writable(self._sock)
+                await self._wait(trio.lowlevel.wait_writable)
                 with contextlib.suppress(BlockingIOError):
                     sent += self._sock.send(rest[sent:])
         finally:
@@ -177,6 +203,20 @@ class TlsConnection:
                 self._sock.send(self._outgoing.read())
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
+        if self._timeouts is not None:
+            self._timeouts.discard(self)
+
+    def limit(self, deadline: float) -> None:
+        """Set the deadline for all that is received and sent from now on, in Trio's time; infinite for none."""
+        if self._timeouts is None:
+            self.deadline = deadline
+        else:
+            self._timeouts.set(self, deadline)
+
+    def expire(self) -> None:
+        """Let the tasks that wait look at the deadline again. See :class:`.Timed`."""
+        if self._sock.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._sock)
 
     async def finish(self) -> None:
         """Send the end of the data, and read and drop data until the peer sends its end, too."""
@@ -203,11 +243,27 @@ class TlsConnection:
 
     async def _receive_raw(self) -> bytes:
         while True:
-            await trio.lowlevel.wait_readable(self._sock)
+            await self._wait(trio.lowlevel.wait_readable)
             try:
                 return self._sock.recv(_CHUNK)
             except BlockingIOError:
                 continue
+
+    async def _wait(self, wait: Callable[[socket.socket], Awaitable[None]]) -> None:
+        """Wait for the socket, until the deadline at most."""
+        while True:
+            deadline = self.deadline
+            if deadline != _NEVER and trio.current_time() >= deadline:
+                raise trio.TooSlowError
+            is_kept = deadline == _NEVER or (self._timeouts is not None and self._timeouts.is_served)
+            try:
+                if is_kept:
+                    return await wait(self._sock)
+                with trio.move_on_at(deadline):
+                    return await wait(self._sock)
+            except trio.ClosedResourceError:  # by close(), or by expire()
+                if self._sock.fileno() < 0:
+                    raise
 
 
 def _make_poll(sock: socket.socket) -> select.poll | None:
@@ -229,7 +285,9 @@ def _keep_alive(sock: socket.socket) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-async def open_connection(host: str, port: int, *, context: ssl.SSLContext | None, server_name: str) -> TlsConnection:
+async def open_connection(
+    host: str, port: int, *, context: ssl.SSLContext | None, server_name: str, timeouts: Timeouts | None = None
+) -> TlsConnection:
     """Connect to the first of the host's addresses that accepts, and perform the TLS handshake.
 
     *server_name* is the name that the server's certificate must match. Raises OSError.
@@ -239,7 +297,7 @@ async def open_connection(host: str, port: int, *, context: ssl.SSLContext | Non
     sock.setblocking(False)
     _keep_alive(sock)
     try:
-        conn = TlsConnection(sock, context, server_name)
+        conn = TlsConnection(sock, context, server_name, timeouts=timeouts)
     except BaseException:
         sock.close()
         raise

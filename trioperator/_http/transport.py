@@ -69,10 +69,11 @@ class Response(Protocol):
     def repeated(self) -> bool:
         """Whether the request was sent twice because the first connection was lost: it may have been applied twice."""
 
-    async def receive(self) -> bytes:
+    async def receive(self, until: float = ...) -> bytes:
         """Return the next part of the body, ``b""`` after the last one.
 
-        After cancellation the next call goes on, if the transport can. Raises TransportError if the body is cut off.
+        After cancellation the next call goes on, if the transport can. Raises TransportError if the body is cut off,
+        TooSlowError at *until*, in Trio's time: then nothing more can be received.
         """
 
     async def read(self, limit: int) -> bytes:

@@ -149,6 +149,10 @@ class ApiClient:
         """Renew the credentials before they expire, until cancelled."""
         await self._credentials.serve()
 
+    async def keep_timeouts(self) -> None:
+        """Keep the deadlines of all requests, until cancelled. Without that, each has a cancel scope of its own."""
+        await self._credentials.timeouts.serve()
+
     async def wait_renewed(self) -> None:
         """Wait until the credentials have been replaced since the last call. For one task only."""
         await self._credentials.renewed.wait()

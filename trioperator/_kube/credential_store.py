@@ -18,6 +18,7 @@ import trio
 from trioperator._concurrency.backoff import Backoff
 from trioperator._concurrency.pulse import Pulse
 from trioperator._concurrency.threads import run_in_thread
+from trioperator._concurrency.timeouts import Timeouts
 from trioperator._http.transport import Transport
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.credentials import Credentials, is_expired, prepare_credentials
@@ -85,6 +86,7 @@ class CredentialStore:
         self._login = login
         self._settings = settings
         self._transport = transport
+        self.timeouts = Timeouts()
         self._spares: list[ConnectionInfo] = []
         self._refused: collections.deque[ConnectionInfo] = collections.deque(maxlen=_MAX_REMEMBERED)
         self._retired: list[Transport] = []
@@ -241,7 +243,9 @@ class CredentialStore:
     async def _prepare(self, info: ConnectionInfo, previous: Credentials | None) -> Credentials:
         """Read the files of a connection in a thread, unless there is nothing to read. Raises ConfigError."""
         settings = self._settings
-        prepare = functools.partial(prepare_credentials, info, previous, transport=self._transport, settings=settings)
+        prepare = functools.partial(
+            prepare_credentials, info, previous, transport=self._transport, settings=settings, timeouts=self.timeouts
+        )
         has_files = bool(info.paths) or info.trust_env or settings.networking.trust_env
         if not has_files and (self._transport is not None or not info.server.startswith("https:")):
             return prepare()

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import trio
 
 from trioperator._concurrency.clock import wall_now
+from trioperator._concurrency.timeouts import Timeouts
 from trioperator._http.connection_pool import ConnectionPool, Origin
 from trioperator._http.transport import Headers, Request, Transport
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
@@ -116,10 +117,12 @@ def prepare_credentials(
     *,
     transport: httpx.AsyncBaseTransport | None,
     settings: OperatorSettings,
+    timeouts: Timeouts | None = None,
 ) -> Credentials:
     """Read the files of a connection, and open its transport; keep the transport of *previous* if it would be the same.
 
-    With an httpx *transport* all requests go through it. Raises ConfigError if the connection is invalid.
+    With an httpx *transport* all requests go through it. *timeouts* keep the deadlines of others. Raises ConfigError if
+    the connection is invalid.
     """
     trust_env = settings.networking.trust_env
     headers = [(b"User-Agent", b"trioperator/" + __version__.encode()), *_read_headers(info, trust_env=trust_env)]
@@ -136,7 +139,7 @@ def prepare_credentials(
         if previous is not None and previous.tls == tls and _has_same_route(previous.info, info):
             opened = previous.transport
         else:
-            opened = _open_transport(info, settings)
+            opened = _open_transport(info, settings, timeouts)
     return Credentials(info, transport=opened, headers=headers, tls=tls, base=base)
 
 
@@ -183,7 +186,7 @@ def _has_same_route(one: ConnectionInfo, other: ConnectionInfo) -> bool:
     )
 
 
-def _open_transport(info: ConnectionInfo, settings: OperatorSettings) -> Transport:
+def _open_transport(info: ConnectionInfo, settings: OperatorSettings, timeouts: Timeouts | None) -> Transport:
     """Return httpx's transport if there is a proxy, else a connection pool."""
     server = parse_server_url(info.server)
     context = _ask(info, info.as_ssl_context) if server.scheme == "https" else None
@@ -194,7 +197,7 @@ def _open_transport(info: ConnectionInfo, settings: OperatorSettings) -> Transpo
         return open_proxy_transport(info, proxy_url, context)
     name = info.tls_server_name or server.host
     origin = Origin(host=server.host, port=server.port, context=context, server_name=name)
-    return ConnectionPool(origin, max_connections=lambda: settings.networking.max_connections)
+    return ConnectionPool(origin, max_connections=lambda: settings.networking.max_connections, timeouts=timeouts)
 
 
 def _check_security(info: ConnectionInfo, *, trust_env: bool) -> None:

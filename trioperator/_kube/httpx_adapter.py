@@ -131,7 +131,11 @@ class _HttpxResponse:
         self.headers: Headers = response.headers.raw
         self.repeated = False  # httpx sends nothing twice on its own
 
-    async def receive(self) -> bytes:
+    async def receive(self, until: float = float("inf")) -> bytes:
+        with trio.fail_at(until):
+            return await self._receive()
+
+    async def _receive(self) -> bytes:
         if self._parts is None:
             stream = self._response.stream
             if not isinstance(stream, httpx.AsyncByteStream):
@@ -161,7 +165,7 @@ class _HttpxResponse:
         parts: list[bytes] = []
         size = 0
         try:
-            while data := await self.receive():
+            while data := await self._receive():
                 parts.append(data)
                 size += len(data)
                 if size > limit:

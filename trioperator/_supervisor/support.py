@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def open_support(operator: Operator, client: ApiClient) -> AsyncIterator[Admission | None]:
-    """Serve probes and webhooks, post events, renew credentials, and take part in elections within the block.
+    """Serve probes and webhooks, post events, keep timeouts and credentials, and take part in elections in the block.
 
     Yields the webhooks, if there are any.
     """
@@ -40,6 +40,7 @@ async def open_support(operator: Operator, client: ApiClient) -> AsyncIterator[A
     try:
         with recorder.active():
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(keep, "timeouts", client.keep_timeouts, name="timeouts")
                 nursery.start_soon(keep, "credentials", client.keep_credentials, name="credentials")
                 nursery.start_soon(keep, "post events", recorder.serve, name="post events")
                 await _start_servers(operator, admission, nursery)

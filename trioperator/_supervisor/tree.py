@@ -7,7 +7,7 @@
     ├─ watchdog                    reports functions that block the event loop
     ├─ startup activities          before anything talks to the API server
     ├─ session                     connections and credentials: login activities
-    │  └─ support                  (stops last)    renewal of credentials, probes, webhooks, elections, events
+    │  └─ support                  (stops last)    timeouts, credentials, probes, webhooks, elections, events
     │     └─ workers               (stops third)   reconciles of objects, for each shard that is owned
     │        │  └─ companions      (stops second)  daemons and timers
     │        └─ intake             (stops first)   scopes: reflectors of resource kinds
