@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.http.attacks import ATTACKS, SMUGGLED
+from trioperator._concurrency.timeouts import Timeouts
 from trioperator._http.asgi import AsgiApp, Message, Receive, Send
 from trioperator._http.hypercorn_stream import Caller, Peers
-from trioperator._http.server_connection import Connection, Limits
+from trioperator._http.server_connection import Connection, Limits, Serving
 from trioperator._http.tls_connection import TlsConnection
 
 LIMITS = Limits(idle=60.0, answering=100.0)
@@ -36,8 +37,9 @@ class Exchange:
         self.seconds = 0.0
         self.reads = True
         self.is_draining = False
-        call = Caller(app or self.answer)
-        self.connection = Connection(transport, call, PEERS, LIMITS, is_draining=lambda: self.is_draining)
+        self.timeouts = Timeouts()
+        serving = Serving(Caller(app or self.answer), LIMITS, self.timeouts, lambda: self.is_draining)
+        self.connection = Connection(transport, PEERS, serving)
         self.ended = trio.Event()
 
     async def answer(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -97,6 +99,7 @@ async def connected(app: AsgiApp | None = None) -> AsyncIterator[Exchange]:
             bench.ended.set()
 
     async with client, trio.open_nursery() as nursery:
+        nursery.start_soon(bench.timeouts.serve)
         nursery.start_soon(serve)
         yield bench
         nursery.cancel_scope.cancel(reason="the test is over")

@@ -17,11 +17,12 @@ from typing import Final
 import trio
 
 from trioperator._concurrency.pulse import Pulse
+from trioperator._concurrency.timeouts import Timeouts
 from trioperator._http.asgi import AsgiApp
 from trioperator._http.endpoint import Endpoint
 from trioperator._http.hypercorn_stream import Caller, Peers
 from trioperator._http.listener import accept_connections, limit_connections, listen
-from trioperator._http.server_connection import Connection, Limits, Phase
+from trioperator._http.server_connection import Connection, Limits, Phase, Serving
 from trioperator._http.tls_connection import TlsConnection
 from trioperator._logs import get_logger
 
@@ -77,11 +78,10 @@ class _Connections:
         make_context: Callable[[], ssl.SSLContext] | None,
         is_draining: Callable[[], bool],
     ) -> None:
-        self._call = Caller(app)
         self._limits = limits
         self._make_context = make_context
-        self._is_draining = is_draining
         self._is_ending = False
+        self._serving = Serving(Caller(app), limits, Timeouts(), lambda: self._is_ending or is_draining())
         self._logger = get_logger("trioperator.http.server")
         # Requests in progress are to be answered when the server is cancelled.
         self._limit = trio.CancelScope()
@@ -94,9 +94,12 @@ class _Connections:
     async def run(self, *, task_status: trio.TaskStatus[trio.Nursery]) -> None:
         """Open the nursery of the connections; return once the server is stopped and all connections are closed."""
         with self._limit:
-            async with trio.open_nursery() as nursery:
-                task_status.started(nursery)
-                await self._stopping.wait()
+            async with trio.open_nursery() as keepers:
+                keepers.start_soon(self._serving.timeouts.serve, name="timeouts")
+                async with trio.open_nursery() as nursery:
+                    task_status.started(nursery)
+                    await self._stopping.wait()
+                keepers.cancel_scope.cancel(reason="all connections are closed")
 
     def shield(self) -> None:
         """Shield the connections from cancellation: from now on, :meth:`stop` ends them."""
@@ -140,8 +143,7 @@ class _Connections:
             is_tls=self._make_context is not None,
             certificate=transport.peer,
         )
-        draining = lambda: self._is_ending or self._is_draining()  # noqa: E731 -- short
-        connection = Connection(transport, self._call, peers, self._limits, is_draining=draining)
+        connection = Connection(transport, peers, self._serving)
         self._open.add(connection)
         try:
             await connection.serve()

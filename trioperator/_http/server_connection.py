@@ -1,8 +1,7 @@
-"""HTTP/1 for ASGI applications: one connection, which its task alone serves, with one cancel scope.
+"""HTTP/1 for ASGI applications: one connection, which its task alone serves, with one deadline.
 
 The application is called in that task, and reads the connection itself when it asks for the body of a request, or
-whether the client is gone: so nothing is read that nobody wants. The deadline of the scope moves on with what the
-connection is at:
+whether the client is gone: so nothing is read that nobody wants. The deadline moves on with what the connection is at:
 
 =========  ==================================================  ====================================  ================
 phase      waits for                                           at most                               ends with
@@ -29,6 +28,7 @@ from typing import Final
 import msgspec
 import trio
 
+from trioperator._concurrency.timeouts import Timeouts
 from trioperator._http.asgi import Message
 from trioperator._http.hypercorn_stream import Caller, Peers
 from trioperator._http.request_parser import Message as Request
@@ -61,6 +61,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     drain: float = 0.0
 
 
+class Serving(msgspec.Struct, frozen=True):
+    """What the connections of a server have in common. A task must serve the *timeouts*.
+
+    While the server *is_draining*, a response is the last one of its connection, and says so: clients then send the
+    next request elsewhere. Closing an idle connection at once could cross a request that is on its way.
+    """
+
+    call: Caller
+    limits: Limits
+    timeouts: Timeouts
+    is_draining: Callable[[], bool] = lambda: False
+
+
 class Phase(enum.IntEnum):
     """State of a connection, in the order in which a server gives connections up to make room."""
 
@@ -72,28 +85,16 @@ class Phase(enum.IntEnum):
 
 
 class Connection:
-    """One connection, after the TLS handshake. It ends with :meth:`serve`, which does not close the transport.
+    """One connection, after the TLS handshake. It ends with :meth:`serve`, which does not close the transport."""
 
-    While the server *is_draining*, a response is the last one of its connection, and says so: clients then send the
-    next request elsewhere. Closing an idle connection at once could cross a request that is on its way.
-    """
-
-    def __init__(
-        self,
-        transport: TlsConnection,
-        call: Caller,
-        peers: Peers,
-        limits: Limits,
-        *,
-        is_draining: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, transport: TlsConnection, peers: Peers, serving: Serving) -> None:
         self._transport = transport
-        self._call = call
         self._peers = peers
-        self._limits = limits
-        self._is_draining = is_draining
+        self._call, self._limits, self._timeouts = serving.call, serving.limits, serving.timeouts
+        self._is_draining = serving.is_draining
         self._parser = RequestParser()
         self._scope, self._linger_scope = trio.CancelScope(), trio.CancelScope()
+        self.deadline = float("inf")
         self.phase = Phase.IDLE
         self.since = trio.current_time()  # when the phase has begun
         self._receiving_left = _RECEIVING  # seconds, without those in which the application does not receive
@@ -108,8 +109,12 @@ class Connection:
 
     async def serve(self) -> None:
         """Answer requests until the client or the server ends the connection, or a limit is exceeded."""
-        with self._scope:
-            await self._serve_requests()
+        self._timeouts.add(self)
+        try:
+            with self._scope:
+                await self._serve_requests()
+        finally:
+            self._timeouts.discard(self)
         exchange, status = self._exchange, self._status
         if self._is_lost:
             return
@@ -139,6 +144,11 @@ class Connection:
         self._is_lost = True
         self._scope.cancel(reason="the connection is closed")
         self._linger_scope.cancel(reason="the connection is closed")
+
+    def expire(self) -> None:
+        """End what the connection is at, if its deadline is over. See :class:`.Timed`."""
+        if trio.current_time() >= self.deadline:
+            self._scope.cancel(reason="a limit is exceeded")
 
     async def _serve_requests(self) -> None:
         while (request := await self._receive_request()) is not None:
@@ -171,7 +181,8 @@ class Connection:
         if self._parser.error:
             await self._refuse(self._parser.error)
             return False
-        self.phase, self._scope.deadline = Phase.RECEIVING, trio.current_time() + self._receiving_left
+        self.phase = Phase.RECEIVING
+        self._timeouts.set(self, trio.current_time() + self._receiving_left)
         try:
             if request.expects_continue:
                 request.expects_continue = False
@@ -181,7 +192,7 @@ class Connection:
             return False
         finally:
             if not self._scope.cancel_called:
-                self._receiving_left = self._scope.deadline - trio.current_time()
+                self._receiving_left = self.deadline - trio.current_time()
                 self._enter(Phase.ANSWERING, self._limits.answering)
 
     async def send(self, data: bytes) -> None:
@@ -236,9 +247,7 @@ class Connection:
 
     def _enter(self, phase: Phase, seconds: float) -> None:
         self.phase, self.since = phase, trio.current_time()
-        deadline = self.since + seconds
-        if deadline != self._scope.deadline:  # which is never the same, unless there is none
-            self._scope.deadline = deadline
+        self._timeouts.set(self, self.since + seconds)
 
 
 class _Exchange:
