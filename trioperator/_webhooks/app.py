@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import re
@@ -102,14 +101,18 @@ class AdmissionApp:
             scope["path"].removeprefix(scope.get("root_path", "").rstrip("/")),
             scope.get("extensions", {}),
         )
-        headers = {_title(name): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in scope["headers"]}
         limit = self.limit_body(path)
         if limit is None:
             raise _RejectedError(404, "There are no webhooks at this path.")
-        with contextlib.nullcontext() if SSL_PEER in extensions else trio.move_on_after(_RECEIVING) as timeout:
-            await body.receive(receive, headers.get("Content-Length", ""), limit)
-        if timeout is not None and timeout.cancelled_caught:
-            raise _RejectedError(408, "The body is not complete in time.")
+        announced = headers.get("Content-Length", "")
+        if SSL_PEER in extensions:
+            await body.receive(receive, announced, limit)
+        else:
+            with trio.move_on_after(_RECEIVING) as timeout:
+                await body.receive(receive, announced, limit)
+            if timeout.cancelled_caught:
+                raise _RejectedError(408, "The body is not complete in time.")
         query = scope.get("query_string", b"").decode("latin-1")
         return Request(scope["method"], path, query, headers, bytes(body.content), extensions.get(SSL_PEER))
 
@@ -127,7 +130,9 @@ class AdmissionApp:
         """Return the status and the JSON of the response to a request that was received."""
         try:
             webhook = self._route(request)
-            async with self._large if len(request.body) >= LARGE else contextlib.nullcontext():
+            if len(request.body) < LARGE:
+                return 200, await self._review(request, webhook)
+            async with self._large:
                 return 200, await self._review(request, webhook)
         except _RejectedError as error:
             return self._reject(error)
@@ -199,10 +204,6 @@ class _Body:
     def drop(self) -> None:
         """Make room for others."""
         self._budget.take(-self._taken)
-
-
-def _title(name: bytes) -> str:
-    return name.decode("latin-1").title()
 
 
 def _find_timeout(query: str) -> float:

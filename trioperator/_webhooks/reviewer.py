@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import trio
 
-from trioperator._concurrency.clock import steady_now
 from trioperator._handling import guard
 from trioperator._handling.arguments.context import current_cause
 from trioperator._handling.arguments.indexing import Indices
@@ -70,7 +69,7 @@ class Reviewer:
         self._logger = get_logger("trioperator.webhooks")
         self._known = trio.Event()
         self._unknown: set[str] = set()  # webhooks without a handler that were warned of
-        self._resources: Collection[Resource] = ()
+        self._resources: Mapping[tuple[str, str, str], Resource] = {}  # by group, version and plural
         self.problems: tuple[str, ...] = ()
         self.by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
 
@@ -83,7 +82,7 @@ class Reviewer:
 
     def update_resources(self, resources: Collection[Resource]) -> bool:
         """Take the resource kinds of the cluster. Return whether that changes which of them the handlers review."""
-        self._resources = resources
+        self._resources = {(each.group, each.version, each.plural): each for each in resources}
         by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
         problems: dict[str, None] = {}
         for handler in self._handlers:
@@ -161,11 +160,11 @@ class Reviewer:
 
     def _find_resource(self, request: ReviewRequest) -> Resource:
         wanted = request.resource
-        for resource in self._resources:
-            if tuple(resource) == (wanted.group, wanted.version, wanted.resource):
-                return resource
-        text = f"The resource {wanted.resource}.{wanted.version}.{wanted.group} is unknown."
-        raise ReviewError(text, status=404)
+        resource = self._resources.get((wanted.group, wanted.version, wanted.resource))
+        if resource is None:
+            text = f"The resource {wanted.resource}.{wanted.version}.{wanted.group} is unknown."
+            raise ReviewError(text, status=404)
+        return resource
 
     def _make_cause(
         self, request: ReviewRequest, resource: Resource, *, headers: Headers | None, sslpeer: SSLPeer | None
@@ -222,10 +221,9 @@ class Reviewer:
 
     async def _call(self, handler: AdmissionHandler, cause: AdmissionCause, patch: Patch) -> BaseException | None:
         own = Patch()
-        attempt = Attempt(0, steady_now())
         with trio.move_on_after(handler.review_timeout * _ANSWER_SHARE):
             outcome = await self._invoker.invoke(
-                handler, cause.kwargs_for(handler, own), attempt=attempt, logger=cause.logger
+                handler, cause.kwargs_for(handler, own), attempt=Attempt(0, None), logger=cause.logger
             )
             if outcome.error is None:
                 _merge(patch, own, handler, cause)
