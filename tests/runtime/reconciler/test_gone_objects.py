@@ -36,6 +36,37 @@ async def test_an_optional_delete_handler_gets_the_last_state_and_is_retried_in_
         assert len(bench.writes()) == writes
 
 
+async def test_a_filter_that_fails_for_an_object_that_is_gone_is_reported_once_and_the_object_forgotten(
+    bench: Bench, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    def fails(status: trioperator.Status, **_: Any) -> bool:
+        if "phase" not in status:
+            raise ValueError("no phase")
+        return True
+
+    @on.delete("widgets", optional=True, when=fails, registry=bench.registry)
+    async def clean(**_: Any) -> None:
+        calls.append("clean")
+
+    @on.delete("widgets", optional=True, registry=bench.registry)
+    async def note(**_: Any) -> None:
+        calls.append("note")
+
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await bench.cluster.patch("widgets", "w", {"status": {"phase": "Ready"}}, subresource="status")
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"status": {"phase": None}}, subresource="status")
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+        assert calls == ["note"]
+        caplog.clear()
+        await settle(3600)
+    assert "no phase" not in caplog.text
+
+
 async def test_an_optional_delete_handler_is_not_called_again_after_the_deletion_was_handled(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

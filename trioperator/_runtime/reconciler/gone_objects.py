@@ -6,7 +6,7 @@ import trio
 
 from trioperator._concurrency.clock import steady_now
 from trioperator._handling.arguments.stopping import DaemonStoppingReason
-from trioperator._handling.declaring.registry import select_change_handlers
+from trioperator._handling.declaring.registry import select_matching
 from trioperator._handling.handlers.handler import Reason
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.daemons.manager import DaemonManager
@@ -30,9 +30,8 @@ class GoneObjects:
         self._report_unfinished(state)
         if handlers.optional_deletes and state.body is not None and not self._is_handled(state):
             cause = self._executor.causes.make_deletion_cause(state)
-            selected = [
-                handler for handler in select_change_handlers(handlers.changes, cause) if handler.is_optional_delete
-            ]
+            # A filter that fails would fail forever, as the object does not change any more.
+            selected = select_matching(handlers.optional_deletes, cause)
             progress = self._executor.progress.begin(state, cause, selected)
             progress.plan_save(None)
             execution = Execution(self._executor, state, nursery=find_nursery())
