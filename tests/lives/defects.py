@@ -502,4 +502,22 @@ DEFECTS = (
         ),
         having=("changes", "rollbacks"),
     ),
+    Defect(
+        36,
+        "objects are deleted while a daemon that was spawned in another version of their kind is ending",
+        (
+            Edit(
+                "_runtime/daemons/daemon.py",
+                "for daemon in (*self.running.values(), *self.others) if not daemon.ended.is_set()\n        )\n",
+                "for daemon in self.running.values()\n        )\n",
+            ),
+        ),
+        having=("background", "versions"),
+    ),
+    Defect(
+        37,
+        "a change is taken back, and the handler does not see that which was called for it and has not ended",
+        (Edit("_runtime/progress/last_handled.py", "        self._missed = current\n", ""),),
+        having=("changes", "reversals"),
+    ),
 )

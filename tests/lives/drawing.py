@@ -90,9 +90,12 @@ _LATER = {
     "successors": 0.08,
     "towns": 0.4,
     "rollbacks": 0.2,
+    "reversals": 0.2,
+    "versions": 0.4,
 }
-# The shares of lives of their parts in which timers wait for objects to be idle, and delete handlers are optional.
-_IDLE, _OPTIONAL = 0.3, 0.3
+# The shares of lives of their parts in which timers wait for objects to be idle, delete handlers are optional, and
+# daemons take some time to end.
+_IDLE, _OPTIONAL, _LASTING = 0.3, 0.3, 0.3
 
 
 def draw(seed: int) -> Plan:
@@ -128,9 +131,11 @@ def _draw_later(seed: int, way: _Way, names: list[str], troubles: frozenset[str]
     if names != ["waiting"]:
         later -= {"freeze"}  # which is about leaders, or threads
     if "changes" not in names:
-        later -= {"rollout", "rollbacks"}
+        later -= {"rollout", "rollbacks", "reversals"}
     if troubles & {"upgrades", "retire"} or "rollout" in later:
         later -= {"rollbacks"}
+    if "background" not in names or way.together != "alone":
+        later -= {"versions"}
     if "places" not in names:
         later -= {"towns"}
     if {"places", "scripts", "tasks"} & {*names} or "kinds" in troubles:
@@ -234,6 +239,8 @@ def _draw_later_options(seed: int, names: list[str], troubles: frozenset[str]) -
         options["variants"] = [rng.choice(["full", "plain"])]
     if "rollbacks" in troubles:
         options["variants"] = ["plain"]
+    if rng.random() < _LASTING and "background" in names:
+        options["lasting"] = rng.choice([1, 8, 20])
     return options
 
 

@@ -183,6 +183,15 @@ class Troubles:
             edit = {"serial": f"after {len(self.steps)}"}
             self._add(f"{part.plural}.edit", part.first, edit, at=at + rng.choice([14, 21, 30]))
 
+    def _reversals(self) -> None:
+        """Change an object, and change it back a while after that."""
+        rng, at = self._rng, self._rng.uniform(5, TROUBLE - 20)
+        part = PARTS["changes"]
+        for number in range(rng.choice([1, 3])):
+            edit = {"serial": f"reversed {len(self.steps)}"}
+            self._add(f"{part.plural}.edit", part.first, edit, at=at + 10 * number)
+            self._add(f"{part.plural}.take_back", part.first, at=at + 10 * number + rng.choice([0.05, 0.5, 2, 5]))
+
     def _retire(self) -> None:
         """Let the first operator end for good, and the second one see late what the first one has done."""
         at = self._rng.uniform(20, 50)

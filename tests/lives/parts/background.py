@@ -15,6 +15,7 @@ import trio
 
 import trioperator
 from tests.lives.parts.base import Part
+from trioperator import DaemonStoppingReason
 from trioperator._concurrency.clock import wall_now
 from trioperator.errors import ApiError
 
@@ -26,6 +27,8 @@ _SCHEDULE, _PERIOD, _LATE = "*/10 * * * *", 600.0, 70.0
 # Seconds between two writes of a field that others undo, with jitter, and after which it is no longer contended if they
 # let it be.
 _HELD, _CALM = 72.0, 60.0
+# Troubles in which finalizers are removed by others, or objects are gone otherwise.
+_FORCED = ("releases", "restore", "strangers", "upgrades")
 # Seconds that are lost by rounding.
 _INSTANT = 1e-3
 
@@ -87,6 +90,15 @@ class Background(Part):
         async def endless(meta: Any, stopped: Any, **_: Any) -> None:
             with self.life.call(who, "endless", meta):
                 await stopped.wait()
+
+        if seconds := self.life.plan.options.get("lasting"):
+
+            @self.framework.daemon("gizmos", id="lasting", registry=registry)
+            async def lasting(meta: Any, stopped: Any, **_: Any) -> None:
+                with self.life.call(who, "endless, and lasting", meta):
+                    await stopped.wait()
+                    await anyio.sleep(seconds)
+                    await self._check_end(meta, stopped.reason)
 
         usual, by_object = self.options["interval"], self.options.get("by_object")  # old plans have none
         interval: Any = (lambda spec, **_: spec.get("every") or usual) if by_object else usual
@@ -159,6 +171,15 @@ class Background(Part):
                 created = min((call.started for call in daemons), default=now)
                 if not calls and passed + _LATE < now and created < passed and not self.life.has("restart", "holds"):
                     self.find("late", f"the timer of {meta['name']} was due by the clock at {passed:.0f} s")
+
+    async def _check_end(self, meta: Any, reason: DaemonStoppingReason) -> None:
+        """Make sure that an object is there until its daemon has ended, unless others may have seen to its end."""
+        own = DaemonStoppingReason.FILTERS_MISMATCH | DaemonStoppingReason.RESOURCE_DELETED
+        if reason & ~own or self.life.has(*_FORCED) or self.life.plan.together not in {"alone", "apart"}:
+            return
+        found = await self.life.cluster.find("gizmos", meta["name"], "default")
+        if found is None or found["metadata"]["uid"] != meta["uid"]:
+            self.find("deleted too early", f"{meta['name']} is gone, and its daemon has not ended")
 
     def _check_rest(self, name: str, serial: object, idle: float) -> None:
         """Make sure that an object has not been changed for long enough, as seen, unless a poke lets timers be due."""

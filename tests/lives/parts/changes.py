@@ -20,6 +20,10 @@ from trioperator.errors import ApiError
 if TYPE_CHECKING:
     from tests.lives.operators import Operator
 
+# Troubles in which a call may end with its operator, so that nobody knows what it has seen.
+_ENDS = ("restart", "lease", "slow leases", "freeze", "slow", "pauses", "retire", "releases", "restore", "upgrades")
+_OTHER_ENDS = ("rollout", "rollbacks", "versions", "kinds", "late start")
+
 
 class Changes(Part):
     """Widgets."""
@@ -168,6 +172,10 @@ class Changes(Part):
         seconds = [call for call in self.life.journal.of("second", name) if call.succeeded]
         if self.life.has("rollbacks") and (not seconds or seconds[-1].seen != serial):
             self.find("not handled", f"widget {name} has the serial {serial}, which the second handler has not seen")
+        if self.life.has("reversals") and not self.life.has(*_ENDS, *_OTHER_ENDS):
+            called = self.life.journal.of("change", name)[-1:]
+            if called and called[0].seen != serial:
+                self.find("not taken back", f"widget {name} has {serial}, and the last call was for {called[0].seen}")
         if not calls or calls[-1].seen != serial:
             seen = calls[-1].seen if calls else "nothing"
             self.find("not handled", f"widget {name} has the serial {serial}, and the handler has last seen {seen}")
