@@ -143,3 +143,50 @@ async def test_functions_with_the_same_id_are_counted_once(
     async with bench.running():
         await settle(5)
     assert "Creation is processed: 1 succeeded; 0 failed." in caplog.text
+
+
+@pytest.mark.parametrize("reason", ["create", "update"])
+async def test_a_cause_that_another_operator_records_as_handled_is_reported(
+    bench: Bench, reason: str, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    other, calls = trioperator.OperatorRegistry(), list[int]()
+
+    @trioperator.on.create("widgets", registry=bench.registry)
+    @trioperator.on.update("widgets", registry=bench.registry)
+    async def work(retry: int, spec: Any, **_: Any) -> None:
+        calls.append(retry)
+        if spec["busy"]:
+            raise trioperator.TemporaryError("not yet", delay=10)
+
+    @trioperator.on.create("widgets", registry=other)
+    @trioperator.on.update("widgets", registry=other)
+    async def quick(**_: Any) -> None: ...
+
+    async with bench.running():
+        await bench.cluster.create(widget(busy=reason == "create"))
+        await settle(5)
+        if reason == "update":
+            await bench.cluster.patch("widgets", "w", {"spec": {"busy": True}})
+            await settle(5)
+        calls.clear()
+        async with bench.running(registry=other):
+            await settle(60)
+    assert not calls
+    assert "is recorded as handled by somebody else, before test_a_cause" in caplog.text
+
+
+async def test_a_change_that_is_taken_back_is_not_reported_as_handled_by_others(
+    bench: Bench, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.update("widgets", registry=bench.registry)
+    async def work(spec: Any, **_: Any) -> None:
+        if spec["size"] == 2:
+            raise trioperator.TemporaryError("not yet", delay=10)
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=1))
+        await settle(5)
+        for size in (2, 1, 2, 1):
+            await bench.cluster.patch("widgets", "w", {"spec": {"size": size}})
+            await settle(5)
+    assert "by somebody else" not in caplog.text

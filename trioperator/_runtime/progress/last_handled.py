@@ -71,6 +71,10 @@ class LastHandled:
         """Whether this process has recorded any configuration as handled."""
         return self._digest is not None
 
+    def has_other(self, current: bytes) -> bool:
+        """Check whether this process has recorded another configuration than the *current* one as handled."""
+        return self._digest is not None and self._digest != hash(current)
+
     @property
     def is_kept(self) -> bool:
         """Whether the configuration is kept in memory because somebody removes it from the object."""

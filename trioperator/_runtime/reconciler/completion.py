@@ -44,6 +44,7 @@ class Completion:
             cause.logger.debug("Deletion, but we are done with it, and we do not care.")
         else:
             cause.logger.debug("Something has changed, but we are not interested (the essence is the same).")
+            self._report_others(state, change)
         last_handled = self._progress.last_handled(state)
         is_known = self._progress.get(state) is not None or last_handled.is_withheld or last_handled.is_missed
         if is_known or (cause.reason is Reason.NOOP and self._progress.take_up(state, cause.body)):
@@ -56,6 +57,20 @@ class Completion:
         self._progress.finish(state)
         # If nothing was stored, the record is only in memory, and its difference still has to be handled.
         return DONE if stored is None and handled == change.encoded else AGAIN
+
+    def _report_others(self, state: ObjectState, change: Change) -> None:
+        """Warn if a cause is recorded as handled by somebody else: its handlers are not called again."""
+        progress = self._progress.get(state)
+        is_change = progress is not None and progress.purpose is not Reason.CREATE
+        if progress is None or (is_change and not self._progress.last_handled(state).has_other(change.encoded)):
+            return  # the change was taken back
+        if left := " and ".join(name for name, each in progress.states.items() if not each.finished):
+            change.cause.logger.warning(
+                "%s is recorded as handled by somebody else, before %s has finished, which is not called again. If"
+                " another operator handles these objects, it needs another prefix and finalizer.",
+                TITLES[progress.purpose].capitalize(),
+                left,
+            )
 
     async def finish(self, state: ObjectState, change: Change, states: Sequence[HandlerState]) -> Result:
         """Record that a cause is handled, whose handlers have ended with these states."""
