@@ -185,6 +185,18 @@ async def test_a_list_ends_when_all_is_indexed_that_came_before(bench: Viewing, 
         assert set(bench.index) == {"slow", "fast"}
 
 
+async def test_what_changes_now_is_indexed_before_the_rest_of_a_list(bench: Viewing, autojump_clock: MockClock) -> None:
+    async with bench.viewing() as view:
+        names = [f"w{number}" for number in range(100)]
+        for number, name in enumerate(names):
+            view.observe(None, raw(name, number, slow=10))
+        view.replace(names)
+        view.observe("ADDED", raw("urgent", 100))
+        await settle(15)
+        assert "urgent100" in bench.calls
+        assert len(bench.calls) < 50
+
+
 async def test_a_newer_list_takes_the_place_of_one_that_has_not_ended(
     bench: Viewing, autojump_clock: MockClock
 ) -> None:

@@ -170,7 +170,7 @@ class View:
         newest = self._list = _List(listed, self._unindexed.values())
         for item in newest.awaited:
             item.mark(newest)
-            self._stage.queue.add(item)
+            self._stage.queue.add(item, Lane.INITIAL)
         if newest.awaited and self._is_listed:
             self._take_list({*listed, *self._unindexed})
         self._finish_list(newest)
