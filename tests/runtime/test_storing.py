@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -207,3 +207,40 @@ async def test_timers_and_daemons_do_not_wait_for_records_that_are_rejected(
         await settle(300)
         assert calls.count("tick") > 20
         assert calls.count("look") > 20
+
+
+async def test_changes_are_handled_in_time_though_their_records_are_rejected_until_there_is_room(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[tuple[str, int, float]] = []
+
+    @on.create("widgets", registry=bench.registry)
+    @on.update("widgets", registry=bench.registry)
+    @on.delete("widgets", registry=bench.registry)
+    async def work(reason: str, spec: Any, retry: int, **_: Any) -> None:
+        calls.append((str(reason), spec["size"], trio.current_time()))
+        if retry < 9:
+            raise trioperator.TemporaryError("not yet", delay=2)
+
+    async def observe(deed: Awaitable[Any], reason: str, size: int) -> None:
+        began = trio.current_time()
+        calls.clear()
+        await deed
+        await settle(30)
+        assert [call[:2] for call in calls] == [(reason, size)] * 10
+        assert calls[-1][2] - began < 20
+
+    def annotate(notes: str | None) -> Awaitable[Any]:
+        return bench.cluster.patch("widgets", "w", {"metadata": {"annotations": {"notes": notes}}})
+
+    async with bench.running():
+        await observe(bench.cluster.create(full(size=1)), "create", 1)
+        await observe(bench.cluster.patch("widgets", "w", {"spec": {"size": 2}}), "update", 2)
+        await observe(bench.cluster.patch("widgets", "w", {"spec": {"size": 1}}), "update", 1)
+        await observe(annotate(None), "update", 1)
+        stored = await bench.cluster.get("widgets", "w")
+        key = "trioperator.dev/last-handled-configuration"
+        assert stored["metadata"]["annotations"][key] == '{"spec":{"size":1}}\n'
+        await observe(annotate("x" * (256 * 1024 - 200)), "update", 1)
+        await observe(bench.cluster.delete("widgets", "w"), "delete", 1)
+        assert await bench.cluster.find("widgets", "w") is None

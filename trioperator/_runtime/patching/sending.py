@@ -294,8 +294,13 @@ class PatchSender:
         self.left = PendingPatch(left, onto=self.body, sent=functions.find_sent(count) if count else functions.sent)
 
 
+def is_invalid(error: ApiError) -> bool:
+    """Check whether a request was rejected for what is in it: that of our records where :meth:`run` raises it."""
+    return error.status in _REJECTED or is_always_500(error)
+
+
 def _is_rejection(error: ApiError) -> bool:
-    return error.status in (*_REJECTED, _FORBIDDEN) or is_always_500(error)
+    return error.status == _FORBIDDEN or is_invalid(error)
 
 
 def _warn_of_unmet(

@@ -41,8 +41,8 @@ class LastHandled:
     :meth:`recall`, and somebody has removed it     kept in memory from now on              unchanged   unchanged
     ==============================================  ======================================  ==========  ================
 
-    What must not be stored yet, as what belongs to it is not stored, is *withheld*: it counts as recorded in this
-    process, and another one finds the older record. The next :meth:`record` is the end of that.
+    What must not be stored yet, as what belongs to it is not stored, or what cannot be stored, is *withheld*: it counts
+    as recorded in this process, and another one finds the older record. The next :meth:`record` is the end of that.
 
     ``finish`` and ``settle`` tell only what to record. :meth:`record` is the transition, when that is stored. What is
     missed from then on is to be stored with it, as the object may be changed back while no operator runs.

@@ -24,6 +24,7 @@ from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.execution.execution import Execution, Executor, find_nursery
 from trioperator._runtime.patching.contention_guard import HeldError
 from trioperator._runtime.patching.requests import StaleError
+from trioperator._runtime.patching.sending import is_invalid
 from trioperator._runtime.progress.saver import Saver
 from trioperator._runtime.reconciler.completion import Completion
 from trioperator._runtime.reconciler.finalizers import Finalizers
@@ -32,7 +33,7 @@ from trioperator._runtime.reconciler.index_wait import IndexWait
 from trioperator._runtime.reconciler.pending_events import PendingEvents
 from trioperator._runtime.reconciler.takeover import Takeover
 from trioperator._runtime.result import AGAIN, DONE, ONWARD, RequeueAt, Result
-from trioperator.errors import TrioperatorError
+from trioperator.errors import ApiError, TrioperatorError
 
 # Limits of the time in which a cancelled reconcile stores which handlers have ended: in seconds, and as a part of the
 # grace period.
@@ -174,14 +175,24 @@ class ChangeReconciler:
         if state.has_newer() or execution.superseded:
             # The progress is kept in memory, and stored with the next write, at the latest when it is due to be saved.
             return ONWARD if execution.progress else AGAIN
-        with contextlib.suppress(HeldError):  # the progress is kept in memory, and what is due meanwhile is called
-            await self._progress.save(state, cause.logger)
+        await self._save(state, cause.logger)
         if state.revision != change.revision or self._executor.stopping.is_set():
             return AGAIN  # a response, to this or to the saver, may show what others have changed
         if waits_for_daemons:
             return DONE  # it is requeued when the last one has ended
         wait = progress.wait(selected, now=steady_now())
         return RequeueAt(trio.current_time() + wait) if wait else AGAIN
+
+    async def _save(self, state: ObjectState, logger: Logger) -> None:
+        """Store the progress. If that cannot be stored, it is kept in memory, and what is due meanwhile is called."""
+        try:
+            await self._progress.save(state, logger)
+        except HeldError:
+            pass
+        except ApiError as error:
+            if not is_invalid(error):
+                raise
+            logger.error("The progress of handlers cannot be stored, and is lost at a restart: %s", error)
 
     def forget(self, state: ObjectState) -> None:
         """Forget an object that is gone, or is no longer handled."""

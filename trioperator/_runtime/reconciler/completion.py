@@ -21,9 +21,11 @@ from trioperator._runtime.causes import TITLES, Change
 from trioperator._runtime.patching.contention_guard import HeldError
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
+from trioperator._runtime.patching.sending import is_invalid
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.reconciler.finalizers import Finalizers
 from trioperator._runtime.result import AGAIN, DONE, Result
+from trioperator.errors import ApiError
 
 
 class Completion:
@@ -108,8 +110,16 @@ class Completion:
         missed = last_handled.find_missed(handled, change.encoded, finished=finished)
         if missed is not None:
             self._progress.mark_missed(state, missed, records)
-        stored, is_held = await self._store(state, records, change.cause.logger)
-        last_handled.record(handled, change.encoded, finished=finished, withheld=is_held)
+        record = functools.partial(last_handled.record, handled, change.encoded, finished=finished)
+        try:
+            stored, is_held = await self._store(state, records, change.cause.logger)
+        except ApiError as error:
+            if is_invalid(error):  # the annotations are full, say: what comes next is handled nevertheless
+                record(withheld=True)
+                self._progress.finish(state)
+                state.mark_handled()
+            raise
+        record(withheld=is_held)
         return stored
 
     async def _store(self, state: ObjectState, records: Patch, logger: Logger) -> tuple[Mapping[str, Any] | None, bool]:
