@@ -232,6 +232,31 @@ async def test_what_is_held_does_not_count_as_handled_after_a_crash(
     assert operator.is_running
 
 
+async def test_a_held_write_is_made_in_the_end_though_records_are_rejected_when_that_is_announced(
+    cluster: Cluster, operator: OperatorRunner, autojump_clock: MockClock
+) -> None:
+    @trioperator.on.create("databases")
+    @trioperator.on.update("databases")
+    async def insist(patch: trioperator.Patch, **_: Any) -> None:
+        patch.status["phase"] = "Ready"
+
+    await cluster.apply(CRD)
+    await operator.start()
+    manifest = database(size=1)
+    notes = {"notes": "x" * (256 * 1024 - 6)}  # so there is no room for records
+    await cluster.create({**manifest, "metadata": {**manifest["metadata"], "annotations": notes}})
+    await cluster.patch("databases", "orders", {"status": {"conditions": []}}, subresource="status")
+    async with fighting(cluster, "stomper", degrade_each_change):
+        for size in range(2, 20):
+            await cluster.patch("databases", "orders", {"spec": {"size": size}})
+            await trio.sleep(2)
+    body = await cluster.get("databases", "orders")
+    assert body["status"]["phase"] == "Degraded"
+    assert list_conditions(body)["Contended"]["status"] == "True"
+    await trio.sleep(200)
+    assert (await cluster.get("databases", "orders"))["status"]["phase"] == "Ready"
+
+
 @pytest.mark.parametrize("is_slow", [True, False])
 @pytest.mark.parametrize("is_down", [True, False])
 async def test_a_change_that_is_taken_back_is_handled_though_the_operator_crashes_while_something_is_held(

@@ -90,6 +90,7 @@ class Patcher:
             if sender.body is not body and not _is_overtaken(state, revision, sender.body):
                 state.update(sender.body)
             self._pending.put_back(state, sender.left, waiting if sender.left else ())
+            self._note_stored(state, pending, sender, before=known)
             if not sender.left:  # only our own records could not be stored: nobody else has to wait for that
                 _wake(waiting)
             raise
@@ -105,6 +106,15 @@ class Patcher:
         if not _is_overtaken(state, revision, sender.body):
             self.accept(state, sender.body)
         return state.body
+
+    def _note_stored(
+        self, state: ObjectState, pending: PendingPatch, sender: PatchSender, *, before: Mapping[str, Any]
+    ) -> None:
+        """Note whose contributions are stored, though not all of a patch could be."""
+        left = {item.by for item in sender.left.contributions}
+        stored = PendingPatch(item for item in pending.contributions if item.by not in left)
+        if stored.contributions:
+            self._guard.note_stored(state, stored, before=before, after=sender.body)
 
     def touch(self, state: ObjectState) -> None:
         """Note that a handler may have written to an object by other means than its patch."""

@@ -114,7 +114,7 @@ class Completion:
         try:
             stored, is_held = await self._store(state, records, change.cause.logger)
         except ApiError as error:
-            if is_invalid(error):  # the annotations are full, say: what comes next is handled nevertheless
+            if is_invalid(error):  # annotations are full, say: what comes next is handled
                 record(withheld=True)
                 self._progress.finish(state)
                 state.mark_handled()
