@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PAUSED: Final = "trioperator.dev/paused"
 POKED: Final = "trioperator.dev/reconcile-requested-at"
+NOTES: Final = "notes"
 
 # -- operators ----------------------------------------------------------------------------------------------------
 
@@ -138,6 +139,22 @@ async def _let_go(life: Life, plural: str, body: dict[str, Any], seconds: float,
 async def poke(life: Life, plural: str, name: str, value: str) -> None:
     """Request that an object is reconciled now."""
     await _annotate(life, plural, name, POKED, value)
+
+
+async def fill(life: Life, plural: str, name: str, seconds: float) -> None:
+    """Leave no room for more annotations on an object for a while, or nearly none."""
+    found = await life.cluster.find(plural, name)
+    if found is not None:
+        annotations = found["metadata"].get("annotations", {})
+        taken = sum(len(key) + len(value) for key, value in annotations.items() if key != NOTES)
+        left = life.random.choice([0, 100, 600])
+        await _annotate(life, plural, name, NOTES, "x" * (256 * 1024 - taken - len(NOTES) - left))
+        life.nursery.start_soon(_empty, life, plural, name, seconds)
+
+
+async def _empty(life: Life, plural: str, name: str, seconds: float) -> None:
+    await trio.sleep(seconds)
+    await _annotate(life, plural, name, NOTES, None)
 
 
 async def release_objects(life: Life, plural: str, state: bool) -> None:

@@ -520,4 +520,16 @@ DEFECTS = (
         (Edit("_runtime/progress/last_handled.py", "        self._missed = current\n", ""),),
         having=("changes", "reversals"),
     ),
+    Defect(
+        38,
+        "changes are not handled while there is no room for records",
+        (
+            Edit(
+                "_runtime/reconciler/completion.py",
+                "            if is_invalid(error):  # annotations are full, say: what comes next is handled\n",
+                "            if False:\n",
+            ),
+        ),
+        having=("changes", "fillings"),
+    ),
 )

@@ -92,6 +92,7 @@ _LATER = {
     "rollbacks": 0.2,
     "reversals": 0.2,
     "versions": 0.4,
+    "fillings": 0.08,
 }
 # The shares of lives of their parts in which timers wait for objects to be idle, delete handlers are optional, and
 # daemons take some time to end.
@@ -139,7 +140,7 @@ def _draw_later(seed: int, way: _Way, names: list[str], troubles: frozenset[str]
     if "places" not in names:
         later -= {"towns"}
     if {"places", "scripts", "tasks"} & {*names} or "kinds" in troubles:
-        later -= {"pokes", "restore", "strangers", "successors"}
+        later -= {"pokes", "restore", "strangers", "successors", "fillings"}
     if troubles & {"holds"} or "pokes" in later:
         later -= {"restore"}  # a backup may have a pause that has ended
     if "restore" in troubles:

@@ -116,6 +116,11 @@ class Troubles:
         """Pause an object for a while, and poke it: likewise at checkpoints."""
         self._holds()
 
+    def _fillings(self) -> None:
+        """Leave no room for records in the annotations of an object for a while."""
+        part = PARTS[self._rng.choice(self._parts)]
+        self._add("fill", part.plural, part.first, self._rng.choice([1, 20, 150]))
+
     def _strangers(self) -> None:
         """Let others keep an object from going for a while, by a finalizer of theirs, and delete it sometimes."""
         rng, part = self._rng, PARTS[self._rng.choice(self._parts)]

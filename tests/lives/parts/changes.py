@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import math
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # Troubles in which a call may end with its operator, so that nobody knows what it has seen.
 _ENDS = ("restart", "lease", "slow leases", "freeze", "slow", "pauses", "retire", "releases", "restore", "upgrades")
+# Seconds after which a change is seen, as other handlers are tried again until they have ended with the one before.
+_PATIENCE = 60.0
 _OTHER_ENDS = ("rollout", "rollbacks", "versions", "kinds", "late start")
 
 
@@ -35,6 +38,7 @@ class Changes(Part):
         super().__init__(life, options)
         self.degraded: dict[str, float] = {}
         self._serials: dict[str, list[str]] = {}
+        self._edited: dict[str, float] = {}  # when serials were set
 
     @classmethod
     def draw(cls, rng: random.Random, troubles: frozenset[str]) -> dict[str, Any]:
@@ -56,6 +60,7 @@ class Changes(Part):
     async def edit(self, name: str, spec: dict[str, Any]) -> None:
         await super().edit(name, spec)
         self._serials.setdefault(name, ["0"]).append(spec["serial"])
+        self._edited[spec["serial"]] = trio.current_time()
 
     async def take_back(self, name: str) -> None:
         """Change an object back to what it was before its last change."""
@@ -176,6 +181,10 @@ class Changes(Part):
             called = self.life.journal.of("change", name)[-1:]
             if called and called[0].seen != serial:
                 self.find("not taken back", f"widget {name} has {serial}, and the last call was for {called[0].seen}")
+        seen_at = [call.started for call in self.life.journal.of("change", name) if call.seen == serial]
+        is_late = seen_at and seen_at[0] > self._edited.get(serial, math.inf) + _PATIENCE
+        if self.life.plan.troubles == {"fillings"} and is_late:
+            self.find("late", f"widget {name} has had {serial} since {self._edited[serial]:.0f} s")
         if not calls or calls[-1].seen != serial:
             seen = calls[-1].seen if calls else "nothing"
             self.find("not handled", f"widget {name} has the serial {serial}, and the handler has last seen {seen}")
