@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
+import trioperator
+from tests.runtime.conftest import Bench, settle, widget
 from tests.runtime.harness import LOGGER, Harness, make_state, open_harness, patched
 from trioperator._model.patch import Patch
 from trioperator._runtime.patching.requests import StaleError
@@ -91,3 +95,39 @@ async def test_a_finalizer_is_not_changed_in_another_version_of_the_object(
         await finalizers.adjust(state, LOGGER, blocked=True, finalized=False)
     assert stale.value.body == await harness.get()
     assert patched(dict(stale.value.body), {})["metadata"]["finalizers"] == OTHERS["metadata"]["finalizers"]
+
+
+@pytest.mark.parametrize("name", ["new.example.com/finalizer", None])
+async def test_a_finalizer_of_a_former_release_that_nobody_removes_is_reported(
+    bench: Bench, name: str | None, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    @trioperator.on.delete("widgets", registry=bench.registry)
+    async def delete(**_: Any) -> None:
+        calls.append("deleted")
+
+    caplog.set_level("INFO")
+    async with bench.running():
+        await bench.cluster.create(widget())
+        await settle(1)
+    bench.settings.persistence.finalizer = name
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.delete("widgets", "w")
+        await settle(1)
+        assert calls == ([] if name is None else ["deleted"])
+    assert "until others have removed their finalizers: trioperator.dev/finalizer." in caplog.text
+
+
+async def test_of_very_many_finalizers_that_a_deletion_waits_for_some_are_named(
+    harness: Harness, finalizers: Finalizers, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    state = await harness.make()
+    others = [f"example.com/other-{number}" for number in range(30)]
+    await harness.cluster.patch("widgets", "w", {"metadata": {"finalizers": [NAME, *others]}})
+    await harness.cluster.delete("widgets", "w")
+    state.body = await harness.get()
+    assert await finalizers.remove(state, Patch(), LOGGER) is DONE
+    assert "example.com/other-9 and 20 more." in caplog.text

@@ -44,6 +44,7 @@ class Completion:
         cause, records = change.cause, Patch()
         if cause.reason is Reason.FREE:
             cause.logger.debug("Deletion, but we are done with it, and we do not care.")
+            self._finalizers.report_former(cause.raw, cause.logger)
         else:
             cause.logger.debug("Something has changed, but we are not interested (the essence is the same).")
             self._report_others(state, change)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
 from trioperator._logs import Logger
 from trioperator._model.finalizer import add_finalizer, has_finalizer, is_deleting, remove_finalizer
 from trioperator._model.patch import Patch
@@ -10,6 +13,11 @@ from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.result import AGAIN, DONE, Result
+
+# Finalizers that operators have by default: those of this framework, and those for Kopf.
+_DEFAULTS: Final = ("trioperator.dev/finalizer", "kopf.zalando.org/KopfFinalizerMarker")
+# Limit of the finalizers that a message names: users who may write an object choose how many there are.
+_MAX_NAMED: Final = 10
 
 
 class Finalizers:
@@ -56,7 +64,21 @@ class Finalizers:
         stored = await self._patcher.store(state, records, logger, lambda body: remove_finalizer(body, self._name))
         if stored is None or not is_deleting(stored):
             return AGAIN
+        _report_left(stored["metadata"].get("finalizers") or (), logger)
         state.mark_deletion_handled()
         self._progress.finish(state)
         self._pending.forget(state)
         return DONE
+
+    def report_former(self, body: Mapping[str, Any], logger: Logger) -> None:
+        """Log that a deletion waits for a finalizer that this operator may have had before it got another one."""
+        found = body["metadata"].get("finalizers") or ()
+        _report_left([name for name in _DEFAULTS if name in found and name != self._name], logger)
+
+
+def _report_left(finalizers: Collection[str], logger: Logger) -> None:
+    """Log which finalizers a deletion waits for: with one that nobody removes, it would never end, and nothing tell."""
+    if finalizers:
+        more = f" and {len(finalizers) - _MAX_NAMED} more" if len(finalizers) > _MAX_NAMED else ""
+        names = ", ".join(list(finalizers)[:_MAX_NAMED]) + more
+        logger.info("The object exists until others have removed their finalizers: %s.", names)
