@@ -227,3 +227,27 @@ async def test_any_string_reaches_handlers_and_is_stored_unchanged(server: Serve
         await server.until_handled(WIDGETS, "one", step=1)
     assert server.notes.all[0] == (TEXT, TEXT)
     assert ("change", ("spec", TEXT), 1, 2) in server.notes.all[-1]
+
+
+async def test_changes_are_handled_and_stored_though_annotations_have_no_room_for_records(server: Server) -> None:
+    @on.create(*WIDGETS, id="work", registry=server.registry)
+    @on.update(*WIDGETS, id="work", registry=server.registry)
+    @on.delete(*WIDGETS, id="work", registry=server.registry)
+    async def work(spec: trioperator.Spec, reason: str, patch: trioperator.Patch, retry: int) -> None:
+        if not retry:
+            raise trioperator.TemporaryError("not yet", delay=0.1)
+        patch.spec["seen"] = spec["size"]
+        server.notes.add(str(reason), spec["size"])
+
+    async with server.operating():
+        full = manifest(WIDGETS, size=1)
+        full["metadata"]["annotations"] = {"notes": "x" * (256 * 1024 - 6)}
+        await server.create(WIDGETS, full)
+        await server.notes.until(lambda notes: ("create", 1) in notes)
+        await server.until(WIDGETS, "one", lambda body: body["spec"].get("seen") == 1)
+        await server.patch(WIDGETS, "one", {"spec": {"size": 2}})
+        await server.notes.until(lambda notes: ("update", 2) in notes)
+        await server.until(WIDGETS, "one", lambda body: body["spec"].get("seen") == 2)
+        await server.delete(WIDGETS, "one")
+        await server.until_gone(WIDGETS, "one")
+    assert server.notes.all[-1] == ("delete", 2)
