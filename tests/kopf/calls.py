@@ -169,6 +169,11 @@ def probe(name, spec, **kwargs):
     found = {index: describe(kwargs[index]) for index in INDICES}
     note(name, f"probe {spec['n']}", truth=[bool(kwargs[index]) for index in INDICES], **found)
 
+# Events: their types when an object begins and ceases to match.
+@kopf.on.event("configmaps", labels={"enter": "1"})
+def entered(name, type, **_):
+    note(name, "entered", type=type)
+
 # Daemons: why they stop.
 @kopf.daemon("shapes", when=named("daemon"))
 async def waiting(name, stopped, **_):
@@ -342,6 +347,18 @@ async def indices(cluster: Cluster, log: Log) -> None:
     await called(log, "index-2", "indexed 1", "DELETED")
     await change(cluster, "probe", spec={"n": 4})
     await called(log, "probe", "probe 4")
+
+
+@scenario
+async def events_of_objects_that_enter(cluster: Cluster, log: Log) -> None:
+    await create(cluster, "result")
+    await handled(cluster, "result")  # so that it is running
+    await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}})
+    for label in ("1", "0", "1"):
+        await cluster.patch("configmaps", "c", {"metadata": {"labels": {"enter": label}}})
+        await called(log, "c", "entered")
+    await cluster.delete("configmaps", "c")
+    await called(log, "c", "entered", "DELETED")
 
 
 @scenario

@@ -320,6 +320,24 @@ async def daemons(operator: OperatorRunner, cluster: Cluster) -> None:
 
 
 @scenario
+async def objects_that_begin_to_match_are_modified_for_event_handlers(
+    operator: OperatorRunner, cluster: Cluster
+) -> None:
+    seen: list[str] = []
+
+    @kopf.on.event("configmaps", labels={"l": "1"})
+    async def event(type: str, **_: Any) -> None:
+        seen.append(type)
+
+    await operator.start(settings=kopf.OperatorSettings())
+    await cluster.create(config_map())
+    await trio.sleep(1)
+    await cluster.patch("configmaps", "c", {"metadata": {"labels": {"l": "1"}}})
+    await trio.sleep(1)
+    assert seen == ["MODIFIED"], seen
+
+
+@scenario
 async def one_of_several_functions_with_the_same_id_is_called(operator: OperatorRunner, cluster: Cluster) -> None:
     seen: list[tuple[Any, ...]] = []
     for number in range(2):

@@ -168,6 +168,8 @@ class _AdmissionSettings(_Tolerant, settings.AdmissionSettings):
 
 
 class _WatchingSettings(_Tolerant, settings.WatchingSettings):
+    INFERS_FOR_EVENTS = False
+
     @property
     def chunk_size(self) -> int | None:
         """Kopf's name of ``page_size``."""

@@ -85,6 +85,8 @@ class WatchingSettings(Section):
     """Settings of list and watch requests: see docs/settings.md. All times are in seconds."""
 
     _path: ClassVar[str] = "settings.watching"
+    # Whether kinds with event handlers are selected, too: an object that enters is then added, not modified.
+    INFERS_FOR_EVENTS: ClassVar[bool] = True
 
     server_timeout: float | None = setting(None, TIMEOUT.or_none())
     """Duration of a watch in seconds, as requested from the server; default: None, a random time from 300 to 600 for

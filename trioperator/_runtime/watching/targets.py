@@ -196,7 +196,8 @@ def _infer(
     requirements: Requirements, kind: Kind, handlers: Iterable[ResourceHandler], readers: Iterable[Read]
 ) -> tuple[Requirement, ...]:
     """Return what those who read a kind require of its objects: its handlers, others' handlers, and webhooks."""
-    if not requirements.settings.watching.infer_selectors:
+    watching = requirements.settings.watching
+    if not watching.infer_selectors or (kind.handlers.events and not watching.INFERS_FOR_EVENTS):
         return ()
     fields = kind.resource.selectable_fields
     return (
