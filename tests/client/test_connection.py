@@ -130,6 +130,7 @@ async def test_the_official_client_sends_the_current_token(cluster: Cluster, tmp
         for text in ("first", "second"):
             token.write_text(text)
             assert api.configuration.get_api_key_with_prefix("BearerToken") == f"Bearer {text}"
+            assert api.configuration.api_key["authorization"] == f"Bearer {text}", "the key until version 36"
 
 
 @needs("pykube")

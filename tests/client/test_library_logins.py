@@ -176,6 +176,7 @@ async def test_clients_that_exist_send_the_current_token(
             for text in ("first", "second"):
                 token.write_text(text)
                 assert find_key(used) == f"Bearer {text}"
+                assert used.api_key["authorization"] == f"Bearer {text}", "the key of kubernetes until version 36"
             nursery.cancel_scope.cancel(reason="test ended")
         logins.log_out()
 

@@ -7,6 +7,8 @@ import importlib.util
 import inspect
 import json
 import logging
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,26 @@ async def test_a_token_and_a_certificate_authority_come_from_a_kubeconfig(
     assert read_tls_config(info).ca == CA
     assert (info.priority, info.trust_env, info.insecure or False) == (priority, True, False)
     assert "t0ken" not in caplog.text
+
+
+async def test_older_official_clients_have_the_token_under_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Configuration:
+        """What version 35 has of it, where a key has no alias."""
+
+        host, verify_ssl, ssl_ca_cert, cert_file, key_file = "https://host:6443", True, None, None, None
+        username = password = proxy = ""
+        get_default_copy = classmethod(lambda cls: cls())
+
+        def get_api_key_with_prefix(self, identifier: str) -> str | None:
+            return {"authorization": "Bearer t0ken"}.get(identifier)
+
+    config = types.SimpleNamespace(ConfigException=ValueError, load_incluster_config=lambda: None)
+    monkeypatch.setitem(sys.modules, "kubernetes", types.ModuleType("kubernetes"))
+    monkeypatch.setitem(sys.modules, "kubernetes.config", config)
+    monkeypatch.setitem(sys.modules, "kubernetes.client", types.SimpleNamespace(Configuration=Configuration))
+    info = await login("login_via_client")
+    assert info is not None
+    assert info.authorization() == "Bearer t0ken"
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -62,7 +62,7 @@ class BaseConnection:
     def _refresh(self, configuration: Any) -> None:
         """Renew the token of the official client, in whatever thread."""
         if authorization := self.info.authorization():
-            configuration.api_key["BearerToken"] = authorization
+            configuration.api_key.update(BearerToken=authorization, authorization=authorization)  # until version 36
 
     def _make_httpx_options(self) -> dict[str, Any]:
         info = self.info

@@ -77,7 +77,7 @@ class LibraryLogins:
 
         def refresh(configuration: Any) -> None:  # a function: configurations are copied deeply with it
             if authorization := kube.credentials.info.authorization():
-                configuration.api_key["BearerToken"] = authorization
+                configuration.api_key.update(BearerToken=authorization, authorization=authorization)  # until version 36
 
         configuration, module = _configuration(name)(), importlib.import_module(f"{name}.config")
         load_kubeconfig(module, make_kubeconfig(kube.credentials.info), client_configuration=configuration)

@@ -76,7 +76,8 @@ def login_via_client(*, logger: Logger, settings: OperatorSettings | None = None
         logger.debug("Client is configured via kubeconfig file.")
     configuration = importlib.import_module("kubernetes.client").Configuration.get_default_copy()
     # This call may run a hook that refreshes the token.
-    header = configuration.get_api_key_with_prefix("BearerToken", "authorization")
+    get_header = configuration.get_api_key_with_prefix
+    header = get_header("BearerToken") or get_header("authorization")  # the key until version 36
     return _complete(_read_configuration(configuration, header), settings, priority=_CLIENT)
 
 
