@@ -327,7 +327,7 @@ async def namespace_security(play: Play) -> None:
     await play.add_namespaces("web")
 
     def describe(image: str) -> dict[str, Any]:
-        labels, container = {"app": "web"}, {"name": "main", "image": image, "securityContext": {"privileged": True}}
+        labels, container = {"app": "web"}, {"name": "main", "image": image, "securityContext": {"runAsUser": 0}}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "hostNetwork": True}}
         spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
         return describe_object("Deployment", "apps/v1", "web", "web", spec=spec)
@@ -446,3 +446,84 @@ async def definitions(play: Play) -> None:
         for name in ("test", "plain", "bad"):
             await play.cluster.delete("configmaps", name, "ehrbase")
         await play.record("deleted", quiet=8)
+
+
+@operator("chximn/jwt-manager", "kubernetes", "python-jose[cryptography]", "pytz", native=True)
+async def jwt_manager(play: Play) -> None:
+    """Update handlers of one kind that write the children of another; a timer; ``kubernetes`` without a login."""
+    group = "k8s.chximn.pro"
+    play.environment |= {"PYTHONSAFEPATH": "1", "API_GROUP": group, "API_GROUP_VERSION": "v1"}
+    play.environment |= {"JWT_CRD": "jwts", "JWT_SIGNER_CRD": "jwt-signers"}
+    play.masks += [r'(?<="token": )"[^"]*"', r'(?<=/last-signing-time": )"[^"]*"']
+    run = ("--all-namespaces", "--standalone", "operator.py")
+    signers = declare(group, "v1", "JWTSigner")
+    signers["spec"]["names"]["plural"], signers["metadata"]["name"] = "jwt-signers", f"jwt-signers.{group}"
+    await play.apply(declare(group, "v1", "JWT"), signers)
+    await play.add_namespaces("web")
+
+    def describe(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+        return describe_object(kind, f"{group}/v1", name, "web", spec=spec)
+
+    def describe_token(name: str, signer: str = "main", **expiry: int) -> dict[str, Any]:
+        return describe("JWT", name, signer=signer, data={"sub": name}, secretName=f"{name}-token", expiryTime=expiry)
+
+    key = {"secret": {"name": "key", "namespace": "web", "key": "k"}}
+    async with play.running(*run, cwd="operator"):
+        await play.apply(describe_object("Secret", "v1", "key", "web", data={"k": "c2VjcmV0"}))
+        await play.apply(describe("JWTSigner", "main", algorithm="HS256", key=key))
+        await play.apply(describe_token("one", days=1), describe_token("lost", "none", days=1), describe_token("odd"))
+        await play.record("created")
+        await play.cluster.patch("jwts", "one", {"spec": {"secretName": "other"}}, "web")
+        await play.cluster.patch("jwt-signers", "main", {"spec": {"algorithm": "HS512"}}, "web")
+        await play.record("changed")
+    await play.apply(describe_token("two", hours=1, minutes=1))
+    await play.cluster.patch("jwt-signers", "main", {"spec": {"key": {"value": "plain"}}}, "web")
+    async with play.running(*run, cwd="operator"):
+        await play.record("changed while it was down")
+        for name in ("one", "two"):
+            await play.cluster.delete("jwts", name, "web")
+        await play.record("deleted")
+
+
+# Where it finds its templates in a pod.
+_TEMPLATES: Final = """
+import os
+
+scandir = os.scandir
+os.scandir = lambda path: scandir(os.environ["TEMPLATES"] if path == "/templates" else path)
+"""
+
+
+@operator("heilerich/kf-pvc-operator", native=True, apart=("kubernetes<36",))
+async def volumes(play: Play) -> None:
+    """A timer of Namespaces and its filter, both with the operator's memo, a field of the status, its own login."""
+    templates = play.home / "templates"
+    templates.mkdir()
+    play.environment |= {"PYTHONSAFEPATH": "1", "TEMPLATES": str(templates), "NAMESPACE_SELECTOR": "team=one"}
+    run = ("--all-namespaces", "--standalone", str(play.put("templates.py", _TEMPLATES)), "src/operator.py")
+
+    def write(**data: str) -> None:
+        found = describe_object("ConfigMap", "v1", "defaults", metadata={"labels": {"made": "yes"}}, data=data)
+        (templates / "one.yaml").write_text(yaml.safe_dump(found))
+
+    def describe_claim(name: str, **annotations: str) -> dict[str, Any]:
+        spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "resources": {"requests": {"storage": "1Gi"}}}
+        meta = {"annotations": {key.replace("_", "/"): value for key, value in annotations.items()}}
+        return describe_object("PersistentVolumeClaim", "v1", name, "web", metadata=meta, spec=spec)
+
+    write(a="1")
+    await play.apply(describe_object("Namespace", "v1", "web", metadata={"labels": {"team": "one"}}))
+    await play.add_namespaces("other")
+    async with play.running(*run):
+        await play.apply(describe_claim("shared", **{"nail.science_nfs-pv": "nfs.example.com/data"}))
+        await play.record("created", quiet=12)
+        await play.cluster.patch("namespaces", "other", {"metadata": {"labels": {"team": "one"}}})
+        await play.cluster.patch("configmaps", "defaults", {"data": {"a": "2"}}, "web")
+        await play.record("changed", quiet=12)
+    write(a="1", b="2")
+    await play.cluster.delete("persistentvolumeclaims", "shared", "web")
+    async with play.running(*run):
+        await play.record("changed while it was down", quiet=12)
+        await play.cluster.patch("namespaces", "web", {"metadata": {"labels": {"team": None}}})
+        await play.cluster.delete("configmaps", "defaults", "web")
+        await play.record("withdrawn", quiet=12)
