@@ -250,3 +250,11 @@ async def test_a_closed_connection_is_not_kept(connect: Connector) -> None:
         assert connect.timeouts._timed == {conn}
         conn.close()
         assert not connect.timeouts._timed
+
+
+async def test_a_connection_that_could_not_be_made_is_not_kept(serve: Serve, ca_pem: str) -> None:
+    server, timeouts = await serve(stay_silent), Timeouts()
+    context = build_ssl_context(TlsConfig(ca=ca_pem))
+    with pytest.raises(ValueError):  # of the ssl module: no name begins with a dot
+        await open_connection("127.0.0.1", server.port, context=context, server_name=".x", timeouts=timeouts)
+    assert not timeouts._timed

@@ -64,8 +64,6 @@ class TlsConnection:
         self._sock = sock
         self._timeouts = timeouts
         self.deadline = _NEVER
-        if timeouts is not None:
-            timeouts.add(self)
         self.truncated = False
         self._ended = False
         self._is_sending = False  # a rest, which nothing may come in between
@@ -79,6 +77,8 @@ class TlsConnection:
             self._tls = context.wrap_bio(
                 self._incoming, self._outgoing, server_side=server_side, server_hostname=server_name
             )
+        if timeouts is not None:
+            timeouts.add(self)
 
     @property
     def peer(self) -> Mapping[str, Any] | None:
