@@ -376,14 +376,10 @@ def _deduplicated(handlers: Iterable[H]) -> tuple[H, ...]:
     found = tuple(handlers)
     if len(found) < 2:
         return found
-    seen: set[Hashable] = set()
-    unique: list[H] = []
+    unique: dict[Hashable, H] = {}
     for handler in found:
-        key = handler_identity(handler)
-        if key not in seen:
-            seen.add(key)
-            unique.append(handler)
-    return tuple(unique)
+        unique.setdefault(handler_identity(handler), handler)
+    return tuple(unique.values())
 
 
 class _Default:
