@@ -18,7 +18,7 @@ from tests.lives.world import CLUSTERS_PEERING, peering, peering_definition
 from tests.runtime.conftest import Bench, settle, widget
 from tests.runtime.life import Life
 from trioperator._concurrency.clock import wall_now
-from trioperator.testing import deterministic
+from trioperator.testing import Fault, FaultPlan, FaultyTransport, deterministic
 
 on = trioperator.on
 
@@ -147,7 +147,7 @@ async def test_a_handler_that_has_seen_a_change_sees_that_it_is_taken_back(
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-@pytest.mark.parametrize("ends", ["temporarily", "interrupted", "unfinished"])
+@pytest.mark.parametrize("ends", ["temporarily", "interrupted", "unfinished", "stopped"])
 async def test_a_handler_that_was_called_for_a_change_and_is_to_be_called_again_sees_that_it_is_taken_back(
     bench: Bench, ends: str, restarts: bool, autojump_clock: MockClock
 ) -> None:
@@ -166,7 +166,7 @@ async def test_a_handler_that_was_called_for_a_change_and_is_to_be_called_again_
             await trio.sleep(5)
             if ends == "temporarily":
                 raise trioperator.TemporaryError("not yet", delay=10)
-            if ends == "interrupted":
+            if ends in ("interrupted", "stopped"):
                 await trio.sleep_forever()
 
     async with bench.running() as stop:
@@ -187,6 +187,34 @@ async def test_a_handler_that_was_called_for_a_change_and_is_to_be_called_again_
         await bench.cluster.patch("widgets", "w", {"spec": {"size": 3}})
         await settle(60)
     assert calls == [(1, 2), (2, 1), (1, 3)]
+
+
+async def test_a_change_is_taken_back_for_a_handler_that_had_stored_something_when_its_operator_was_killed(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[tuple[int | None, int]] = []
+
+    @on.update("widgets", registry=bench.registry)
+    async def resize(old: Any, spec: Any, patch: trioperator.Patch, **_: Any) -> None:
+        calls.append((old["spec"]["size"], spec["size"]))
+        if spec["size"] == 2:
+            patch.status["phase"] = "Resizing"
+            await patch.store()
+            await trio.sleep_forever()
+
+    await bench.cluster.create(widget(size=1))
+    faults = FaultPlan()
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), faults)):
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(10)
+        faults.add(Fault.refuse())  # whatever it wants to store at its end
+    await bench.cluster.patch("widgets", "w", {"spec": {"size": 1}})
+    async with bench.running():
+        await settle(1)
+    assert calls == [(1, 2), (2, 1)]
+    left = await bench.cluster.get("widgets", "w")
+    assert "trioperator.dev/seen-configuration" not in left["metadata"]["annotations"]
 
 
 async def test_a_change_after_a_failed_one_is_handled_once(bench: Bench, autojump_clock: MockClock) -> None:

@@ -226,7 +226,7 @@ async def test_a_handler_is_interrupted_by_a_restore_that_the_next_version_of_it
         await settle(30)
         await new.apply(with_versions("v2", "v1"))
         await settle(100)
-        assert calls == [1, 2, "interrupted"]
+        assert calls == [1, 2, "interrupted", 1]
     assert caplog.text.count("has gone back from version") == 1
 
 

@@ -191,7 +191,7 @@ class Execution:
         own, state = self._make_patch(handler, cause, parent), self._progress.states[handler.id]
         subhandlers = self._make_subhandlers(own, cause, handler, lifecycle)
         nursery = self._nursery if self._at_work else None  # the outermost one ends with the reconcile
-        mark = self._begin(handler)
+        mark = self._begin(handler, cause)
         tokens = current_cause.set(cause), current_subhandlers.set(subhandlers)
         try:
             interruption = Interruption() if handler.interruptible else None
@@ -219,11 +219,13 @@ class Execution:
             self._note_io(handler, mark)
         self._finish(handler, cause, own, outcome)
 
-    def _begin(self, handler: ChangeHandler) -> IoMark:
+    def _begin(self, handler: ChangeHandler, cause: ChangeCause) -> IoMark:
         """Begin an attempt: while it runs, due progress of earlier ones is stored."""
         if handler.id in self._at_work:
             raise RuntimeError(f"{handler} is executed while it is at work already.")
         self._at_work[handler.id] = mark = IoMark()
+        if self._seen is not None and cause.reason is Reason.UPDATE:  # what it begins is to be taken back if that is
+            self._executor.progress.last_handled(self._state).attempt(self._seen)
         if self._saver is not None:
             self._saver.notify()
         return mark
@@ -243,12 +245,8 @@ class Execution:
     def _finish(self, handler: ChangeHandler, cause: ChangeCause, own: HandlerPatch, outcome: Outcome) -> None:
         """Take the outcome of an attempt into the progress. The patch of an interrupted one is dropped."""
         self._progress.count_interruption(handler.id, interrupted=outcome.interrupted)
-        if self._seen is not None:
-            last_handled = self._executor.progress.last_handled(self._state)
-            if outcome.final:
-                last_handled.see(self._seen)
-            elif cause.reason is Reason.UPDATE:  # what it has begun has to be taken back if the update is
-                last_handled.attempt(self._seen)
+        if outcome.final and self._seen is not None:
+            self._executor.progress.last_handled(self._state).see(self._seen)
         if outcome.interrupted:
             self._interrupted = True
             if outcome.delay:  # not stored: nothing can be, as others may have taken over

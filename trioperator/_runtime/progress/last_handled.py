@@ -31,8 +31,8 @@ class LastHandled:
     :meth:`rewind`: a restore has taken it back     --                                      unchanged   none
     :meth:`supersede`: another cause takes over     --                                      none        unchanged
     :meth:`see`: a handler has ended with C         --                                      and C       unchanged
-    :meth:`attempt`: one was called with C, and is  --                                      unchanged   C
-    to be called again for the update
+    :meth:`attempt`: one is called with C, for an   --                                      unchanged   C
+    update
     :meth:`finish`: all handlers have ended         one of seen that is not C, else C       none        one of seen that
                                                                                                         is not recorded
     :meth:`settle`: the recorded one and C are the  one of seen that is not C, else         none        C if that is not
@@ -116,7 +116,7 @@ class LastHandled:
             self._seen = (*self._seen[:1], current)  # two are enough: one of them is not the recorded one
 
     def attempt(self, current: bytes) -> None:
-        """Note that a handler was called for an update to the *current* configuration, and has not ended."""
+        """Note that a handler is called for an update to the *current* configuration, and may not end with it."""
         self._missed = current
 
     def finish(self, current: bytes) -> bytes:

@@ -115,12 +115,18 @@ class Progress:
         self._last_handled.pop(state, None)
 
     async def save(self, state: ObjectState, logger: Logger) -> None:
-        """Store the states of handlers that are not stored yet, together with the pending patch."""
+        """Store the states of handlers that are not stored yet, together with the pending patch.
+
+        If none are, what an attempt has seen that has not ended is stored: it may end with this process.
+        """
         if state.body is None:
             return
         records, progress = Patch(), self._unfinished.get(state)
+        mark = functools.partial(self.mark_seen, state)
         if progress is None or progress.save_at is None:
-            await self._patcher.store(state, records, logger)
+            if progress is not None and (records := mark()):
+                progress.plan_save(None)
+            await self._patcher.store(state, records, logger, instead=mark)
             return
         save_at = progress.save_at
         progress.plan_save(None)
@@ -129,7 +135,7 @@ class Progress:
         try:
             seen = self.last_handled(state).to_store
             self._records.store(state, progress.states, seen=seen, body=Body(state.body), patch=records)
-            await self._patcher.store(state, records, logger, instead=functools.partial(self.mark_seen, state))
+            await self._patcher.store(state, records, logger, instead=mark)
         except BaseException:
             progress.plan_save(save_at)
             raise
