@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.opaque import OpaqueTransport
 from tests.runtime.conftest import CRD, PLAIN_CRD, Bench, settle, widget
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -117,6 +118,28 @@ async def test_a_replica_whose_first_list_is_late_does_not_handle_again_what_the
             await cluster.patch("widgets", names[0], {"spec": {"size": 2}})
             await settle(60)
             assert second.handled == [f"update {names[0]} 2"]
+
+
+async def test_a_replica_whose_watch_is_late_does_not_handle_again_what_was_handled_if_versions_are_no_numbers(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    first, second = make_replica(cluster, "a"), make_replica(cluster, "b")
+    second.plan.add(Fault.lag(LAG), watch=True, resource="widgets")
+    async with first.bench.running(transport=OpaqueTransport(cluster.transport())) as stop:
+        await cluster.create(widget("old"))
+        await settle(5)
+        transport = OpaqueTransport(FaultyTransport(cluster.transport(), second.plan))
+        async with second.bench.running(transport=transport):
+            await settle(20)
+            await cluster.create(widget("new"))
+            await cluster.patch("widgets", "old", {"spec": {"size": 2}})
+            await settle(0.5)
+            stop()
+            await settle(60)
+            assert sorted([*first.handled, *second.handled]) == ["create new", "create old", "update old 2"]
+            await cluster.patch("widgets", "new", {"spec": {"size": 2}})
+            await settle(60)
+    assert second.handled == ["update new 2"]
 
 
 async def test_a_takeover_costs_one_request_for_each_kind_with_changes_and_none_for_what_comes_after_it(

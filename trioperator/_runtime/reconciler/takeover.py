@@ -58,9 +58,10 @@ class Takeover:
 
     def may_be_stale(self, state: ObjectState) -> bool:
         """Check whether the state of an object may be older than the takeover, and was not read from the server."""
-        if not self._versions:
+        if not self._versions or state in self._verified:
             return False
-        return state.version <= self._versions.get(state.cache, -math.inf) and state not in self._verified
+        taken = self._versions.get(state.cache, -math.inf)
+        return state.version <= taken or (state.cache.versions.are_opaque and taken > -math.inf)
 
     def was_gone(self, state: ObjectState) -> bool:
         """Check whether an object was deleted before it was taken over, though that is known only now."""
