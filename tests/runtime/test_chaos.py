@@ -57,9 +57,27 @@ async def test_nothing_is_lost_in_parts_that_are_interrupted(restarting: bool, a
         await live(seed, restarting=restarting, reverting=False, parted=True)
 
 
+class Elsewhere(trioperator.ProgressStorage):
+    """A storage of a user's, which outlives operators."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Any] = {}
+
+    def fetch(self, *, key: str, **_: Any) -> Any:
+        return self.records.get(key)
+
+    def store(self, *, key: str, record: Any, **_: Any) -> None:
+        self.records[key] = record
+
+    def purge(self, *, key: str, **_: Any) -> None:
+        self.records.pop(key, None)
+
+
+@pytest.mark.parametrize("storage", [None, Elsewhere()])
 async def test_a_change_amid_the_handling_is_seen_by_all_even_after_a_restart(
-    bench: Bench, autojump_clock: MockClock
+    bench: Bench, storage: trioperator.ProgressStorage | None, autojump_clock: MockClock
 ) -> None:
+    bench.settings.persistence.progress_storage = storage
     last_seen: dict[str, Any] = {}
     ready = False
 

@@ -14,7 +14,9 @@ import msgspec
 
 from trioperator._handling.storages.annotation_keys import annotation_keys, check_prefix, is_replicated
 from trioperator._handling.storages.progress import (
+    ALSO_SEEN,
     PREFIX,
+    SEEN,
     annotations_of,
     format_field,
     mark_as_managed,
@@ -201,7 +203,10 @@ class StatusDiffBaseStorage(DiffBaseStorage):
 
     def build(self, *, body: Body, extra_fields: Iterable[FieldSpec] | None = None) -> BodyEssence:
         essence = super().build(body=body, extra_fields=extra_fields)
-        return cast(BodyEssence, without(essence, self.field))
+        if self.field[0] in essence:  # rarely: the status is no part of essences
+            for field in (self.field, *((*self.field[:-1], name) for name in (SEEN, ALSO_SEEN))):
+                essence = cast(BodyEssence, without(essence, field))
+        return essence
 
     def fetch(self, *, body: Body) -> BodyEssence | None:
         text = resolve(body, self.field)

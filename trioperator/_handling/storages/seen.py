@@ -24,19 +24,26 @@ from trioperator._handling.storages.progress import (
 from trioperator._model.fields import ensure, remove, resolve
 
 
-def make_seen_storages(progress: ProgressStorage) -> tuple[DiffBaseStorage, ...]:
-    """Return storages for two configurations, in the same places as the progress; none for one of a user's."""
-    return tuple(found for number in range(2) if (found := _make_storage(progress, number)) is not None)
+def make_seen_storages(progress: ProgressStorage, diffbase: DiffBaseStorage) -> tuple[DiffBaseStorage, ...]:
+    """Return storages for two configurations, in the same places as the progress.
+
+    If that is in a storage of a user's, they are beside the last-handled one; none if that is in one as well.
+    """
+    for beside in (progress, diffbase):
+        found = (_make_storage(beside, name) for name in (SEEN, ALSO_SEEN))
+        if storages := tuple(each for each in found if each is not None):
+            return storages
+    return ()
 
 
-def _make_storage(progress: ProgressStorage, number: int) -> DiffBaseStorage | None:
-    match progress:
-        case SmartProgressStorage() | AnnotationsProgressStorage():
-            return AnnotationsDiffBaseStorage(prefix=progress.prefix, key=(SEEN, ALSO_SEEN)[number], v1=False)
-        case StatusProgressStorage():
-            return StatusDiffBaseStorage(field=progress.seen_fields[number])
-        case MultiProgressStorage():
-            inner = (_make_storage(each, number) for each in progress.storages)
+def _make_storage(beside: ProgressStorage | DiffBaseStorage, name: str) -> DiffBaseStorage | None:
+    match beside:
+        case SmartProgressStorage() | AnnotationsProgressStorage() | AnnotationsDiffBaseStorage():
+            return AnnotationsDiffBaseStorage(prefix=beside.prefix, key=name, v1=False)
+        case StatusProgressStorage() | StatusDiffBaseStorage():
+            return StatusDiffBaseStorage(field=(*beside.field[:-1], name))
+        case MultiProgressStorage() | MultiDiffBaseStorage():
+            inner = (_make_storage(each, name) for each in beside.storages)
             found = [each for each in inner if each is not None]
             return MultiDiffBaseStorage(found) if found else None
     return None

@@ -56,7 +56,7 @@ class RecordStore:
         self._pokes = pokes or Pokes(None)
         self._is_own = unguarded(progress) is progress
         self._texts = diffbase if type(diffbase) is AnnotationsDiffBaseStorage else None
-        self._seen = make_seen_storages(unguarded(progress))
+        self._seen = make_seen_storages(unguarded(progress), unguarded(diffbase))
 
     def may_exist(self, body: Body) -> bool:
         """Check whether there may be records on an object: mostly there are none, which is known at a glance."""
