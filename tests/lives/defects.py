@@ -274,7 +274,7 @@ DEFECTS = (
         (
             Edit(
                 "_runtime/reconciler/takeover.py",
-                "        if not self._versions:\n            return False\n",
+                "        if not self._versions or state in self._verified:\n            return False\n",
                 "        return False\n",
             ),
         ),
