@@ -22,7 +22,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -50,8 +50,8 @@ from trioperator import configure
 # Handlers of some operators race: what differs is played a few times, until Kopf has differed from itself, too.
 _PLAYS = 3
 _SKIPPED = "skipped"
-# They wait most of the time, but two take a processor each when they start.
-_AT_ONCE = max(2, os.cpu_count() or 1)
+# They wait most of the time.
+_AT_ONCE = 5 * (os.cpu_count() or 1)
 
 
 class Verdict:
@@ -159,15 +159,39 @@ def describe(verdict: Verdict, mode: str, plays: Sequence[Play]) -> str:
     return f"{word} ({used}; exit {stops})"
 
 
+class Ports:
+    """The ports that operators listen on, each of which one operator has at a time."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._changed = trio.Condition()
+
+    @contextlib.asynccontextmanager
+    async def taken(self, ports: Iterable[int]) -> AsyncIterator[None]:
+        """Have the ports in the block, from the time when all of them are free."""
+        wanted = {*ports}
+        async with self._changed:
+            while self._taken & wanted:
+                await self._changed.wait()
+            self._taken |= wanted
+        try:
+            yield
+        finally:
+            with trio.CancelScope(shield=True):
+                async with self._changed:
+                    self._taken -= wanted
+                    self._changed.notify_all()
+
+
 async def judge_all(
     operators: Sequence[Operator], modes: Sequence[str], at_once: int, records: Records, *, real: bool = False
 ) -> list[Verdict]:
     """Judge the operators, some at once, and print each verdict."""
     verdicts: list[Verdict] = []
-    limiter, ports = trio.CapacityLimiter(at_once), trio.Lock()
+    limiter, ports = trio.CapacityLimiter(at_once), Ports()
 
     async def one(operator: Operator, scratch: pathlib.Path) -> None:
-        async with ports if operator.ports else contextlib.nullcontext(), limiter:
+        async with ports.taken(operator.ports), limiter:
             began = trio.current_time()
             if record := records.find(operator.name):
                 verdict = Verdict(operator, modes, real=real)
@@ -221,7 +245,8 @@ def main() -> None:
         write_requirements(chosen)
         return
     configure(quiet=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else, a timeout would leave operators behind
+    # A timeout must not leave operators behind. Trio knows when SIGINT may raise, but handles no SIGTERM.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     RESULTS.mkdir(parents=True, exist_ok=True)
     modes = options.modes.split(",")
     if missing := find_missing(each.repository for each in chosen):

@@ -132,7 +132,7 @@ async def wp_operator(play: Play) -> None:
     "requests",
     "six",
     "validators",
-    ports=True,
+    ports=(9115,),
     native=True,
 )
 async def trivy_operator(play: Play) -> None:
@@ -191,7 +191,7 @@ _CONFIGURE: Final = "import rockoon.settings\nsys.prefix = before\n"
     "pbr",
     "pykube-ng",
     "websocket-client",
-    ports=True,
+    ports=(32768,),
 )
 async def rockoon(play: Play) -> None:
     logging = play.put("logging.conf", "{version: 1, disable_existing_loggers: false}")
@@ -248,6 +248,17 @@ async def connect(**options): return Connection()
 """
 
 
+def prepare_keycloak(play: Play) -> None:
+    """Set what any run of the operator needs."""
+    play.masks += [*CHOSEN, r'"(password|generation)": "[^"]*"', r'"observedGeneration": \d+']
+    play.skip("ClusterKopfPeering", "KopfPeering")
+    play.environment |= {"OPERATOR_INSTANCE_ID": "one", "POD_NAMESPACE": "keycloak", "OPERATOR_NAMESPACE": "keycloak"}
+    play.environment |= {"KEYCLOAK_OPERATOR_NAMESPACES": "keycloak"}
+    (play.home / "lib").mkdir()
+    (play.home / "lib" / "asyncpg.py").write_text(_ASYNCPG)
+    play.environment |= {"PYTHONPATH": f"{play.home / 'lib'}:{play.root / 'src'}"}
+
+
 @operator(
     "vriesdemichael/keycloak-operator",
     "aiobreaker",
@@ -261,18 +272,12 @@ async def connect(**options): return Connection()
     "prometheus-client",
     "pydantic",
     "pydantic-settings",
-    ports=True,
+    ports=(8080, 8081),
     python=(3, 13),  # by its own words 3.14, but it runs
 )
 async def keycloak(play: Play) -> None:
-    play.masks += [*CHOSEN, r'"(password|generation)": "[^"]*"', r'"observedGeneration": \d+']
-    play.skip("ClusterKopfPeering", "KopfPeering")
-    play.environment |= {"OPERATOR_INSTANCE_ID": "one", "POD_NAMESPACE": "keycloak", "OPERATOR_NAMESPACE": "keycloak"}
+    prepare_keycloak(play)
     play.environment |= {"ENABLE_WEBHOOKS": "false"}
-    play.environment |= {"KEYCLOAK_OPERATOR_NAMESPACES": "keycloak"}
-    (play.home / "lib").mkdir()
-    (play.home / "lib" / "asyncpg.py").write_text(_ASYNCPG)
-    play.environment |= {"PYTHONPATH": f"{play.home / 'lib'}:{play.root / 'src'}"}
     kinds = ("keycloak", "keycloakclient", "keycloakrealm")
     await play.add_namespaces("keycloak")
     await play.apply(*(f"charts/keycloak-operator/crds/{kind}-crd.yaml" for kind in kinds))

@@ -273,7 +273,7 @@ asyncio.sleep = lambda delay, result=None: sleep(4 if delay == 300 else delay, r
     "kubernetes",
     "python-dateutil",
     "python-json-logger",
-    ports=True,
+    ports=(8080,),
 )
 async def node_failover(play: Play) -> None:
     """Tasks that startup and other handlers leave behind, writes to the status by others, a peering of its own."""

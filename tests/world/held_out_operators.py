@@ -10,7 +10,7 @@ from tests.world.operators import declare, describe_object, operator
 from tests.world.playing import Play
 
 
-@operator("Emmerson-Miranda/k8s-operator-kopf", "kubernetes", "prometheus-client", ports=True)
+@operator("Emmerson-Miranda/k8s-operator-kopf", "kubernetes", "prometheus-client", ports=(18000,))
 async def webapps(play: Play) -> None:
     """Handlers with retries and messages in the status, which count themselves for Prometheus."""
     play.masks += [r"\b10\.\d+\.\d+\.\d+"]
@@ -112,7 +112,7 @@ async def orbit_podsettings(play: Play) -> None:
 
 
 # What Kopf makes certificates with does not know versions of OpenSSL with two digits, such as 3.0.15.
-_OPENSSL: Final = """
+OPENSSL: Final = """
 import re
 find = re.search
 re.search = lambda pattern, text, *flags: find(pattern, text, *flags) or (
@@ -121,13 +121,13 @@ re.search = lambda pattern, text, *flags: find(pattern, text, *flags) or (
 """
 
 
-@operator("hpcclab/UMS", "certbuilder", "kubernetes", "requests", ports=True)
+@operator("hpcclab/UMS", "certbuilder", "kubernetes", "requests", ports=(30000,))
 async def pod_migration(play: Play) -> None:
     """Two operators of one mandatory peering: webhooks that rewrite and protect pods, and events with annotations."""
     play.masks += [*CHOSEN, r'"nodePort": \d+', r'(?<="migration-(host|port)": )"(\\"|[^"])*"']
     play.masks += [r'"name": "(inside|later)-[a-z0-9]{5}"']
     play.skip("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ClusterKopfPeering")
-    play.put("sitecustomize.py", _OPENSSL)
+    play.put("sitecustomize.py", OPENSSL)
     play.environment |= {"HOST_NAME": "localhost", "SYNC_HOST": "127.0.0.1", "PYTHONPATH": str(play.home / "bin")}
     await play.apply("deployment/kopf.kubernetes.yml")
 
@@ -237,7 +237,7 @@ if any("main.py" in word for word in sys.orig_argv):
     "prometheus-client",
     "pydantic",
     "requests",
-    ports=True,
+    ports=(9000, 18080),
     native=True,
 )
 async def airflow(play: Play) -> None:
@@ -300,7 +300,7 @@ async def airflow(play: Play) -> None:
     "prometheus-client",
     "python-json-logger",
     "uvloop",
-    ports=True,
+    ports=(18765,),
 )
 async def amalthea(play: Play) -> None:
     """A registry of its own in ``kopf.operator()`` on uvloop, events of seven kinds of children and of Events."""
@@ -348,7 +348,7 @@ async def amalthea(play: Play) -> None:
     "pydantic",
     "python-json-logger",
     "sqlalchemy",
-    ports=True,
+    ports=(18081,),
 )
 async def kubesynapse(play: Play) -> None:
     """Nine kinds, whose handlers take arguments with defaults; signal handlers, a server and threads of its own."""
@@ -439,7 +439,7 @@ async def kubesynapse(play: Play) -> None:
     "structlog",
     "tenacity",
     "typer",
-    ports=True,
+    ports=(18090, 18091),
 )
 async def aegis(play: Play) -> None:
     """Settings made by hand for ``kopf.run()``, five indices, daemons by a field's value, tasks of its own."""

@@ -151,7 +151,7 @@ async def est(play: Play) -> None:
     "pydantic-settings",
     "structlog",
     "uvloop",
-    ports=True,
+    ports=(8080,),
 )
 async def kubetimer(play: Play) -> None:
     """A scheduler on its asyncio loop, which is uvloop's, an executor of its own, names of fields with dots."""

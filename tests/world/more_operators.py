@@ -91,7 +91,7 @@ socket.getaddrinfo = lambda host, *args, **kwargs: look_up(
 """
 
 
-@operator("educates/educates-training-platform", "bcrypt", "pykube-ng", ports=True)
+@operator("educates/educates-training-platform", "bcrypt", "pykube-ng", ports=(8080,))
 async def educates_secrets_manager(play: Play) -> None:
     play.put("sitecustomize.py", _NAMES)
     play.environment |= {"PYTHONPATH": str(play.home / "bin")}
@@ -242,7 +242,7 @@ _CAPI_KINDS: Final = (
     "kube-custom-resource",
     "pydantic",
     "pyhelm3",
-    ports=True,
+    ports=(8000, 8080, 8443),
 )
 async def azimuth_capi_operator(play: Play) -> None:
     play.put("helm", _HELM)

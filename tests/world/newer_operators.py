@@ -145,7 +145,7 @@ if any("oauth2Envoyfilter" in word for word in sys.orig_argv):
 """
 
 
-@operator("tmforum-oda/oda-canvas", "Jinja2", "kubernetes", "requests", ports=True)
+@operator("tmforum-oda/oda-canvas", "Jinja2", "kubernetes", "requests", ports=(18638,))
 async def oda_oauth2(play: Play) -> None:
     """An async timer that blocks, a counter in the memo, a peering of its own that is not there."""
     folder = "source/operators/TMFOP008-OAuth2-Config/envoy-filter/docker/src"

@@ -9,6 +9,8 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import yaml
+
 from tests.world.playing import Play
 
 
@@ -17,7 +19,7 @@ class Operator:
     """A public operator: where it is, what is played, and whether its handlers run natively by the import alone.
 
     Without a *repository*, it is a package, which is installed by its name. *apart* are requirements that cannot be
-    met together with those of the others. Those that listen on fixed *ports* are not played at the same time. They
+    met together with those of the others. Those that listen on the same *ports* are not played at the same time. They
     need this *python*, or a newer one.
     """
 
@@ -27,7 +29,7 @@ class Operator:
     native: bool = False
     requirements: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
-    ports: bool = False
+    ports: tuple[int, ...] = ()
     python: tuple[int, int] = (3, 11)
 
 
@@ -39,7 +41,7 @@ def operator(
     *requirements: str,
     native: bool = False,
     apart: tuple[str, ...] = (),
-    ports: bool = False,
+    ports: tuple[int, ...] = (),
     python: tuple[int, int] = (3, 11),
 ) -> Callable[[Callable[[Play], Awaitable[None]]], Callable[[Play], Awaitable[None]]]:
     """Return a decorator that adds the scenario of an operator to the table."""
@@ -377,7 +379,7 @@ async def strimzi_registry_operator(play: Play) -> None:
     "httpx",
     "kube-custom-resource",
     "pydantic",
-    ports=True,
+    ports=(8000, 8080),
 )
 async def azimuth_schedule_operator(play: Play) -> None:
     play.environment |= {"AZIMUTH_SCHEDULE_CHECK_INTERVAL_SECONDS": "2"}
@@ -562,5 +564,6 @@ async def k8s_kopf_examples(play: Play) -> None:
         # Its timer expects annotations: else, it fails unless a handler that fails has stored that it has.
         await play.cluster.patch("namespaces", name, {"metadata": {"annotations": {"some": "thing"}}})
     async with play.running("--standalone", "--all-namespaces", f"{limits}/app/kopf_operator.py"):
-        await play.apply(f"{limits}/test/namespace-limitrange-np-1.yaml")
+        for made in yaml.safe_load_all((play.root / limits / "test/namespace-limitrange-np-1.yaml").read_text()):
+            await play.apply({**made, "metadata": {**made["metadata"], "annotations": {"some": "thing"}}})
         await play.record("limits: a namespace created", quiet=12)

@@ -42,7 +42,7 @@ def _look_up(*paths: str) -> list[str]:
     ]
 
 
-@operator("educates/educates-training-platform", "bcrypt", "PyJWT", "pykube-ng", "wrapt", ports=True)
+@operator("educates/educates-training-platform", "bcrypt", "PyJWT", "pykube-ng", "wrapt", ports=(8080, 8081))
 async def educates_lookup(play: Play) -> None:
     """A daemon in a thread runs one operator more for each cluster, with a registry and a login of its own."""
     folder = "carvel-packages/installer/bundle/config/ytt/_ytt_lib/packages/educates/_ytt_lib/lookup-service/upstream"
@@ -111,7 +111,7 @@ async def educates_lookup(play: Play) -> None:
         await record("all deleted", *portals)
 
 
-@operator("kubeic-operator/kubeic-operator", "kubernetes", "prometheus-client", ports=True)
+@operator("kubeic-operator/kubeic-operator", "kubernetes", "prometheus-client", ports=(9090,))
 async def kubeic(play: Play) -> None:
     """Storages that store nothing, and no finalizer: namespaces are created at each event, and never resumed."""
     await play.apply("config/crd/imageauditpolicy.yaml")
@@ -244,7 +244,7 @@ if any("beamsql" in word for word in sys.orig_argv):
 """
 
 
-@operator("IndustryFusion/DigitalTwin", "pytimeparse", "requests", ports=True)
+@operator("IndustryFusion/DigitalTwin", "pytimeparse", "requests", ports=(18090,))
 async def flink_statements(play: Play) -> None:
     """Three indices in a timer, which goes through states, a deletion in attempts, two files with the same names."""
     play.put("sitecustomize.py", _FLINK)

@@ -1,4 +1,4 @@
-"""What a run has found so far, in a file: a run of all operators takes hours, and may be interrupted."""
+"""What a run has found so far, in a file: a run of all operators takes an hour, and may be interrupted."""
 
 from __future__ import annotations
 

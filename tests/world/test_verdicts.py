@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pathlib
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
+import trio
+from trio.testing import MockClock
 
-from tests.world.__main__ import Verdict, summarize
-from tests.world.operators import OPERATORS
+from tests.world.__main__ import Verdict, judge_all, summarize
+from tests.world.operators import OPERATORS, Operator
 from tests.world.playing import Play
+from tests.world.records import Records
 
 
 class Played:
@@ -64,3 +68,26 @@ def test_the_summary_names_what_is_wrong(tmp_path: pathlib.Path, monkeypatch: py
     assert not summarize([right])
     assert summarize([right, wrong])
     assert summarize([right, Verdict(OPERATORS["gefyra"], ("kopf",))])
+
+
+async def test_operators_are_played_side_by_side_unless_they_share_a_port(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    running: set[str] = set()
+    together: set[frozenset[str]] = set()
+
+    async def play(operator: Operator, modes: Sequence[str], scratch: pathlib.Path, *, real: bool) -> Verdict:
+        together.update(frozenset({operator.name, name}) for name in running)
+        running.add(operator.name)
+        await trio.sleep(60)
+        running.remove(operator.name)
+        return Verdict(operator, modes)
+
+    monkeypatch.setattr("tests.world.__main__.judge", play)
+    ports: dict[str, tuple[int, ...]] = {"one": (1, 2), "two": (2, 3), "three": (3,), "four": ()}
+    operators = [Operator(name, None, cast("Any", None), ports=each) for name, each in ports.items()]
+    await judge_all(operators, ("kopf",), 4, Records(tmp_path, ["kopf"], real=False, resume=False))
+    assert frozenset({"one", "two"}) not in together
+    assert frozenset({"two", "three"}) not in together
+    assert frozenset({"one", "three"}) in together
+    assert {frozenset({"four", name}) for name in ("one", "two", "three")} & together

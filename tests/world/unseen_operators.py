@@ -68,7 +68,7 @@ async def ark(play: Play) -> None:
         await play.record("deleted", quiet=_QUIET)
 
 
-@operator("yannicksiewe/k8s-iam-operator", "flask", "kubernetes", "prometheus-client", ports=True)
+@operator("yannicksiewe/k8s-iam-operator", "flask", "kubernetes", "prometheus-client", ports=(8081,))
 async def k8s_iam(play: Play) -> None:
     """An operator in a thread of a program, which ends without it."""
     play.masks += [r'"(token|kubeconfig)": "[^"]*"', r"(?<=-)[a-z0-9]{5}(?=\")"]
