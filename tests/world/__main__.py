@@ -39,6 +39,7 @@ from tests.world import (  # noqa: F401 -- add to the table
     platform_operators,
     rare_operators,
     unseen_operators,
+    webhook_operators,
 )
 from tests.world.operators import OPERATORS, Operator
 from tests.world.playing import APART, MODES, RESULTS, Play, play

@@ -76,6 +76,8 @@ class Play:
         self.patient = False
         #: Whether Kopf's names of annotations and finalizer are configured natively: not if an operator has its own.
         self.takes_over = True
+        #: Whether the operator watches anything, as those with nothing but webhooks need not.
+        self.watches = True
         self.states: dict[str, list[str]] = {}
         self.costs: list[Cost] = []
         self.process: trio.Process | None = None
@@ -183,7 +185,7 @@ class Play:
     async def _wait_ready(self, process: trio.Process) -> None:
         """Wait until the operator watches something, and has handled what there was, or has ended."""
         watches = self.cluster.requests.count(verb="watch")
-        with trio.move_on_after(_LONGEST):
+        with trio.move_on_after(_LONGEST if self.watches else 0):
             while self.cluster.requests.count(verb="watch") == watches and process.poll() is None:  # noqa: ASYNC110
                 await trio.sleep(0.1)  # neither the log of requests nor the end of processes are events
         await self.settle()
