@@ -479,6 +479,30 @@ async def test_several_kinds_and_functions_may_fill_one_index(bench: Bench, auto
         assert probe["found"] == {"name": ["w"]}
 
 
+async def test_values_are_in_the_order_in_which_their_objects_came_however_long_functions_take(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    delays = {"a": 3, "b": 2, "c": 1, "d": 0}
+    for name in ("a", "b", "c"):
+        await bench.cluster.create(widget(name))
+
+    @on.index("widgets", registry=bench.registry)
+    async def found(name: str) -> Any:
+        await trio.sleep(delays[name])
+        return {"all": name, name: name}
+
+    probe = Probe(bench, "found")
+    async with bench.running():
+        await trio.sleep(10)
+        assert probe["found"]["all"] == ["a", "b", "c"]
+        delays["d"] = 1
+        await bench.cluster.create(widget("d"))
+        delays["a"] = 0
+        await bench.cluster.patch("widgets", "a", {"spec": {"size": 2}})
+        await trio.sleep(10)
+        assert probe["found"] == {"all": ["a", "b", "c", "d"], **{name: [name] for name in "abcd"}}
+
+
 async def test_sync_index_functions_run_in_threads(bench: Bench) -> None:
     await bench.cluster.create(widget("a"))
     main = threading.get_ident()

@@ -6,7 +6,7 @@ one value in a store. Lookups take constant time, updates constant time for each
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Collection, Hashable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ else:
 
 
 class Store(Collection[V]):
-    """Values under one key of an index, in the order in which their objects were indexed; never empty.
+    """Values under one key of an index, in the order in which their objects came; never empty.
 
     Stores can be read and iterated in threads and across checkpoints: an iterator works on a snapshot.
     """
@@ -52,11 +52,12 @@ class Index(Mapping[K, Store[V]]):
     indexing"). Indices can be read and iterated in threads and across checkpoints: an iterator works on a snapshot.
     """
 
-    __slots__ = ("__weakref__", "_keys", "_stores")
+    __slots__ = ("__weakref__", "_keys", "_stores", "_unsorted")
 
     def __init__(self) -> None:
         self._stores: dict[K, Store[V]] = {}
         self._keys: dict[Hashable, tuple[K, ...]] = {}
+        self._unsorted: set[K] = set()
 
     def __getitem__(self, key: K) -> Store[V]:
         return self._stores[key]
@@ -85,8 +86,8 @@ class Index(Mapping[K, Store[V]]):
 Indices = Mapping[str, Index[Any, Any]]
 
 
-def replace(index: Index[Any, Any], owner: Hashable, result: Any) -> None:
-    """Replace the values of an object by the result of its index handler.
+def replace(index: Index[Any, Any], owner: Hashable, result: Any, *, late: bool = False) -> None:
+    """Replace the values of an object by the result of its index handler. *Late* results are to be sorted.
 
     A dict (strictly, no other mapping) contains values by keys; anything else is a value under the key None. If a key
     is not hashable, its error is raised and the index is unchanged.
@@ -101,6 +102,8 @@ def replace(index: Index[Any, Any], owner: Hashable, result: Any) -> None:
         store = index._stores.get(key)
         if store is None:
             store = index._stores[key] = Store()
+        elif late and owner not in store._values:
+            index._unsorted.add(key)
         store._values[owner] = value
     if entries:
         index._keys[owner] = tuple(entries)
@@ -110,6 +113,14 @@ def discard(index: Index[Any, Any], owner: Hashable) -> None:
     """Remove all values of an object from the index."""
     for key in index._keys.pop(owner, ()):
         _drop(index, owner, key)
+
+
+def sort(index: Index[Any, Any], order: Callable[[Any], int]) -> None:
+    """Sort the stores with late results by the *order* of the values' owners. Threads that read them may go on."""
+    while index._unsorted:
+        store = index._stores.get(index._unsorted.pop())
+        if store is not None:
+            store._values = {owner: store._values[owner] for owner in sorted(store._values, key=order)}
 
 
 def owners(index: Index[Any, Any]) -> Iterable[Hashable]:

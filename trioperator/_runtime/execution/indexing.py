@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ import trio
 from trioperator._concurrency.clock import steady_now
 from trioperator._handling.arguments.cause import ObjectCause
 from trioperator._handling.arguments.context import current_cause
-from trioperator._handling.arguments.indexing import Indices, discard, owners, replace
+from trioperator._handling.arguments.indexing import Indices, discard, owners, replace, sort
 from trioperator._handling.calls.invoke import Attempt, Invoker
 from trioperator._handling.declaring.registry import handler_identity, select_matching
 from trioperator._handling.handlers.handler import IndexHandler
@@ -54,6 +55,9 @@ class Indexing:
         self._identify = functools.partial(handler_identity, by_id=by_id)
         self._indexed: dict[ObjectState, str] = {}  # the version of each object that is in the indices
         self._failed: dict[ObjectState, _ObjectFailures] = {}
+        self._tickets = itertools.count()
+        self._running = 0
+        self._newest = -1  # the ticket of the newest object that is in an index
 
     async def process(self, state: ObjectState, obj: RawObject) -> None:
         """Index a state of an object, unless it is the one that is indexed. Errors are logged."""
@@ -109,14 +113,24 @@ class Indexing:
                 del remembered[state]
 
     async def _index(self, state: ObjectState, obj: RawObject, *, again: bool) -> None:
+        """Index an object. When no others are being indexed, sort the values of those whose functions took longer."""
+        ticket = next(self._tickets)
+        self._running += 1
         try:
-            await self._call(state, obj, obj.decode(), again=again)
+            await self._call(state, obj, obj.decode(), again=again, ticket=ticket)
         except (msgspec.MsgspecError, ValueError) as error:
             state.make_logger().error("The object cannot be read, and is not indexed: %r", error)
         except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
             state.make_logger().error("The object could not be indexed.", exc_info=error)
+        finally:
+            self._running -= 1
+            if not self._running:
+                for index in self.indices.values():
+                    sort(index, _Owner.get_ticket)
 
-    async def _call(self, state: ObjectState, obj: RawObject, body: Mapping[str, Any], *, again: bool) -> None:
+    async def _call(
+        self, state: ObjectState, obj: RawObject, body: Mapping[str, Any], *, again: bool, ticket: int
+    ) -> None:
         """Call the index handlers that match: all of them, or *again* only those that have failed."""
         cause = self._causes.make_index_cause(state, body)
         handlers = state.cache.kind.handlers
@@ -134,7 +148,7 @@ class Indexing:
             attempt = Attempt(retry, started, flow=state.flow, kind=cause.resource)
             outcome = await self._invoke(cause, handler, attempt)
             if state in self._indexed and handler in state.cache.kind.handlers.indices:  # else it was removed meanwhile
-                self._settle(state, handler, attempt=attempt, outcome=outcome, obj=obj)
+                self._settle(_Owner(state, identity, ticket), handler, attempt=attempt, outcome=outcome, obj=obj)
         if (failed := self._failed.get(state)) is not None:
             failed.object = obj
 
@@ -146,13 +160,15 @@ class Indexing:
             current_cause.reset(token)
 
     def _settle(
-        self, state: ObjectState, handler: IndexHandler, *, attempt: Attempt, outcome: Outcome, obj: RawObject
+        self, owner: _Owner, handler: IndexHandler, *, attempt: Attempt, outcome: Outcome, obj: RawObject
     ) -> None:
         """Put the result into the index; after an error, remove the object's values, and note when to try again."""
-        identity = self._identify(handler)
+        state, identity = owner.state, owner.identity
         if outcome.error is None:
             if outcome.result is not None:
-                replace(self.indices[handler.id], _Owner(state, identity), outcome.result)
+                late = owner.ticket < self._newest
+                replace(self.indices[handler.id], owner, outcome.result, late=late)
+                self._newest = max(self._newest, owner.ticket)
             self._forget_failure(state, identity)
             return
         self._discard(state, handler)
@@ -181,8 +197,18 @@ class Indexing:
         discard(self.indices[handler.id], _Owner(state, self._identify(handler)))
 
 
-class _Owner(msgspec.Struct, frozen=True):
-    """Owner of values in an index: an object, by one of the index's functions."""
+class _Owner(msgspec.Struct, frozen=True, eq=False):
+    """Owner of values in an index: an object, by one of the index's functions. Its ticket is from when it came."""
 
     state: ObjectState
     identity: Hashable
+    ticket: int = 0
+
+    def get_ticket(self) -> int:
+        return self.ticket
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Owner) and (self.state, self.identity) == (other.state, other.identity)
+
+    def __hash__(self) -> int:
+        return hash((self.state, self.identity))
