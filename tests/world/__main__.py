@@ -39,6 +39,7 @@ from tests.world import (  # noqa: F401 -- add to the table
     platform_operators,
     rare_operators,
     unseen_operators,
+    unusual_operators,
     webhook_operators,
 )
 from tests.world.operators import OPERATORS, Operator

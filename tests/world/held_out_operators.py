@@ -300,7 +300,7 @@ async def airflow(play: Play) -> None:
     "prometheus-client",
     "python-json-logger",
     "uvloop",
-    ports=(18765,),
+    ports=(8080, 18765),
 )
 async def amalthea(play: Play) -> None:
     """A registry of its own in ``kopf.operator()`` on uvloop, events of seven kinds of children and of Events."""

@@ -111,7 +111,7 @@ async def educates_lookup(play: Play) -> None:
         await record("all deleted", *portals)
 
 
-@operator("kubeic-operator/kubeic-operator", "kubernetes", "prometheus-client", ports=(9090,))
+@operator("kubeic-operator/kubeic-operator", "kubernetes", "prometheus-client", ports=(19090,))
 async def kubeic(play: Play) -> None:
     """Storages that store nothing, and no finalizer: namespaces are created at each event, and never resumed."""
     await play.apply("config/crd/imageauditpolicy.yaml")
