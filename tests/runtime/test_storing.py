@@ -180,6 +180,7 @@ async def test_what_handlers_want_is_stored_once_though_their_records_are_reject
     assert (stored["spec"]["size"], stored["status"]["size"]) == (3, 3)
     assert "are dropped" not in caplog.text
     assert "Too long: may not be more than 262144 bytes" in caplog.text
+    assert caplog.text.count("is too big for annotations") == 1
 
 
 async def test_timers_and_daemons_do_not_wait_for_records_that_are_rejected(

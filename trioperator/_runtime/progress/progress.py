@@ -176,10 +176,12 @@ class Progress:
         *essence* is the configuration, decoded, where it is known not to be stored on the object.
         """
         assert state.body is not None
-        last_handled = self.last_handled(state)
+        last_handled, body = self.last_handled(state), Body(state.body)
         if last_handled.is_kept:
             last_handled.keep(configuration)
-        elif self._records.record_handled(state, configuration, body=Body(state.body), patch=records, essence=essence):
+            return
+        is_digested = self._records.record_handled(state, configuration, body=body, patch=records, essence=essence)
+        if is_digested and not last_handled.is_withheld:  # else it has been said, and is tried again
             logger.warning(
                 "The last-handled configuration is too big for annotations, and is stored as digests: of big fields it"
                 " is known that they have changed, but not from what."
