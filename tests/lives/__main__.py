@@ -72,7 +72,7 @@ def _report(plan: Plan, arguments: argparse.Namespace) -> dict[str, str]:
     findings = live(plan)
     for kind, text in findings.items():
         parts = "+".join(part.name for part in plan.parts)
-        troubles = ",".join(sorted(plan.troubles))
+        troubles = ",".join((*sorted(plan.troubles), *plan.options.get("tuning", ())))
         print(f"seed {plan.seed} ({plan.together}, {parts}; {troubles}): {kind}: {text}", flush=True)
     if findings and arguments.shrink:
         print(shrink(plan, set(findings)), flush=True)

@@ -532,4 +532,28 @@ DEFECTS = (
         ),
         having=("changes", "fillings"),
     ),
+    Defect(
+        39,
+        "what handlers have seen is not stored where the progress is in a storage of a user's",
+        (
+            Edit(
+                "_handling/storages/seen.py",
+                "    for beside in (progress, diffbase):\n",
+                "    for beside in (progress,):\n",
+            ),
+        ),
+        having=("stops", "own storage"),
+    ),
+    Defect(
+        40,
+        "what an attempt has seen that a stop has interrupted is not stored",
+        (
+            Edit(
+                "_runtime/progress/progress.py",
+                "            if progress is not None and (records := mark()):\n",
+                "            if False:\n",
+            ),
+        ),
+        having=("stops",),
+    ),
 )

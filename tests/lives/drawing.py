@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from tests.lives.parts import PARTS
 from tests.lives.plans import TROUBLE, PartPlan, Plan, Step
 from tests.lives.troubles import Troubles, draw_ambushes
+from tests.lives.tuning import draw_tuning
 
 
 class _Way(NamedTuple):
@@ -78,8 +79,9 @@ _FAVOURITES = {
 _FAVOURED = 0.6
 # The shares of lives in which kinds are gone for a while, and of those that have objects to resume.
 _WITHOUT_KINDS, _RESUMED = 0.06, 0.1
-# The shares of lives of peers that have peering objects in namespaces, and of all that have a CA of webhooks.
-_PLACES, _REVIEWED = 0.2, 0.04
+# The shares of lives of peers that have peering objects in namespaces, of all that have a CA of webhooks, and of those
+# of one operator that is stopped while handlers are at work.
+_PLACES, _REVIEWED, _STOPPED = 0.2, 0.04, 0.05
 # Troubles that were added later, by the shares of the lives that have them, of those in which they may happen.
 _LATER = {
     "freeze": 0.4,
@@ -93,6 +95,7 @@ _LATER = {
     "reversals": 0.2,
     "versions": 0.4,
     "fillings": 0.08,
+    "logins": 0.06,
 }
 # The shares of lives of their parts in which timers wait for objects to be idle, delete handlers are optional, and
 # daemons take some time to end.
@@ -120,6 +123,8 @@ def _draw_added(seed: int, way: _Way, names: list[str], troubles: frozenset[str]
         names, troubles = ["places"], troubles - {"holds", "kinds", "fights"}
     if rng.random() < _REVIEWED and way.together != "apart" and not {"places", "scripts", "tasks"} & {*names}:
         names, troubles = ["reviewed"], troubles - {"retire", "upgrades"}
+    if rng.random() < _STOPPED and way.together == "alone":
+        names, troubles = ["changes"], frozenset({"stops"})
     return names, troubles | _draw_later(seed, way, names, troubles)
 
 
@@ -139,6 +144,8 @@ def _draw_later(seed: int, way: _Way, names: list[str], troubles: frozenset[str]
         later -= {"versions"}
     if "places" not in names:
         later -= {"towns"}
+    if "stops" in troubles:
+        return frozenset({"reversals"})  # an operator that stops has a second to store what handlers have seen
     if {"places", "scripts", "tasks"} & {*names} or "kinds" in troubles:
         later -= {"pokes", "restore", "strangers", "successors", "fillings"}
     if troubles & {"holds"} or "pokes" in later:
@@ -167,8 +174,10 @@ def _draw(seed: int, rng: random.Random, way: _Way, names: list[str], troubles: 
         replicas=len(operators),
         parts=parts,
         troubles=troubles,
-        options=_draw_options(rng, way, names, troubles) | _draw_later_options(seed, names, troubles),
-        steps=(*_draw_edits(rng, parts), *trouble.steps),
+        options=_draw_options(rng, way, names, troubles)
+        | _draw_later_options(seed, names, troubles)
+        | {"tuning": draw_tuning(seed, names)},
+        steps=(*_draw_edits(rng, parts, until=5 if "stops" in troubles else TROUBLE), *trouble.steps),
         ambushes=tuple(draw_ambushes(rng, troubles, names)),
     )
 
@@ -245,7 +254,7 @@ def _draw_later_options(seed: int, names: list[str], troubles: frozenset[str]) -
     return options
 
 
-def _draw_edits(rng: random.Random, parts: tuple[PartPlan, ...]) -> list[Step]:
+def _draw_edits(rng: random.Random, parts: tuple[PartPlan, ...], *, until: float) -> list[Step]:
     """Return what those do who change objects."""
     numbers = itertools.count(1)
     steps: list[Step] = []
@@ -257,7 +266,7 @@ def _draw_edits(rng: random.Random, parts: tuple[PartPlan, ...]) -> list[Step]:
                 Step(at=round(rng.uniform(0, 8), 2), deed=creation, args=(name,)) for name in plan.options["objects"]
             ]
         at = 0.0
-        while (at := at + rng.choice([0, 0.01, 0.1, 1, 3, 10])) < TROUBLE and len(steps) < _MOST_EDITS:
+        while (at := at + rng.choice([0, 0.01, 0.1, 1, 3, 10])) < until and len(steps) < _MOST_EDITS:
             deed, args = part.draw_deed(rng, plan.options, next(numbers))
             steps.append(Step(at=round(at, 2), deed=deed, args=args))
     return steps

@@ -85,6 +85,10 @@ class Life:
         """Return whether the life has any of the troubles."""
         return bool(self.plan.troubles & set(troubles))
 
+    def is_tuned(self, name: str) -> bool:
+        """Return whether something of this name is tuned."""
+        return name in self.plan.options.get("tuning", ())
+
     # What the network asks for.
 
     async def check_request(self, operator: str, request: httpx.Request, info: RequestInfo) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import trio
 
+from tests.opaque import OpaqueTransport
 from trioperator._http import connection_pool
 from trioperator._http.tls_connection import TlsConnection
 from trioperator.apiserver.model.messages import Request, Response
@@ -67,7 +68,8 @@ class Wire(httpx.AsyncBaseTransport):
     """An operator's transport in memory, with faults."""
 
     def __init__(self, life: Life, operator: str, plan: FaultPlan) -> None:
-        self._inner = FaultyTransport(_Current(life), plan)
+        inner: httpx.AsyncBaseTransport = _Current(life)
+        self._inner = FaultyTransport(OpaqueTransport(inner) if life.is_tuned("opaque") else inner, plan)
         self._life = life
         self._operator = operator
         self._checkpoints = life.checkpoints[operator]

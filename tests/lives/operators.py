@@ -9,6 +9,7 @@ import trio
 
 import trioperator
 from tests.lives.network import Wire
+from tests.lives.tuning import tune
 
 if TYPE_CHECKING:
     from tests.lives.life import Life
@@ -151,6 +152,9 @@ def make_settings(life: Life, priority: int) -> trioperator.OperatorSettings:
     leadership.enabled = plan.together == "leader"
     leadership.shards = 4 if plan.together == "shards" else 1
     leadership.namespace = "default"
+    if life.has("stops"):
+        settings.process.grace = 1  # handlers are interrupted
+    tune(settings, life)
     for part in life.parts:
         part.configure(settings)
     return settings

@@ -72,7 +72,8 @@ class Plan:
     def has(self, name: str) -> bool:
         """Check whether it has a trouble or a part of this name, or one with this option, or operators of this way."""
         options = (value for part in self.parts for value in part.options.values() if isinstance(value, str))
-        return name in {self.together, *self.troubles, *(part.name for part in self.parts), *options}
+        names = (self.together, *self.troubles, *(part.name for part in self.parts), *self.options.get("tuning", ()))
+        return name in {*names, *options}
 
     def __str__(self) -> str:
         troubles = ", ".join(sorted(self.troubles)) or "none"

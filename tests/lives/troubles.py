@@ -156,6 +156,19 @@ class Troubles:
         self._add(self._rng.choice(["stop", "crash"]), who, at=at)
         self._add("start", who, at=at + self._rng.choice([0.1, 3, 10]))
 
+    def _stops(self) -> None:
+        """Change an object, stop the operator soon after that, and change the object, or change it back, meanwhile."""
+        rng, at = self._rng, self._rng.uniform(5, TROUBLE - 25)
+        part = PARTS["changes"]
+        self._add(f"{part.plural}.edit", part.first, {"serial": f"stopped {len(self.steps)}"}, at=at)
+        self._add("stop", "a", at=at + rng.choice([0.1, 0.5, 2]))
+        meanwhile = at + rng.choice([0.5, 8, 8])
+        if rng.random() < 0.5:
+            self._add(f"{part.plural}.take_back", part.first, at=meanwhile)
+        else:
+            self._add(f"{part.plural}.edit", part.first, {"serial": f"again {len(self.steps)}"}, at=meanwhile)
+        self._add("start", "a", at=at + 12)
+
     def _upgrades(self) -> None:
         who, at = self._who(), self._rng.uniform(0, TROUBLE - 15)
         self._add("stop", who, at=at)
@@ -252,6 +265,12 @@ class Troubles:
         if rng.random() < 0.3:  # roles have rules of their own for it
             selection = {"verb": ["patch"], "subresource": "status"}
         self._add("fault", self._who(), "status", 403, rng.choice([2, 20, 60]), None, selection)
+
+    def _logins(self) -> None:
+        """Let the server reject the credentials for a while, of all requests or of some."""
+        rng = self._rng
+        selection: dict[str, Any] = rng.choice([{}, {"watch": True}, {"verb": rng.choice(_VERBS)}, {"verb": ["list"]}])
+        self._add("fault", self._who(), "status", 401, rng.choice([0.5, 5, 30]), rng.choice([None, 1, 3]), selection)
 
     def _versions(self) -> None:
         self._add("add_version", PARTS[self._rng.choice(self._parts)].kind, self._rng.choice([1, 2, 3]))

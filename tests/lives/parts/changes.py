@@ -102,13 +102,15 @@ class Changes(Part):
         on, group = self.framework.on, "changes of widgets"
 
         @on.create("widgets", id="made", registry=registry, backoff=3)
-        async def made(meta: Any, retry: int, **_: Any) -> None:
-            with self.life.call(who, "made", meta, group=group):
+        async def made(spec: Any, meta: Any, retry: int, **_: Any) -> None:
+            with self.life.call(who, "made", meta, group=group, seen=spec["serial"]):
                 await self.work(retry)
 
         @on.create("widgets", id="change", registry=registry, backoff=3, on_change=self.options["on_change"])
         @on.update("widgets", id="change", registry=registry, backoff=3, on_change=self.options["on_change"])
-        async def change(spec: Any, meta: Any, status: Any, patch: Any, retry: int, **_: Any) -> None:
+        async def change(spec: Any, meta: Any, status: Any, patch: Any, retry: int, old: Any, **_: Any) -> None:
+            if old is not None and not retry:
+                self._check_old(meta, old)
             with self.life.call(who, "change", meta, group=group, seen=spec["serial"]):
                 await self.work(retry)
                 if self.options["storing"] and not self.life.plan.options.get("asyncio"):
@@ -122,7 +124,7 @@ class Changes(Part):
                     patch.status["conditions"] = conditions
                 patch.status["phase"] = "Ready"
 
-        if self.life.has("rollbacks"):  # so that one handler may have ended, and another one has not
+        if self.life.has("rollbacks", "stops"):  # so that one handler may have ended, and another one has not
 
             @on.create("widgets", id="second", registry=registry, backoff=3)
             @on.update("widgets", id="second", registry=registry, backoff=3)
@@ -169,13 +171,40 @@ class Changes(Part):
                 if finalizers := each["metadata"].get("finalizers"):
                     self.find("finalizer", f"{each['metadata']['name']} needs none, and has {finalizers}")
 
+    def _check_old(self, meta: Any, old: Any) -> None:
+        """Make sure that a change is from what a handler was called for last, or has handled last."""
+        if self.life.has(*_ENDS, *_OTHER_ENDS, "fillings") or self.life.is_tuned("digested"):
+            return
+        allowed: set[object] = set()
+        for handler in ("made", "change", "second"):
+            calls = [call for call in self.life.journal.of(handler, meta["name"]) if call.uid == meta["uid"]]
+            ended = [number for number, call in enumerate(calls) if call.succeeded]
+            allowed |= {call.seen for call in (calls[ended[-1] :] if ended else calls)}
+        before = old.get("spec", {}).get("serial")
+        if before not in allowed:
+            self.find(
+                "wrong old", f"{meta['name']} was {before}, and the handler has last seen {sorted(map(str, allowed))}"
+            )
+
+    async def check_gone(self) -> None:
+        await super().check_gone()
+        left = {each["metadata"]["uid"] for each in await self.life.cluster.list(self.plural)}
+        journal, optional = self.life.journal, self.life.plan.options.get("optional")
+        forced = ("releases", "restore", "kinds", "upgrades", "rollout", "rollbacks", "strangers", "versions")
+        if not self.options["deleting"] or optional or self.life.has(*forced):
+            return
+        called = {call.uid for call in journal.calls if call.handler == "remove"}
+        for call in journal.calls:
+            if call.handler == "made" and call.succeeded and call.uid not in left | called:
+                self.find("not deleted", f"{call.name} is gone, and the handler of deletions was not called")
+
     def _check_object(self, name: str, serial: str, status: dict[str, Any]) -> None:
         calls = [call for call in self.life.journal.of("change", name) if call.succeeded]
         others = [call for call in self.life.journal.of("other", name) if call.succeeded]
         if others and others[-1].seen == serial:
             return  # by a release without the handler
         seconds = [call for call in self.life.journal.of("second", name) if call.succeeded]
-        if self.life.has("rollbacks") and (not seconds or seconds[-1].seen != serial):
+        if self.life.has("rollbacks", "stops") and (not seconds or seconds[-1].seen != serial):
             self.find("not handled", f"widget {name} has the serial {serial}, which the second handler has not seen")
         if self.life.has("reversals") and not self.life.has(*_ENDS, *_OTHER_ENDS):
             called = self.life.journal.of("change", name)[-1:]
