@@ -49,3 +49,17 @@ def test_progress_in_the_status_is_found() -> None:
     record = storages.SmartProgressStorage().fetch(key="fn", body=body)
     assert record is not None
     assert record["retries"] == 3
+
+
+@pytest.mark.parametrize("owner", ["Deployment", "StatefulSet"])
+def test_the_keys_of_storages_are_known_to_those_that_users_make_of_them(owner: str) -> None:
+    body = Body({"kind": "ReplicaSet", "metadata": {"ownerReferences": [{"kind": owner}]}})
+    last = storages.AnnotationsDiffBaseStorage(prefix="old.dev", key="last")
+    records = storages.AnnotationsProgressStorage(prefix="a-very-long-prefix-of-an-operator.old.dev")
+    patch: dict[str, Any] = {}
+    last.store(body=body, patch=patch, essence={})
+    records.store(key="one/two/three/four/five/six/seven", record=progress.ProgressRecord(), body=body, patch=patch)
+    stored = {key for key in patch["metadata"]["annotations"] if not key.endswith("/kopf-managed")}
+    assert stored == {*last.make_keys("last", body=body), *records.make_keys("one/two/three/four/five/six/seven", body=body)}
+    assert list(last.make_keys("last")) == ["old.dev/last"]
+    assert len(records.make_keys("one/two/three/four/five/six/seven")) == 2

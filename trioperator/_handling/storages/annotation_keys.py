@@ -53,6 +53,17 @@ def annotation_keys(prefix: str, name: str, *, v1: bool, replicated: bool = Fals
     return tuple(dict.fromkeys(keys))
 
 
+class AnnotationKeys:
+    """Storage in annotations with a prefix."""
+
+    prefix: str
+    v1: bool
+
+    def make_keys(self, key: str, *, body: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+        """Return the annotation keys for the handler or state *key* of an object, the one that is read first first."""
+        return annotation_keys(self.prefix, key, v1=self.v1, replicated=body is not None and is_replicated(body))
+
+
 def _key_v2(prefix: str, name: str) -> str:
     safe = name.translate(_SAFE)
     if len(name) > _MAX_NAME:

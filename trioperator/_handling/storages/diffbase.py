@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from trioperator._handling.storages.annotation_keys import annotation_keys, check_prefix, is_replicated
+from trioperator._handling.storages.annotation_keys import AnnotationKeys, check_prefix
 from trioperator._handling.storages.progress import (
     ALSO_SEEN,
     PREFIX,
@@ -86,7 +86,7 @@ class DiffBaseStorage(abc.ABC):
         return is_current, None if is_current else self.fetch(body=body)
 
 
-class AnnotationsDiffBaseStorage(DiffBaseStorage):
+class AnnotationsDiffBaseStorage(AnnotationKeys, DiffBaseStorage):
     """Storage of the last-handled essence as JSON in the annotation ``prefix/key``.
 
     If it is too big, its biggest values are replaced by digests: see :mod:`trioperator._model.digest`.
@@ -105,13 +105,14 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         self.key = key
         self.v1 = v1
 
-    def _keys(self, body: Mapping[str, Any]) -> tuple[str, ...]:
-        return annotation_keys(self.prefix, self.key, v1=self.v1, replicated=is_replicated(body))
-
     def build(self, *, body: Body, extra_fields: Iterable[FieldSpec] | None = None) -> BodyEssence:
         essence = super().build(body=body, extra_fields=extra_fields)
         kept = annotations_of(essence)
-        return without_annotations(essence, [key for key in self._keys(body) if key in kept]) if kept else essence
+        return (
+            without_annotations(essence, [key for key in self.make_keys(self.key, body=body) if key in kept])
+            if kept
+            else essence
+        )
 
     def fetch(self, *, body: Body) -> BodyEssence | None:
         return self._complete(*_read(self._texts(body)), body)
@@ -136,10 +137,10 @@ class AnnotationsDiffBaseStorage(DiffBaseStorage):
         present = annotations_of(body)
         if not present:
             return []
-        return [text for key in self._keys(body) if isinstance(text := present.get(key), str)]
+        return [text for key in self.make_keys(self.key, body=body) if isinstance(text := present.get(key), str)]
 
     def store(self, *, body: Body, patch: dict[str, Any], essence: BodyEssence) -> None:
-        keys = self._keys(body)
+        keys = self.make_keys(self.key, body=body)
         mark_as_managed(self.prefix, body=body, patch=patch)
         annotations = patch_annotations(patch)
         taken = sum(len(key.encode()) for key in keys) + sum(

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, cast
 
 import msgspec
 
-from trioperator._handling.storages.annotation_keys import REPLICATED, annotation_keys, check_prefix, is_replicated
+from trioperator._handling.storages.annotation_keys import REPLICATED, AnnotationKeys, check_prefix, is_replicated
 from trioperator._model.body import Body, BodyEssence
 from trioperator._model.essence import marker_key
 from trioperator._model.fields import FieldPath, FieldSpec, ensure, parse_field, remove, resolve, without
@@ -167,7 +167,7 @@ def _own_keys(prefix: str) -> tuple[str, frozenset[str]]:
     return f"{prefix}/", frozenset({marker_key(prefix), f"{prefix}/{_LAST_HANDLED}"})
 
 
-class AnnotationsProgressStorage(ProgressStorage):
+class AnnotationsProgressStorage(AnnotationKeys, ProgressStorage):
     """Storage of each handler's record as JSON in the annotation ``prefix/handler-id``."""
 
     def __init__(
@@ -178,9 +178,6 @@ class AnnotationsProgressStorage(ProgressStorage):
         self.touch_key = touch_key
         self.v1 = v1
 
-    def _keys(self, key: str, body: Mapping[str, Any]) -> tuple[str, ...]:
-        return annotation_keys(self.prefix, key, v1=self.v1, replicated=is_replicated(body))
-
     def has_records(self, *, body: Body) -> bool:
         mine, others = _own_keys(self.prefix)
         return any(key.startswith(mine) for key in annotations_of(body).keys() - others)
@@ -189,7 +186,7 @@ class AnnotationsProgressStorage(ProgressStorage):
         present = annotations_of(body)
         if not present:
             return None
-        for full_key in self._keys(key, body):
+        for full_key in self.make_keys(key, body=body):
             text = present.get(full_key)
             if text is not None:
                 try:
@@ -202,12 +199,12 @@ class AnnotationsProgressStorage(ProgressStorage):
         kept = {name: record.get(name) for name in _FIELDS if self.verbose or record.get(name) is not None}
         text = msgspec.json.encode(kept).decode()
         annotations = patch_annotations(patch)
-        for full_key in self._keys(key, body):
+        for full_key in self.make_keys(key, body=body):
             annotations[full_key] = text
         mark_as_managed(self.prefix, body=body, patch=patch)
 
     def purge(self, *, key: str, body: Body, patch: dict[str, Any]) -> None:
-        purge_annotations(self._keys(key, body), body=body, patch=patch)
+        purge_annotations(self.make_keys(key, body=body), body=body, patch=patch)
 
     def purge_based(self, *, body: Body, patch: dict[str, Any]) -> None:
         mine, others = _own_keys(self.prefix)
@@ -217,7 +214,7 @@ class AnnotationsProgressStorage(ProgressStorage):
         purge_annotations([key for key in found if key not in others], body=body, patch=patch)
 
     def touch(self, *, body: Body, patch: dict[str, Any], value: str | None) -> None:
-        keys = self._keys(self.touch_key, body)
+        keys = self.make_keys(self.touch_key, body=body)
         if value is None:
             purge_annotations(keys, body=body, patch=patch)
             return
