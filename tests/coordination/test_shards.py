@@ -320,6 +320,26 @@ async def test_shards_whose_leases_name_a_dead_replica_after_a_restore_get_no_se
     owners.check_writes()
 
 
+async def test_shards_that_are_drained_when_etcd_is_restored_get_no_second_owner_meanwhile(
+    cluster: Cluster, owners: Owners, autojump_clock: MockClock
+) -> None:
+    first, second, third = (Replica(cluster, owners, name) for name in "abc")
+    async with running(first) as nursery:
+        await settle(4)
+        backup = cluster.snapshot()  # all shards are the first one's
+        first.stop()
+        nursery.start_soon(second.run)
+        await settle(8)
+        assert len(owners.owned_by("b")) == 4
+        second.drain = 40
+        await cluster.restore(backup)  # by its record, the first one is there, so that half of them are released
+        await settle(4)
+        nursery.start_soon(third.run)
+        await settle(60)
+        assert sorted(len(owners.owned_by(name)) for name in "bc") == [2, 2]
+    owners.check_writes()
+
+
 async def test_shards_whose_leases_name_nobody_after_a_restore_get_no_second_owner(
     owners: Owners, autojump_clock: MockClock
 ) -> None:

@@ -47,12 +47,13 @@ class ShardOwnership:
     """The ownership of one shard, from its acquisition to its end.
 
     ``ending`` is set when no more of its objects are to be handled. Then what is being handled may be finished, unless
-    the shard is ``lost``, too: another replica may own it in a few seconds. Writes are allowed until *valid_until*, on
-    Trio's clock.
+    the shard is ``lost``, too: another replica may own it in a few seconds. It ``is_served`` until all is finished.
+    Writes are allowed until *valid_until*, on Trio's clock.
     """
 
     def __init__(self, shard: int, valid_until: Callable[[], float] = lambda: math.inf) -> None:
         self.shard = shard
+        self.is_served = True
         self.ending = trio.Event()
         self.lost = trio.Event()
         self._valid_until = valid_until
@@ -63,8 +64,13 @@ class ShardOwnership:
 
     def lose(self) -> None:
         """End the term at once: what is being done for the shard is to be cancelled."""
+        self.is_served = False
         self.lost.set()
         self.ending.set()
+
+    def finish(self) -> None:
+        """Note that nothing is done for the shard any more."""
+        self.is_served = False
 
     def check_write(self) -> None:
         """Raise PausedError if the replica must no longer write to objects of the shard."""
@@ -248,7 +254,7 @@ class Shards:
                     continue
                 _logger.info("The %s names this replica, which does not own the shard: it is released.", lease)
                 await self._try_to_release(lease)
-            elif term is not None and not term.ending.is_set() and lease.holder != identity:
+            elif term is not None and term.is_served and lease.holder != identity:  # perhaps it is draining
                 await self._reclaim(term, lease, lease.holder)
 
     async def _reclaim(self, term: ShardOwnership, lease: Lease, holder: str) -> None:
@@ -307,6 +313,7 @@ class Shards:
     def _begin_to_give_back(self, lease: Lease, shard: int, nursery: trio.Nursery) -> None:
         term = self._begin_term(shard)
         term.end()
+        term.finish()
         nursery.start_soon(self._give_back, term, lease, name=f"give back shard {shard}")
 
     def _begin_term(self, shard: int) -> ShardOwnership:
@@ -319,6 +326,7 @@ class Shards:
         released = False
         try:
             await self._serve(term)
+            term.finish()
             await self._release(term, lease)
             released = True
         finally:
