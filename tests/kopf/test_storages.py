@@ -57,9 +57,13 @@ def test_the_keys_of_storages_are_known_to_those_that_users_make_of_them(owner: 
     last = storages.AnnotationsDiffBaseStorage(prefix="old.dev", key="last")
     records = storages.AnnotationsProgressStorage(prefix="a-very-long-prefix-of-an-operator.old.dev")
     patch: dict[str, Any] = {}
+    name = "one/two/three/four/five/six/seven"
     last.store(body=body, patch=patch, essence={})
-    records.store(key="one/two/three/four/five/six/seven", record=progress.ProgressRecord(), body=body, patch=patch)
+    records.store(key=name, record=progress.ProgressRecord(), body=body, patch=patch)
     stored = {key for key in patch["metadata"]["annotations"] if not key.endswith("/kopf-managed")}
-    assert stored == {*last.make_keys("last", body=body), *records.make_keys("one/two/three/four/five/six/seven", body=body)}
+    assert stored == {
+        *last.make_keys("last", body=body),
+        *records.make_keys(name, body=body),
+    }
     assert list(last.make_keys("last")) == ["old.dev/last"]
-    assert len(records.make_keys("one/two/three/four/five/six/seven")) == 2
+    assert len(records.make_keys(name)) == 2

@@ -75,6 +75,7 @@ def _strip(obj: Mapping[str, Any]) -> dict[str, Any]:
     if "deletionTimestamp" in obj["metadata"]:
         meta["is deleted"] = True
     annotations = {key: value for key, value in meta.pop("annotations", {}).items() if not _STORED.search(key)}
+    annotations |= {key: _sort(annotations[key]) for key in annotations if key.endswith("/last-handled-configuration")}
     if len(annotations) < len(obj["metadata"].get("annotations", {})):
         annotations["is handled"] = True
     finalizers = ["the framework's" if name in _FINALIZERS else name for name in meta.pop("finalizers", [])]
@@ -85,6 +86,14 @@ def _strip(obj: Mapping[str, Any]) -> dict[str, Any]:
     if found["kind"] == "Namespace":
         found = {"kind": "Namespace"}
     return {**found, "metadata": {**meta, "annotations": annotations, "finalizers": finalizers}}
+
+
+def _sort(text: str) -> str:
+    """Return a configuration with its keys in order: it keeps that in which others have written them."""
+    try:
+        return json.dumps(json.loads(text), sort_keys=True)
+    except json.JSONDecodeError:
+        return text
 
 
 def compare(expected: Mapping[str, Sequence[str]], found: Mapping[str, Sequence[str]]) -> list[str]:

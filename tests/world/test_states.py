@@ -44,6 +44,15 @@ def test_the_names_of_the_frameworks_are_the_same_and_their_absence_is_a_differe
     assert state("trioperator.dev/last-handled-configuration", "other/finalizer") != kopf
 
 
+def test_the_order_in_which_fields_were_written_is_no_difference() -> None:
+    def state(text: str) -> list[str]:
+        return normalize([make("a", annotations={"example.com/last-handled-configuration": text})], [])
+
+    assert state('{"a":{"b":1,"c":2}}') == state('{"a":{"c":2,"b":1}}\n')
+    assert state('{"a":{"b":1}}') != state('{"a":{"b":2}}')
+    assert state("{") != state("}")
+
+
 def test_objects_that_are_being_deleted_differ_from_others() -> None:
     deleted = make("a", deletionTimestamp="2026-01-01T00:00:00Z")
     assert normalize([deleted], []) != normalize([make("a")], [])
