@@ -556,4 +556,16 @@ DEFECTS = (
         ),
         having=("stops",),
     ),
+    Defect(
+        41,
+        "the shard that is drained when etcd is restored is acquired by another replica meanwhile",
+        (
+            Edit(
+                "_coordination/shards.py",
+                "            elif term is not None and term.is_served and",
+                "            elif term is not None and not term.ending.is_set() and",
+            ),
+        ),
+        having=("changes", "shards", "restore"),
+    ),
 )

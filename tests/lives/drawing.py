@@ -7,6 +7,7 @@ import random
 from typing import Any, NamedTuple
 
 from tests.lives.parts import PARTS
+from tests.lives.parts.additions import ADDITIONS
 from tests.lives.plans import TROUBLE, PartPlan, Plan, Step
 from tests.lives.troubles import Troubles, draw_ambushes
 from tests.lives.tuning import draw_tuning
@@ -100,6 +101,8 @@ _LATER = {
 # The shares of lives of their parts in which timers wait for objects to be idle, delete handlers are optional, and
 # daemons take some time to end.
 _IDLE, _OPTIONAL, _LASTING = 0.3, 0.3, 0.3
+# The share of lives with changes in which their objects have other handlers, too.
+_ADDED = 0.3
 
 
 def draw(seed: int) -> Plan:
@@ -145,7 +148,7 @@ def _draw_later(seed: int, way: _Way, names: list[str], troubles: frozenset[str]
     if "places" not in names:
         later -= {"towns"}
     if "stops" in troubles:
-        return frozenset({"reversals"})  # an operator that stops has a second to store what handlers have seen
+        return frozenset()  # an operator that stops has a second to store what handlers have seen
     if {"places", "scripts", "tasks"} & {*names} or "kinds" in troubles:
         later -= {"pokes", "restore", "strangers", "successors", "fillings"}
     if troubles & {"holds"} or "pokes" in later:
@@ -251,6 +254,9 @@ def _draw_later_options(seed: int, names: list[str], troubles: frozenset[str]) -
         options["variants"] = ["plain"]
     if rng.random() < _LASTING and "background" in names:
         options["lasting"] = rng.choice([1, 8, 20])
+    if rng.random() < _ADDED and "changes" in names:
+        chosen = set(rng.sample(ADDITIONS, rng.choice([1, 1, 2, 3, 5])))
+        options["additions"] = tuple(sorted(chosen - ({"daemon", "timer"} if options.get("optional") else set())))
     return options
 
 

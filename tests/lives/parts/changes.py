@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 import trioperator
+from tests.lives.parts.additions import add_handlers, check_additions
 from tests.lives.parts.base import Part
 from trioperator.errors import ApiError
 
@@ -95,6 +96,7 @@ class Changes(Part):
             self._declare_others(registry, operator.name)
         else:
             self._declare_changes(registry, operator.name)
+            add_handlers(self, registry, operator.name)
         if variant == "full":
             self._declare_deletion(registry, operator.name)
 
@@ -157,6 +159,8 @@ class Changes(Part):
             return
         for each in await self.objects():
             self._check_object(each["metadata"]["name"], each["spec"]["serial"], each.get("status") or {})
+            if not self.life.has("rollbacks"):
+                check_additions(self, each)
         if self.life.plan.together != "peering" and not self.life.has(
             "restart", "lease", "writes", "restore", "freeze", "slow leases", "slow", "pauses", "releases", "denials"
         ):
@@ -206,7 +210,7 @@ class Changes(Part):
         seconds = [call for call in self.life.journal.of("second", name) if call.succeeded]
         if self.life.has("rollbacks", "stops") and (not seconds or seconds[-1].seen != serial):
             self.find("not handled", f"widget {name} has the serial {serial}, which the second handler has not seen")
-        if self.life.has("reversals") and not self.life.has(*_ENDS, *_OTHER_ENDS):
+        if self.life.has("reversals", "stops") and not self.life.has(*_ENDS, *_OTHER_ENDS):
             called = self.life.journal.of("change", name)[-1:]
             if called and called[0].seen != serial:
                 self.find("not taken back", f"widget {name} has {serial}, and the last call was for {called[0].seen}")
