@@ -500,6 +500,7 @@ async def volumes(play: Play) -> None:
     templates = play.home / "templates"
     templates.mkdir()
     play.environment |= {"PYTHONSAFEPATH": "1", "TEMPLATES": str(templates), "NAMESPACE_SELECTOR": "team=one"}
+    play.masks += [r'"resourceVersion": "\d+"']  # a volume names that of its claim
     run = ("--all-namespaces", "--standalone", str(play.put("templates.py", _TEMPLATES)), "src/operator.py")
 
     def write(**data: str) -> None:

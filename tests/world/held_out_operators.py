@@ -276,6 +276,7 @@ async def airflow(play: Play) -> None:
         await record("changed, and lost in Airflow")
     await play.cluster.patch("pools", "example-pool", {"spec": {"slots": 7}}, "default")
     await play.apply(describe_object("Secret", "v1", "missing", "default", stringData={"value": "found"}))
+    play.patient = True  # the Secret that a handler has missed is there now: it is called again within a minute
     async with play.running(*run):
         await record("changed while it was down")
         for kind, name in (
@@ -284,7 +285,6 @@ async def airflow(play: Play) -> None:
             ("connections", "example-connection"),
         ):
             await play.cluster.delete(f"{kind}.airflow.drfaust92", name, "default")
-        play.patient = True  # the Secret that a handler has missed is there now: it is called again within a minute
         await record("deleted")
 
 
