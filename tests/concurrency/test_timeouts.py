@@ -36,7 +36,8 @@ async def test_what_is_late_expires_at_its_deadline(autojump_clock: MockClock) -
         nursery.cancel_scope.cancel()
 
 
-async def test_deadlines_that_move_on_do_not_wake_the_task(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("others", [float("inf"), 60.0])
+async def test_deadlines_that_move_on_do_not_wake_the_task(others: float, autojump_clock: MockClock) -> None:
     timeouts, rounds = Timeouts(), list[float]()
     wait = Wait(timeouts)
 
@@ -51,11 +52,12 @@ async def test_deadlines_that_move_on_do_not_wake_the_task(autojump_clock: MockC
         trio.lowlevel.add_instrument(instrument := Rounds())
         for _ in range(1000):
             timeouts.set(wait, trio.current_time() + 30)
+            timeouts.set(wait, trio.current_time() + others)
             await trio.sleep(0.05)
-            timeouts.set(wait, float("inf"))
+        timeouts.set(wait, float("inf"))
         await trio.sleep(1000)
         trio.lowlevel.remove_instrument(instrument)
-        assert rounds == pytest.approx([0, 30, 60], abs=0.1)
+        assert rounds == pytest.approx([0, 30, 30, 60], abs=0.1)
         assert wait.looked == []
         nursery.cancel_scope.cancel()
 

@@ -29,6 +29,9 @@ class Recorded:
         self.events: list[Any] = []
         self.is_complete = False
 
+    def limit(self, seconds: float) -> None:
+        self.events.append(seconds)
+
     async def receive(self) -> Message:
         return {"type": "http.request", "body": b"abc", "more_body": False}
 
@@ -61,6 +64,7 @@ async def test_an_application_gets_its_scope_and_answers_in_the_task_of_the_call
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:
         seen.extend([scope, await receive(), trio.lowlevel.current_task()])
+        scope["extensions"].pop("trioperator.limit")(9.0)
         await send({"type": "http.response.start", "status": 201, "headers": [(b"a", b"b")]})
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": True})
@@ -68,7 +72,7 @@ async def test_an_application_gets_its_scope_and_answers_in_the_task_of_the_call
 
     exchange = Recorded()
     await Caller(app)(exchange, PEERS)
-    assert exchange.events == [(201, [(b"a", b"b")]), b"x", b"y", None]
+    assert exchange.events == [9.0, (201, [(b"a", b"b")]), b"x", b"y", None]
     scope, message, task = seen
     assert message["body"] == b"abc"
     assert task is trio.lowlevel.current_task()

@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.http.attacks import ATTACKS, SMUGGLED
 from trioperator._concurrency.timeouts import Timeouts
-from trioperator._http.asgi import AsgiApp, Message, Receive, Send
+from trioperator._http.asgi import LIMIT, AsgiApp, Message, Receive, Send
 from trioperator._http.hypercorn_stream import Caller, Peers
 from trioperator._http.server_connection import Connection, Limits, Serving
 from trioperator._http.tls_connection import TlsConnection
@@ -118,7 +118,8 @@ async def test_a_request_is_passed_on_and_answered(autojump_clock: MockClock) ->
     assert (scope["method"], scope["path"], scope["query_string"]) == ("POST", "/a b", b"x=y")
     assert (scope["client"], scope["server"], scope["scheme"]) == (PEERS.client, PEERS.server, "http")
     assert scope["headers"] == [(b"host", b"x"), (b"user-agent", b"me"), (b"content-length", b"3")]
-    assert scope["extensions"] == {"trioperator.sslpeer": None}
+    assert scope["extensions"].keys() == {"trioperator.sslpeer", "trioperator.limit"}
+    assert scope["extensions"]["trioperator.sslpeer"] is None
     assert bench.bodies == [b"abc"]
 
 
@@ -217,6 +218,54 @@ async def test_closing_an_idle_connection_is_immediate(autojump_clock: MockClock
         bench.connection.close()
         assert await bench.read() == b""
         assert trio.current_time() == 0
+
+
+@pytest.mark.parametrize(("limit", "after"), [(5.0, 5.0), (0.0, 0.0), (500.0, 100.0), (float("inf"), 100.0)])
+async def test_an_application_may_limit_its_time(limit: float, after: float, autojump_clock: MockClock) -> None:
+    ended: list[float] = []
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        scope["extensions"][LIMIT](limit)
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append(trio.current_time())
+
+    async with connected(app) as bench:
+        await bench.send(GOOD)
+        assert statuses(await bench.read()) == [504]
+        assert ended == [pytest.approx(after)]
+
+
+async def test_a_limit_is_for_one_response_that_has_not_begun(autojump_clock: MockClock) -> None:
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        if scope["path"] == "/limited":
+            scope["extensions"][LIMIT](5)
+            await trio.sleep(4)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await trio.sleep(20)
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async with connected(app) as bench:
+        await bench.send(GOOD.replace(b"/a%20b?x=y", b"/limited"), GOOD, pause=30)
+        await trio.sleep(60)
+        received = await bench.receive()
+        assert (statuses(received), received.count(b"\r\na\r\n1\r\nb\r\n0\r\n")) == ([200, 200], 2)
+
+
+async def test_a_limited_request_that_is_abandoned_gets_the_error_of_the_others(autojump_clock: MockClock) -> None:
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        scope["extensions"][LIMIT](5)
+        await trio.sleep_forever()
+
+    async with connected(app) as bench:
+        await bench.send(GOOD)
+        await wait_all_tasks_blocked()
+        bench.connection.abandon()
+        assert statuses(await bench.read()) == [500]
 
 
 async def test_an_abandoned_request_gets_an_error(autojump_clock: MockClock) -> None:

@@ -13,9 +13,10 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from tests.http.serving import CLOSE, GET, serving, talk
+from tests.http.serving import ANYWHERE, CLOSE, GET, serving, talk
 from tests.webhooks.admission import make_review
 from trioperator._http.asgi import SSL_PEER, Message
+from trioperator._http.server import serve_app
 from trioperator._webhooks import app as webhooks
 from trioperator._webhooks.app import MAX_BODY, MAX_CONVERSION, AdmissionApp, Budget, Request
 from trioperator.errors import ReviewError
@@ -192,6 +193,22 @@ async def test_a_hanging_function_is_given_up_before_the_client_does(
     status, _ = await ask(Fn(seconds=1000), query=query)
     assert status == (200 if limit == math.inf else 504)
     assert trio.current_time() < limit
+
+
+async def test_a_server_that_limits_responses_gives_a_hanging_function_up(autojump_clock: MockClock) -> None:
+    reviews = Reviews()
+    reviews.release = trio.Event()
+    body = b"{}"
+    head = b"POST /check?timeout=10s HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
+    async with trio.open_nursery() as nursery:
+        endpoint = await nursery.start(serve_app, reviews.app, ANYWHERE)
+        start = trio.current_time()
+        received = await talk(endpoint, head + body)
+        assert received.startswith(b"HTTP/1.1 504 ")
+        assert trio.current_time() - start == pytest.approx(9.8)
+        reviews.release.set()
+        assert (await talk(endpoint, head.replace(b"Host", b"Connection: close\r\nHost") + body)).endswith(b"{}")
+        nursery.cancel_scope.cancel(reason="the test")
 
 
 # Bodies.

@@ -23,7 +23,7 @@ class Timed(Protocol):
 class Timeouts:
     """The deadlines of what is added, while :meth:`serve` runs.
 
-    The task sleeps until the earliest deadline that there was when it looked. Most have moved on by then, so it wakes
+    The task sleeps until the earliest deadline that there was since it looked. Most have moved on by then, so it wakes
     up about once in the time that a connection may take, however many requests there are.
     """
 
@@ -55,9 +55,10 @@ class Timeouts:
         self.is_served = True
         try:
             while True:
-                self._expire(trio.current_time())
                 with trio.move_on_at(self._next):
                     await self._sooner.wait()
+                if (now := trio.current_time()) >= self._next:
+                    self._expire(now)
         finally:
             self.is_served = False
             self._expire(_NEVER)

@@ -13,6 +13,9 @@ AsgiApp: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 #: The extension of a scope with the client's verified certificate, as from ``getpeercert()``; None without one.
 SSL_PEER: Final = "trioperator.sslpeer"
+#: The extension of a scope with a function for an application that has received the body: unless it responds within
+#: so many seconds, it is cancelled, and the server responds with HTTP 504. That takes no cancel scope of its own.
+LIMIT: Final = "trioperator.limit"
 
 
 async def accept_lifespan(receive: Receive, send: Send) -> None:

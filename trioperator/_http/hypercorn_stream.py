@@ -19,7 +19,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
-from trioperator._http.asgi import SSL_PEER, AsgiApp, Message
+from trioperator._http.asgi import LIMIT, SSL_PEER, AsgiApp, Message
 from trioperator._http.request_parser import Message as HttpMessage
 
 _STREAM_ID = 1  # HTTP/1 has one stream
@@ -40,6 +40,7 @@ class Exchange(Protocol):
     request: HttpMessage
     is_complete: bool
 
+    def limit(self, seconds: float) -> None: ...
     async def receive(self) -> Message: ...
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None: ...
     async def write(self, data: bytes) -> None: ...
@@ -92,7 +93,7 @@ class _Call:
 
     async def spawn_app(self, app: Any, config: Config, scope: Any, send: Any) -> Callable[[Any], Awaitable[None]]:
         """Prepare the call. The function that is returned would pass on the body, which the application asks for."""
-        scope["extensions"][SSL_PEER] = self._peers.certificate
+        scope["extensions"] |= {SSL_PEER: self._peers.certificate, LIMIT: self._exchange.limit}
         self._prepared = app, scope, send
         return _ignore
 

@@ -9,7 +9,8 @@ phase      waits for                                           at most          
 IDLE       the first byte of a request                         ``Limits.idle``                       its end
 RECEIVING  the rest of a request                               10 seconds from its first byte on     HTTP 408
 SENDING    the client, to read a part of the response          10 seconds for each part              its end
-ANSWERING  the application                                     ``Limits.answering`` without a word   HTTP 500
+ANSWERING  the application                                     ``Limits.answering`` without a word,  HTTP 500,
+                                                               or less if it says so                 HTTP 504
 CLOSING    the client, to read the last response               1 second                              its end
 =========  ==================================================  ====================================  ================
 
@@ -148,6 +149,8 @@ class Connection:
     def expire(self) -> None:
         """End what the connection is at, if its deadline is over. See :class:`.Timed`."""
         if trio.current_time() >= self.deadline:
+            if self._exchange is not None and self._exchange.is_limited:
+                self._status = 504
             self._scope.cancel(reason="a limit is exceeded")
 
     async def _serve_requests(self) -> None:
@@ -194,6 +197,10 @@ class Connection:
             if not self._scope.cancel_called:
                 self._receiving_left = self.deadline - trio.current_time()
                 self._enter(Phase.ANSWERING, self._limits.answering)
+
+    def limit(self, seconds: float) -> None:
+        """Limit the time until the application sends something."""
+        self._timeouts.set(self, min(self.deadline, trio.current_time() + seconds))
 
     async def send(self, data: bytes) -> None:
         """Send a part of a response. If the client is gone, its request is cancelled."""
@@ -255,12 +262,16 @@ class _Exchange:
 
     def __init__(self, connection: Connection, request: Request) -> None:
         self.request = request
-        self.has_started = self.is_complete = self.keeps = False
+        self.has_started = self.is_complete = self.keeps = self.is_limited = False
         self._connection = connection
         self._is_received = False
         self._head = b""  # which is sent with the first part of the body
         self._is_chunked = False
         self._left: int | None = None  # bytes of the body that are announced; None if they are not
+
+    def limit(self, seconds: float) -> None:
+        self.is_limited = True
+        self._connection.limit(seconds)
 
     async def receive(self) -> Message:
         request = self.request

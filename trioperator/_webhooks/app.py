@@ -13,7 +13,7 @@ import trio
 
 from trioperator._concurrency.threads import run_in_thread
 from trioperator._handling.reviews.webhook_configuration import CONVERSION_PATH, WebhookFn
-from trioperator._http.asgi import SSL_PEER, Message, Receive, Send, respond
+from trioperator._http.asgi import LIMIT, SSL_PEER, Message, Receive, Send, respond
 from trioperator._logs import get_logger
 from trioperator._webhooks.review_decoding import LARGE, TooManyItemsError, decode_review
 from trioperator.errors import ReviewError
@@ -38,7 +38,10 @@ _TIMEOUT: Final = re.compile(r"(?:^|&)timeout=(\d+(?:\.\d+)?)s(?=&|$)")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Request with its body; header names are as in ``User-Agent``, and *peer* is the client's certificate."""
+    """Request with its body; header names are as in ``User-Agent``, and *peer* is the client's certificate.
+
+    If it *is_limited*, the server ends it when its time is over.
+    """
 
     method: str
     path: str
@@ -46,6 +49,7 @@ class Request(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
     peer: Mapping[str, Any] | None = None
+    is_limited: bool = False
 
 
 class _RejectedError(Exception):
@@ -106,15 +110,17 @@ class AdmissionApp:
         if limit is None:
             raise _RejectedError(404, "There are no webhooks at this path.")
         announced = headers.get("Content-Length", "")
-        if SSL_PEER in extensions:
+        query = scope.get("query_string", b"").decode("latin-1")
+        if limit_time := extensions.get(LIMIT):
             await body.receive(receive, announced, limit)
+            limit_time(_find_timeout(query))
         else:
             with trio.move_on_after(_RECEIVING) as timeout:
                 await body.receive(receive, announced, limit)
             if timeout.cancelled_caught:
                 raise _RejectedError(408, "The body is not complete in time.")
-        query = scope.get("query_string", b"").decode("latin-1")
-        return Request(scope["method"], path, query, headers, bytes(body.content), extensions.get(SSL_PEER))
+        peer = extensions.get(SSL_PEER)
+        return Request(scope["method"], path, query, headers, bytes(body.content), peer, limit_time is not None)
 
     def limit_body(self, path: str) -> int | None:
         """Return how large a review at a path may be; None where there is nothing to review."""
@@ -130,10 +136,11 @@ class AdmissionApp:
         """Return the status and the JSON of the response to a request that was received."""
         try:
             webhook = self._route(request)
-            if len(request.body) < LARGE:
+            if request.is_limited:
                 return 200, await self._review(request, webhook)
-            async with self._large:
+            with trio.move_on_after(_find_timeout(request.query)):
                 return 200, await self._review(request, webhook)
+            raise _RejectedError(504, "The review takes longer than the client waits.")
         except _RejectedError as error:
             return self._reject(error)
         except Exception:
@@ -157,14 +164,18 @@ class AdmissionApp:
         return path[len(self._path) :].strip("/") or None  # configurations by hand may have too many slashes
 
     async def _review(self, request: Request, webhook: str | None) -> bytes:
-        with trio.move_on_after(_find_timeout(request.query)):
-            review = await self._decode(request.body, webhook)
-            try:
-                answer = await self._fn(review, webhook=webhook, headers=request.headers, sslpeer=request.peer)
-                return msgspec.json.encode(answer)
-            except ReviewError as error:
-                raise _RejectedError(error.status, str(error)) from None
-        raise _RejectedError(504, "The review takes longer than the client waits.")
+        if len(request.body) < LARGE:
+            return await self._ask(request, webhook)
+        async with self._large:
+            return await self._ask(request, webhook)
+
+    async def _ask(self, request: Request, webhook: str | None) -> bytes:
+        review = await self._decode(request.body, webhook)
+        try:
+            answer = await self._fn(review, webhook=webhook, headers=request.headers, sslpeer=request.peer)
+            return msgspec.json.encode(answer)
+        except ReviewError as error:
+            raise _RejectedError(error.status, str(error)) from None
 
     async def _decode(self, body: bytes, webhook: str | None) -> Any:
         """Decode the body of a review: a large one in a thread, so that others are answered meanwhile."""
@@ -206,6 +217,7 @@ class _Body:
         self._budget.take(-self._taken)
 
 
+@functools.lru_cache(maxsize=16)
 def _find_timeout(query: str) -> float:
     """Return the API server's timeout for the review, in seconds, from the query: ``?timeout=10s``."""
     match = _TIMEOUT.search(query)
