@@ -74,6 +74,19 @@ def test_equal_values_have_no_differences(value: dict[str, Any]) -> None:
 
 @given(objects, objects)
 @untimed
+def test_both_objects_are_safe_from_whoever_has_private_differences(old: dict[str, Any], new: dict[str, Any]) -> None:
+    before = copy.deepcopy((old, new))
+    private = diff(old, new, private=True)
+    assert (private, bool(private)) == (diff(old, new), bool(diff(old, new)))
+    for item in private:
+        for value in (item.old, item.new):
+            if isinstance(value, dict | list):
+                value.clear()
+    assert (old, new) == before
+
+
+@given(objects, objects)
+@untimed
 def test_the_reverse_diff_has_the_reverse_operations(old: dict[str, Any], new: dict[str, Any]) -> None:
     opposite = {"add": "remove", "remove": "add", "change": "change"}
     back = {(opposite[item.op], item.field, str(item.new), str(item.old)) for item in diff(new, old)}

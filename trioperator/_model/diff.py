@@ -83,8 +83,8 @@ class Diff(Sequence[DiffItem]):
         return Diff(self._items[index]) if isinstance(index, slice) else self._items[index]
 
 
-class _OutlinedDiff(Diff):
-    """Differences of huge objects: what is large in them is decoded when somebody looks at it."""
+class _PrivateDiff(Diff):
+    """Differences whose values are copied when somebody looks at them: what is large in huge objects is decoded then."""
 
     __slots__ = ("_parts",)
 
@@ -109,10 +109,13 @@ MAX_DEPTH: Final = 32
 MAX_ITEMS: Final = 10_000
 
 
-def diff(old: Any, new: Any) -> Diff:
-    """Return the differences between two values; mappings are compared key by key."""
+def diff(old: Any, new: Any, *, private: bool = False) -> Diff:
+    """Return the differences between two values; mappings are compared key by key.
+
+    Both values are safe from whoever gets *private* differences, and must not change.
+    """
     found = find_differences(old, new)
-    return _OutlinedDiff(found) if found and (is_outlined(old) or is_outlined(new)) else found
+    return _PrivateDiff(found) if found and (private or is_outlined(old) or is_outlined(new)) else found
 
 
 def find_differences(old: Any, new: Any) -> Diff:

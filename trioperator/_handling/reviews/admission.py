@@ -97,7 +97,7 @@ class AdmissionCause(ObjectCause, kw_only=True, eq=False):
         kwargs.update({name: getattr(self, name) for name in names})
         kwargs["old"] = None if self.old is None else Body(self.old, private=True)
         kwargs["new"] = None if self.new is None else Body(self.new, private=True)
-        kwargs["diff"] = diff(copy_json(self.old), copy_json(self.new))
+        kwargs["diff"] = diff(self.old, self.new, private=True)
         return kwargs
 
     def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:
