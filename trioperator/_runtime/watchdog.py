@@ -2,8 +2,8 @@
 
 Handlers pay next to nothing for it, and an idle operator nothing. An instrument of Trio counts the rounds of the loop,
 each from one wait for I/O to the next. The thread compares the count a few times within the limit: if a round lasts as
-long as that, it looks for the task that is running, and reads the handler from the frames of its stack. While the loop
-waits, so does the thread, until the loop wakes it up.
+long as that, it looks for the task that is running, and reads the handler from the frames of its stack. From them, it
+also knows whether the loop waits: then so does the thread, until the loop wakes it up.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _SWITCHED_OFF: Final = 1.0
 _INVOKE: Final = Invoker.invoke.__code__
 _GUARD: Final = guard.call.__code__
 _RECONCILE: Final = Reconciler.reconcile.__code__
+# Name of Trio's function that waits for I/O, on all platforms.
+_WAITING: Final = "get_events"
 
 
 class _Work(msgspec.Struct, frozen=True, eq=False):
@@ -82,10 +84,10 @@ class Watchdog:
         trio.from_thread.run_sync(task_status.started)
         try:
             seen = _Round(rounds)
-            while rounds.pause(_pause(self._settings.execution.blocking_limit)):
+            while rounds.pause(_pause(self._settings.execution.blocking_limit), loop):
                 limit = self._settings.execution.blocking_limit
-                if limit is None or rounds.is_over(seen.number):
-                    _report_end(seen, rounds)
+                if limit is None or seen.is_over(rounds, loop):
+                    _report_end(seen)
                     seen = _Round(rounds)
                 else:
                     seen.pauses += 1
@@ -106,7 +108,7 @@ class Watchdog:
                 return
             frames = loop.frames()
             work = _find_work([*frames, *loop.frames_above(task)], self._logger)
-            if not rounds.is_over(seen.number):  # else the frames may belong to something else
+            if not seen.is_over(rounds, loop):  # else the frames may belong to something else
                 seen.work = work
                 _report(work, frames, limit)
                 if work.fail is not None and self._settings.execution.blocking_fails:
@@ -118,48 +120,34 @@ def _pause(limit: float | None) -> float:
 
 
 class _Rounds(trio.abc.Instrument):
-    """The rounds of the event loop: when the present one has begun, and the one before has ended.
-
-    The loop writes, the watchdog's thread reads. Each of them first says what it is at, and then looks at what the
-    other has said: so the loop never begins a round without waking up a thread that waits for it.
-    """
+    """Counts the rounds of the event loop, and wakes up a thread that waits for the next one."""
 
     def __init__(self) -> None:
         self.number = 0
-        self.began = self.ended = time.monotonic()
-        self._is_waiting = False  # the loop, for I/O or a deadline
-        self._is_parked = False  # the thread, for a round
+        self._is_awaited = False  # the next round, by the thread
         self._wakeup = threading.Event()
         self._closed = False
 
-    def before_io_wait(self, timeout: float) -> None:
-        """Note that a round has ended."""
-        self.ended = time.monotonic()
-        self._is_waiting = True
-
     def after_io_wait(self, timeout: float) -> None:
         """Note that a round begins."""
-        self.began = time.monotonic()
         self.number += 1
-        self._is_waiting = False
-        if self._is_parked:
+        if self._is_awaited:
             self._wakeup.set()
-
-    def is_over(self, number: int) -> bool:
-        """Return whether the round of this number has ended. Called in the thread."""
-        return self._is_waiting or self.number != number
 
     def close(self) -> None:
         """Let the thread end. Called by the loop."""
         self._closed = True
         self._wakeup.set()
 
-    def pause(self, seconds: float) -> bool:
-        """Wait for a round if there is none, and for *seconds*, in the thread. Return False to end it."""
-        self._is_parked = True
-        if self._is_waiting:
+    def pause(self, seconds: float, loop: _Loop) -> bool:
+        """Wait for a round if there is none, and for *seconds*, in the thread. Return False to end it.
+
+        It looks at the loop after it has said that it waits: so no round begins without waking it up.
+        """
+        self._is_awaited = True
+        if loop.is_waiting():
             self._wakeup.wait()
-        self._is_parked = False
+        self._is_awaited = False
         self._wakeup.clear()
         if self._closed:
             return False
@@ -174,15 +162,19 @@ class _Round:
     """
 
     def __init__(self, rounds: _Rounds) -> None:
-        self.number, self.began = rounds.number, rounds.began
+        self.number, self.seen_at = rounds.number, time.monotonic()
         self.pauses = 0
         self.task: trio.lowlevel.Task | None = None
         self.work: _Work | None = None
 
+    def is_over(self, rounds: _Rounds, loop: _Loop) -> bool:
+        """Return whether the round has ended."""
+        return rounds.number != self.number or loop.is_waiting()
 
-def _report_end(seen: _Round, rounds: _Rounds) -> None:
+
+def _report_end(seen: _Round) -> None:
     if seen.work is not None and seen.work.what is not None:
-        took = rounds.ended - seen.began
+        took = time.monotonic() - seen.seen_at
         seen.work.logger.warning("%s has blocked the event loop for about %.1f seconds.", seen.work.what, took)
 
 
@@ -217,14 +209,23 @@ class _Loop:
                 tasks += nursery.child_tasks
         return None
 
+    def is_waiting(self) -> bool:
+        """Return whether the loop waits for I/O or a deadline, or for its turn in the loop of a host."""
+        frames, is_running = self._look()
+        return not is_running or (bool(frames) and frames[-1].f_code.co_name == _WAITING)
+
     def frames(self) -> list[types.FrameType]:
         """Return the frames of the running task, from the inside out."""
+        return self._look()[0]
+
+    def _look(self) -> tuple[list[types.FrameType], bool]:
+        """Return the frames of what the loop calls, from the inside out, and whether the loop is running."""
         frames: list[types.FrameType] = []
         frame = sys._current_frames().get(self._thread)
         while frame is not None and not _is_runner(frame):
             frames.append(frame)
             frame = frame.f_back
-        return frames
+        return frames, frame is not None
 
     def frames_above(self, task: trio.lowlevel.Task) -> Iterator[types.FrameType]:
         """Yield the frames of the tasks that the task is a descendant of, from the inside out."""
