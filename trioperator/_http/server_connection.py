@@ -29,6 +29,7 @@ from typing import Final
 import msgspec
 import trio
 
+from trioperator._concurrency.clock import find_clock
 from trioperator._concurrency.timeouts import Timeouts
 from trioperator._http.asgi import Message
 from trioperator._http.hypercorn_stream import Caller, Peers
@@ -97,7 +98,8 @@ class Connection:
         self._scope, self._linger_scope = trio.CancelScope(), trio.CancelScope()
         self.deadline = float("inf")
         self.phase = Phase.IDLE
-        self.since = trio.current_time()  # when the phase has begun
+        self._now = find_clock()
+        self.since = self._now()  # when the phase has begun
         self._receiving_left = _RECEIVING  # seconds, without those in which the application does not receive
         self._exchange: _Exchange | None = None
         self._status = 0  # of the response to what is refused
@@ -148,7 +150,7 @@ class Connection:
 
     def expire(self) -> None:
         """End what the connection is at, if its deadline is over. See :class:`.Timed`."""
-        if trio.current_time() >= self.deadline:
+        if self._now() >= self.deadline:
             if self._exchange is not None and self._exchange.is_limited:
                 self._status = 504
             self._scope.cancel(reason="a limit is exceeded")
@@ -185,7 +187,7 @@ class Connection:
             await self._refuse(self._parser.error)
             return False
         self.phase = Phase.RECEIVING
-        self._timeouts.set(self, trio.current_time() + self._receiving_left)
+        self._timeouts.set(self, self._now() + self._receiving_left)
         try:
             if request.expects_continue:
                 request.expects_continue = False
@@ -195,12 +197,12 @@ class Connection:
             return False
         finally:
             if not self._scope.cancel_called:
-                self._receiving_left = self.deadline - trio.current_time()
+                self._receiving_left = self.deadline - self._now()
                 self._enter(Phase.ANSWERING, self._limits.answering)
 
     def limit(self, seconds: float) -> None:
         """Limit the time until the application sends something."""
-        self._timeouts.set(self, min(self.deadline, trio.current_time() + seconds))
+        self._timeouts.set(self, min(self.deadline, self._now() + seconds))
 
     async def send(self, data: bytes) -> None:
         """Send a part of a response. If the client is gone, its request is cancelled."""
@@ -253,7 +255,7 @@ class Connection:
         self._receiving_left = _RECEIVING
 
     def _enter(self, phase: Phase, seconds: float) -> None:
-        self.phase, self.since = phase, trio.current_time()
+        self.phase, self.since = phase, self._now()
         self._timeouts.set(self, self.since + seconds)
 
 

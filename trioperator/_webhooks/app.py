@@ -180,9 +180,11 @@ class AdmissionApp:
     async def _decode(self, body: bytes, webhook: str | None) -> Any:
         """Decode the body of a review: a large one in a thread, so that others are answered meanwhile."""
         max_items = _MAX_CONVERTED_ITEMS if webhook == CONVERSION_PATH else _MAX_ITEMS
-        decode = functools.partial(decode_review, body, max_items=max_items)
         try:
-            return decode() if len(body) < LARGE else await run_in_thread(decode, limiter=self._threads)
+            if len(body) < LARGE:
+                return decode_review(body, max_items=max_items)
+            decode = functools.partial(decode_review, body, max_items=max_items)
+            return await run_in_thread(decode, limiter=self._threads)
         except TooManyItemsError as error:
             raise _RejectedError(413, str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -206,15 +208,16 @@ class _Body:
                 raise _RejectedError(400, "The body is not complete.")
             self.content += message.get("body", b"")
             size, more = len(self.content), message.get("more_body", False)
-            taken = max(size - _FREE, 0) - self._taken
-            self._budget.take(taken)
-            self._taken += taken
+            if size > _FREE:
+                self._budget.take(size - _FREE - self._taken)
+                self._taken = size - _FREE
         if size > limit:
             raise _RejectedError(413, "The body is too large.")
 
     def drop(self) -> None:
         """Make room for others."""
-        self._budget.take(-self._taken)
+        if self._taken:
+            self._budget.take(-self._taken)
 
 
 @functools.lru_cache(maxsize=16)

@@ -291,16 +291,12 @@ def select_admission_handlers(
     A validating handler also reviews an update after which the object no longer matches its filters: the update must
     not be a way around it. API servers, too, call a webhook if the old or the new object matches its selector.
     """
-    return _deduplicated(
-        h
-        for h in handlers
-        if reviews(h, cause.operation, cause.subresource)
-        and (matches(h, cause) or (h.type is WebhookType.VALIDATING and _matched_before(h, cause)))
-    )
+    chosen = [h for h in handlers if reviews(h, cause.operation, cause.subresource)]
+    return _deduplicated([h for h in chosen if not h.has_filters or matches(h, cause) or _matched_before(h, cause)])
 
 
 def _matched_before(handler: AdmissionHandler, cause: AdmissionCause) -> bool:
-    if cause.operation != "UPDATE" or cause.old is None:
+    if handler.type is not WebhookType.VALIDATING or cause.operation != "UPDATE" or cause.old is None:
         return False
     return matches(handler, OldObject(cause.old, cause.kwargs))
 

@@ -59,16 +59,16 @@ def parse_review(review: Mapping[str, Any]) -> ReviewRequest:
     try:
         request = msgspec.convert(review.get("request"), ReviewRequest)
         for obj in (request.object, request.old_object):
-            check_metadata(obj)
+            if obj is not None:
+                check_metadata(obj)
     except msgspec.ValidationError as error:
         raise ReviewError(f"The AdmissionReview is invalid: {error}") from None
     return request
 
 
-def check_metadata(obj: JsonObject | None) -> None:
+def check_metadata(obj: JsonObject) -> None:
     """Raise msgspec.ValidationError for metadata that no API server sends, and on which handlers would fail."""
-    if obj is not None:
-        msgspec.convert(obj, _Object)
+    msgspec.convert(obj, _Object)
 
 
 def build_review(review: Mapping[str, Any], response: JsonObject) -> JsonObject:
