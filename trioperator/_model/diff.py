@@ -84,7 +84,7 @@ class Diff(Sequence[DiffItem]):
 
 
 class _PrivateDiff(Diff):
-    """Differences whose values are copied when somebody looks at them: what is large in huge objects is decoded then."""
+    """Differences whose values are copied when somebody looks at them: then, what is large in them is decoded, too."""
 
     __slots__ = ("_parts",)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import datetime
 import functools
 import itertools
-from collections.abc import Hashable, Mapping
-from typing import Any
+from collections.abc import Collection, Container, Hashable, Mapping
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -45,6 +45,10 @@ class _ObjectFailures(msgspec.Struct, eq=False):
     failures: dict[Hashable, _Failure] = msgspec.field(default_factory=dict)
 
 
+_NEW: Final = ("", None)
+_GONE: Final = ("", -1)
+
+
 class Indexing:
     """Indices of an operator, kept up to date with the objects."""
 
@@ -53,18 +57,19 @@ class Indexing:
         self._invoker = invoker
         self._causes = causes
         self._identify = functools.partial(handler_identity, by_id=by_id)
-        self._indexed: dict[ObjectState, str] = {}  # the version of each object that is in the indices
-        self._failed: dict[ObjectState, _ObjectFailures] = {}
-        self._tickets = itertools.count()
-        self._running = 0
-        self._newest = -1  # the ticket of the newest object that is in an index
+        # The version of each object that is in the indices, and how many objects have come before it.
+        self._indexed: dict[ObjectState, tuple[str, int]] = {}
+        self.failed: dict[ObjectState, _ObjectFailures] = {}
+        self._order = itertools.count()
+        self._running = self._done = 0
+        self._has_late = False
 
     async def process(self, state: ObjectState, obj: RawObject) -> None:
         """Index a state of an object, unless it is the one that is indexed. Errors are logged."""
-        version = obj.resource_version
-        if version and self._indexed.get(state) == version:
+        version, (indexed, place) = obj.resource_version, self._indexed.get(state, _NEW)
+        if version and indexed == version:
             return
-        self._indexed[state] = version
+        self._indexed[state] = version, next(self._order) if place is None else place
         await self._index(state, obj, again=False)
 
     async def retry(self, state: ObjectState) -> RawObject | None:
@@ -72,13 +77,13 @@ class Indexing:
         due = self.due(state)
         if due is None or due > trio.current_time():
             return None
-        obj = self._failed[state].object
+        obj = self.failed[state].object
         await self._index(state, obj, again=True)
         return obj
 
     def due(self, state: ObjectState) -> float | None:
         """Return when index handlers that have failed for an object are due again; None if none are."""
-        failed = self._failed.get(state)
+        failed = self.failed.get(state)
         if failed is None:
             return None
         return min((f.due for f in failed.failures.values() if f.wakes and f.due is not None), default=None)
@@ -88,11 +93,11 @@ class Indexing:
         for handler in state.cache.kind.handlers.indices:
             self._discard(state, handler)
         self._indexed.pop(state, None)
-        self._failed.pop(state, None)
+        self.failed.pop(state, None)
 
     def rewind(self, cache: ObjectCache) -> None:
         """Forget which versions of the objects of a cache are in the indices: others may have the same numbers."""
-        self._indexed |= {state: "" for state in self._indexed if state.cache is cache}
+        self._indexed |= {state: ("", place) for state, (_, place) in self._indexed.items() if state.cache is cache}
 
     def clear(self) -> None:
         """Remove all objects."""
@@ -100,7 +105,7 @@ class Indexing:
             for owner in owners(index):
                 discard(index, owner)
         self._indexed.clear()
-        self._failed.clear()
+        self.failed.clear()
 
     def drop(self, cache: ObjectCache) -> None:
         """Remove the objects of a cache that is no longer watched."""
@@ -108,38 +113,35 @@ class Indexing:
             for owner in owners(index):
                 if isinstance(owner, _Owner) and owner.state.cache is cache:
                     discard(index, owner)
-        for remembered in (self._indexed, self._failed):
+        for remembered in (self._indexed, self.failed):
             for state in [state for state in remembered if state.cache is cache]:
                 del remembered[state]
 
     async def _index(self, state: ObjectState, obj: RawObject, *, again: bool) -> None:
         """Index an object. When no others are being indexed, sort the values of those whose functions took longer."""
-        ticket = next(self._tickets)
         self._running += 1
         try:
-            await self._call(state, obj, obj.decode(), again=again, ticket=ticket)
+            await self._call(state, obj, obj.decode(), again=again)
         except (msgspec.MsgspecError, ValueError) as error:
             state.make_logger().error("The object cannot be read, and is not indexed: %r", error)
         except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
             state.make_logger().error("The object could not be indexed.", exc_info=error)
         finally:
             self._running -= 1
-            if not self._running:
+            self._done += 1
+            if self._has_late and not self._running:
+                self._has_late = False
                 for index in self.indices.values():
-                    sort(index, _Owner.get_ticket)
+                    sort(index, lambda owner: self._indexed.get(owner.state, _GONE)[1])
 
-    async def _call(
-        self, state: ObjectState, obj: RawObject, body: Mapping[str, Any], *, again: bool, ticket: int
-    ) -> None:
+    async def _call(self, state: ObjectState, obj: RawObject, body: Mapping[str, Any], *, again: bool) -> None:
         """Call the index handlers that match: all of them, or *again* only those that have failed."""
-        cause = self._causes.make_index_cause(state, body)
+        done, cause = self._done, self._causes.make_index_cause(state, body)
         handlers = state.cache.kind.handlers
         chosen = {self._identify(handler): handler for handler in select_matching(handlers.indices, cause)}
-        for handler in handlers.indices:
-            if self._identify(handler) not in chosen:
-                self._discard(state, handler)
-                self._forget_delay(state, self._identify(handler))
-        failures = {} if (failed := self._failed.get(state)) is None else failed.failures
+        if len(chosen) < len(handlers.indices):
+            self._drop_others(state, handlers.indices, chosen)
+        failures = {} if (failed := self.failed.get(state)) is None else failed.failures
         for identity, handler in chosen.items():
             failure = failures.get(identity)
             if again if failure is None else failure.due is None or failure.due > trio.current_time():
@@ -147,9 +149,15 @@ class Indexing:
             retry, started = (failure.retries, failure.started) if failure else (0, steady_now())
             attempt = Attempt(retry, started, flow=state.flow, kind=cause.resource)
             outcome = await self._invoke(cause, handler, attempt)
-            if state in self._indexed and handler in state.cache.kind.handlers.indices:  # else it was removed meanwhile
-                self._settle(_Owner(state, identity, ticket), handler, attempt=attempt, outcome=outcome, obj=obj)
-        if (failed := self._failed.get(state)) is not None:
+            if state not in self._indexed or handler not in state.cache.kind.handlers.indices:
+                continue  # it was removed meanwhile
+            if outcome.error is None:
+                self._store(_Owner(state, identity), handler, outcome.result, late=self._done != done)
+            else:
+                discard(self.indices[handler.id], _Owner(state, identity))
+                failed = self.failed.setdefault(state, _ObjectFailures(obj))
+                failed.failures[identity] = _make_failure(attempt, outcome)
+        if (failed := self.failed.get(state)) is not None:
             failed.object = obj
 
     async def _invoke(self, cause: ObjectCause, handler: IndexHandler, attempt: Attempt) -> Outcome:
@@ -159,56 +167,50 @@ class Indexing:
         finally:
             current_cause.reset(token)
 
-    def _settle(
-        self, owner: _Owner, handler: IndexHandler, *, attempt: Attempt, outcome: Outcome, obj: RawObject
-    ) -> None:
-        """Put the result into the index; after an error, remove the object's values, and note when to try again."""
-        state, identity = owner.state, owner.identity
-        if outcome.error is None:
-            if outcome.result is not None:
-                late = owner.ticket < self._newest
-                replace(self.indices[handler.id], owner, outcome.result, late=late)
-                self._newest = max(self._newest, owner.ticket)
-            self._forget_failure(state, identity)
-            return
-        self._discard(state, handler)
-        failure = _Failure(
-            retries=attempt.retry + 1,
-            started=attempt.started or steady_now(),
-            due=None if outcome.final else trio.current_time() + outcome.delay,
-            wakes=outcome.delay > 0,
-        )
-        self._failed.setdefault(state, _ObjectFailures(obj)).failures[identity] = failure
+    def _store(self, owner: _Owner, handler: IndexHandler, result: Any, *, late: bool) -> None:
+        """Put a result into the index; a *late* one is to be sorted: others were indexed meanwhile."""
+        if result is not None:
+            replace(self.indices[handler.id], owner, result, late=late)
+            self._has_late = self._has_late or late
+        if owner.state in self.failed:
+            self._forget_failure(owner.state, owner.identity)
 
     def _forget_delay(self, state: ObjectState, identity: Hashable) -> None:
         """Forget a delay: should the object match again, it is indexed at once, unless its handler gave up."""
-        failed = self._failed.get(state)
+        failed = self.failed.get(state)
         failure = None if failed is None else failed.failures.get(identity)
         if failure is not None and failure.due is not None:
             self._forget_failure(state, identity)
 
     def _forget_failure(self, state: ObjectState, identity: Hashable) -> None:
-        if (failed := self._failed.get(state)) is not None:
+        if (failed := self.failed.get(state)) is not None:
             failed.failures.pop(identity, None)
             if not failed.failures:
-                del self._failed[state]
+                del self.failed[state]
+
+    def _drop_others(self, state: ObjectState, handlers: Collection[IndexHandler], chosen: Container[Hashable]) -> None:
+        """Remove the values of the functions that are not chosen for an object."""
+        for handler in handlers:
+            identity = self._identify(handler)
+            if identity not in chosen:
+                discard(self.indices[handler.id], _Owner(state, identity))
+                self._forget_delay(state, identity)
 
     def _discard(self, state: ObjectState, handler: IndexHandler) -> None:
         discard(self.indices[handler.id], _Owner(state, self._identify(handler)))
 
 
-class _Owner(msgspec.Struct, frozen=True, eq=False):
-    """Owner of values in an index: an object, by one of the index's functions. Its ticket is from when it came."""
+class _Owner(msgspec.Struct, frozen=True):
+    """Owner of values in an index: an object, by one of the index's functions."""
 
     state: ObjectState
     identity: Hashable
-    ticket: int = 0
 
-    def get_ticket(self) -> int:
-        return self.ticket
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Owner) and (self.state, self.identity) == (other.state, other.identity)
-
-    def __hash__(self) -> int:
-        return hash((self.state, self.identity))
+def _make_failure(attempt: Attempt, outcome: Outcome) -> _Failure:
+    return _Failure(
+        retries=attempt.retry + 1,
+        started=attempt.started or steady_now(),
+        due=None if outcome.final else trio.current_time() + outcome.delay,
+        wakes=outcome.delay > 0,
+    )

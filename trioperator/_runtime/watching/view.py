@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable
 from typing import Final, Protocol
 
 import msgspec
@@ -75,10 +75,9 @@ class Unindexed:
         """Drop the events: the server no longer knows them."""
         self._events = collections.deque(event for event in self._events if isinstance(event, _List))
 
-    def take(self) -> Iterator[tuple[str | None, RawObject] | _List]:
-        """Yield the events, also those that come in the meantime."""
-        while self._events:
-            yield self._events.popleft()
+    def take(self) -> tuple[str | None, RawObject] | _List | None:
+        """Take the first event; None if there are none."""
+        return self._events.popleft() if self._events else None
 
 
 def _observe_directly(cache: ObjectCache) -> Observer:
@@ -169,8 +168,9 @@ class View:
         """
         newest = self._list = _List(listed, self._unindexed.values())
         for item in newest.awaited:
+            if not item:  # else it is queued, or being indexed
+                self._stage.queue.add(item, Lane.INITIAL)
             item.mark(newest)
-            self._stage.queue.add(item, Lane.INITIAL)
         if newest.awaited and self._is_listed:
             self._take_list({*listed, *self._unindexed})
         self._finish_list(newest)
@@ -203,13 +203,13 @@ class View:
 
     async def process(self, item: Unindexed) -> float | None:
         """Index the events of an object and pass them on. Returns when index handlers are due again, if any are."""
-        for event in item.take():
+        while (event := item.take()) is not None:
             if isinstance(event, _List):
                 event.awaited.discard(item)
                 self._finish_list(event)
             elif not self._is_over:
                 await self._process_event(*event)
-        due = None if self._is_over else await self._retry(item.key)
+        due = await self._retry(item.key) if self._indexing.failed and not self._is_over else None
         if due is None and not item and self._unindexed.get(item.key) is item:
             del self._unindexed[item.key]
         return due
