@@ -1,7 +1,8 @@
 """``python -m tests.world``: public operators under Kopf, unchanged by the bridge, and natively, side by side.
 
 Each is played on an embedded API server: create, change, restart, delete. What is stored after each step must be what
-is stored under Kopf. The differences are in build/world/NAME.MODE.diff, the logs beside them.
+is stored under Kopf. The differences are in build/world/NAME.MODE.diff, the logs beside them; NAME.kopf.diff shows how
+plays under Kopf differ from each other.
 With ``--real``, they are played on control planes of the programs in ``$KUBEBUILDER_ASSETS``, where no pod runs.
 ``$WORLD_REPOSITORIES`` is a folder with checkouts, or bare repositories, of the operators; those that it lacks are
 missing, as is said at first. Without it, they are cloned.
@@ -75,12 +76,16 @@ class Verdict:
         pairs = [(kopf.states, found.states) for kopf in self.plays.get("kopf", ()) for found in self.plays[mode]]
         return min((compare(*states) for states in pairs), key=len, default=[])
 
+    def variations(self) -> list[str]:
+        """Return how plays under Kopf differ from each other."""
+        kopf = [play.states for play in self.plays.get("kopf", ())]
+        return max((compare(*pair) for pair in itertools.combinations(kopf, 2)), key=len, default=[])
+
     def unexplained(self, mode: str) -> list[str]:
         """Return how plays of a mode differ from those of Kopf, unless these differ from each other as well."""
-        kopf = [play.states for play in self.plays.get("kopf", ())]
-        if any(compare(*pair) for pair in itertools.combinations(kopf, 2)):
+        if self.variations():
             return []
-        pairs = [(states, found.states) for states in kopf for found in self.plays[mode]]
+        pairs = [(kopf.states, found.states) for kopf in self.plays.get("kopf", ()) for found in self.plays[mode]]
         return max((compare(*pair) for pair in pairs), key=len, default=[])
 
     def to_play(self) -> list[str]:
@@ -151,8 +156,10 @@ def describe(verdict: Verdict, mode: str, plays: Sequence[Play]) -> str:
         steps = ", ".join(line[2:] for line in lines if line.startswith("^ "))
         again = f" in one of {len(plays)} plays; Kopf differs from itself, too" if len(plays) > 1 else ""
         word = f"differs{'' if always else ' at times, as Kopf does not'}: {steps}" if steps else f"same{again}"
-        if lines:
-            path.write_text("\n".join(lines) + "\n")
+    else:
+        lines = verdict.variations()
+    if lines:
+        path.write_text("\n".join(lines) + "\n")
     if any(cost.ended_itself for cost in found.costs):
         word = f"ends by itself, {word}"
     (RESULTS / f"{verdict.operator.name}.{mode}.states").write_text(

@@ -51,6 +51,7 @@ def test_a_difference_is_forgiven_if_kopf_differs_from_itself(
     verdict.describe()
     assert verdict.words["bridge"].startswith(f"{word} (")
     assert verdict.failed == word.startswith("differs")
+    assert (tmp_path / "gefyra.kopf.diff").exists() == (len({*kopf}) > 1)
 
 
 @pytest.mark.parametrize(
