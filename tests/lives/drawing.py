@@ -179,7 +179,7 @@ def _draw(seed: int, rng: random.Random, way: _Way, names: list[str], troubles: 
         troubles=troubles,
         options=_draw_options(rng, way, names, troubles)
         | _draw_later_options(seed, names, troubles)
-        | {"tuning": draw_tuning(seed, names)},
+        | {"tuning": draw_tuning(seed, {*names, *troubles})},
         steps=(*_draw_edits(rng, parts, until=5 if "stops" in troubles else TROUBLE), *trouble.steps),
         ambushes=tuple(draw_ambushes(rng, troubles, names)),
     )

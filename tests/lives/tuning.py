@@ -81,14 +81,14 @@ class _OwnStorage(trioperator.ProgressStorage):
         return essence
 
 
-def draw_tuning(seed: int, parts: Collection[str]) -> tuple[str, ...]:
-    """Return the names of what is tuned in a life with these parts."""
+def draw_tuning(seed: int, names: Collection[str]) -> tuple[str, ...]:
+    """Return the names of what is tuned in a life with parts and troubles of these names."""
     rng = random.Random(f"tuning {seed}")
     if rng.random() > _TUNED:
         return ()
     chosen = set(rng.sample(sorted(_TUNINGS), rng.choice([1, 1, 2, 3])))
-    if "children" in parts:
-        chosen -= {"opaque"}  # a late state of a child may seem to be ready
+    if {"children", "versions"} & {*names}:
+        chosen -= {"opaque"}  # states of a child, or of two versions of a kind, cannot be compared
     return tuple(sorted(chosen))
 
 

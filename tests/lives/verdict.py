@@ -29,7 +29,7 @@ async def judge(life: Life) -> None:
     if (
         not all_are_slow
         and not are_held
-        and not life.has("lease", "slow leases", "restart", "freeze", "reads", "writes", "denials")
+        and not life.has("lease", "slow leases", "restart", "freeze", "reads", "writes", "denials", "logins")
     ):
         lost = [text for _, _, text in life.journal.messages if "leadership is lost" in text]
         if lost:

@@ -162,7 +162,17 @@ class Changes(Part):
             if not self.life.has("rollbacks"):
                 check_additions(self, each)
         if self.life.plan.together != "peering" and not self.life.has(
-            "restart", "lease", "writes", "restore", "freeze", "slow leases", "slow", "pauses", "releases", "denials"
+            "restart",
+            "lease",
+            "writes",
+            "restore",
+            "freeze",
+            "slow leases",
+            "slow",
+            "pauses",
+            "releases",
+            "denials",
+            "logins",
         ):
             for handler in ("made", "remove"):
                 calls = [call for call in self.life.journal.calls if call.group == "changes of widgets"]
