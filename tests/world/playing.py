@@ -69,6 +69,7 @@ class Play:
     def __init__(self, cluster: Cluster | Plane, mode: str, root: pathlib.Path, home: pathlib.Path) -> None:
         self.cluster, self.mode, self.root, self.home = cluster, mode, root, home
         self.environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONFAULTHANDLER": "1"}
+        self.environment["PYTHONHASHSEED"] = "0"  # some write sets of strings as lists
         self.masks: list[str] = []
         #: Whether each step lasts until no handler is about to be called again, and what is deleted has gone: for
         #: operators whose handlers fail at times, as their writes race with others, also under Kopf, and for daemons,

@@ -184,3 +184,21 @@ def test_objects_whose_owners_are_all_gone_are_garbage() -> None:
 
     assert not has_garbage([describe("a"), describe("b", "a"), describe("c", "a", "gone")])
     assert has_garbage([describe("a"), describe("b", "gone")])
+
+
+async def test_sets_of_strings_are_in_the_same_order_in_each_play(
+    checkout: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (checkout / "main.py").write_text(OPERATOR.replace('spec["field"]', 'list({"a", "b", "c", "d", "e"})'))
+
+    async def act(play: Play) -> None:
+        await play.apply(CRD)
+        async with play.running("--standalone", "--all-namespaces", "main.py"):
+            await play.cluster.create({**OBJECT, "spec": {}})
+            await play.record("created", quiet=1)
+
+    plays = []
+    for name in ("one", "two", "three"):
+        (tmp_path / name).mkdir()
+        plays.append(await play(act, "bridge", checkout, tmp_path / name))
+    assert plays[0].states == plays[1].states == plays[2].states
