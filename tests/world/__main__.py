@@ -13,7 +13,7 @@ was not the same.
 from __future__ import annotations
 
 import argparse
-import contextlib
+import collections
 import functools
 import itertools
 import os
@@ -23,7 +23,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -168,28 +168,36 @@ def describe(verdict: Verdict, mode: str, plays: Sequence[Play]) -> str:
     return f"{word} ({used}; exit {stops})"
 
 
-class Ports:
-    """The ports that operators listen on, each of which one operator has at a time."""
+class Schedule:
+    """Operators that are still to be played, those that share ports with most others first: they take longest."""
 
-    def __init__(self) -> None:
+    def __init__(self, operators: Sequence[Operator]) -> None:
+        shared = collections.Counter(port for each in operators for port in each.ports)
+        self._left = sorted(operators, key=lambda each: -sum(shared[port] for port in each.ports))
         self._taken: set[int] = set()
         self._changed = trio.Condition()
 
-    @contextlib.asynccontextmanager
-    async def taken(self, ports: Iterable[int]) -> AsyncIterator[None]:
-        """Have the ports in the block, from the time when all of them are free."""
-        wanted = {*ports}
+    async def work(self, play: Callable[[Operator], Awaitable[None]]) -> None:
+        """Play operators one after the other, each while nobody else has its ports, until none are left."""
+        while (operator := await self._take()) is not None:
+            try:
+                await play(operator)
+            finally:
+                with trio.CancelScope(shield=True):
+                    async with self._changed:
+                        self._taken.difference_update(operator.ports)
+                        self._changed.notify_all()
+
+    async def _take(self) -> Operator | None:
         async with self._changed:
-            while self._taken & wanted:
+            while self._left:
+                for operator in self._left:
+                    if self._taken.isdisjoint(operator.ports):
+                        self._left.remove(operator)
+                        self._taken.update(operator.ports)
+                        return operator
                 await self._changed.wait()
-            self._taken |= wanted
-        try:
-            yield
-        finally:
-            with trio.CancelScope(shield=True):
-                async with self._changed:
-                    self._taken -= wanted
-                    self._changed.notify_all()
+            return None
 
 
 async def judge_all(
@@ -197,18 +205,17 @@ async def judge_all(
 ) -> list[Verdict]:
     """Judge the operators, some at once, and print each verdict."""
     verdicts: list[Verdict] = []
-    limiter, ports = trio.CapacityLimiter(at_once), Ports()
+    schedule = Schedule(operators)
 
-    async def one(operator: Operator, scratch: pathlib.Path) -> None:
-        async with ports.taken(operator.ports), limiter:
-            began = trio.current_time()
-            if record := records.find(operator.name):
-                verdict = Verdict(operator, modes, real=real)
-                verdict.restore(record)
-            else:
-                verdict = await judge(operator, modes, scratch, real=real)
-                if verdict.words:
-                    records.add(operator.name, commit=verdict.commit, words=verdict.words, failed=verdict.failed)
+    async def one(operator: Operator) -> None:
+        began = trio.current_time()
+        if record := records.find(operator.name):
+            verdict = Verdict(operator, modes, real=real)
+            verdict.restore(record)
+        else:
+            verdict = await judge(operator, modes, pathlib.Path(folder), real=real)
+            if verdict.words:
+                records.add(operator.name, commit=verdict.commit, words=verdict.words, failed=verdict.failed)
         verdicts.append(verdict)
         place = f"{len(verdicts)} of {len(operators)}, {trio.current_time() - began:.0f} s"
         print(f"{operator.name} ({verdict.commit}; {place})", flush=True)
@@ -217,8 +224,8 @@ async def judge_all(
 
     with tempfile.TemporaryDirectory() as folder:
         async with trio.open_nursery() as nursery:
-            for operator in operators:
-                nursery.start_soon(one, operator, pathlib.Path(folder))
+            for _ in range(at_once):
+                nursery.start_soon(schedule.work, one)
     return verdicts
 
 

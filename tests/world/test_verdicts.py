@@ -75,19 +75,23 @@ async def test_operators_are_played_side_by_side_unless_they_share_a_port(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     running: set[str] = set()
+    begun: list[str] = []
     together: set[frozenset[str]] = set()
 
     async def play(operator: Operator, modes: Sequence[str], scratch: pathlib.Path, *, real: bool) -> Verdict:
         together.update(frozenset({operator.name, name}) for name in running)
         running.add(operator.name)
+        begun.append(operator.name)
         await trio.sleep(60)
         running.remove(operator.name)
         return Verdict(operator, modes)
 
     monkeypatch.setattr("tests.world.__main__.judge", play)
-    ports: dict[str, tuple[int, ...]] = {"one": (1, 2), "two": (2, 3), "three": (3,), "four": ()}
+    ports: dict[str, tuple[int, ...]] = {"four": (), "one": (1, 2), "two": (2, 3), "three": (3,)}
     operators = [Operator(name, None, cast("Any", None), ports=each) for name, each in ports.items()]
-    await judge_all(operators, ("kopf",), 4, Records(tmp_path, ["kopf"], real=False, resume=False))
+    await judge_all(operators, ("kopf",), 3, Records(tmp_path, ["kopf"], real=False, resume=False))
+    assert begun[0] == "two"  # two others wait for its ports
+    assert len(begun) == 4
     assert frozenset({"one", "two"}) not in together
     assert frozenset({"two", "three"}) not in together
     assert frozenset({"one", "three"}) in together
