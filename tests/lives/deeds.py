@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 import trioperator
+from tests.lives.parts.base import STRANGER
 from tests.lives.world import NAMESPACES_PEERING, definition, make_fault, manifest
 from trioperator._concurrency import clock
 from trioperator._concurrency.clock import wall_now
@@ -155,6 +156,28 @@ async def fill(life: Life, plural: str, name: str, seconds: float) -> None:
 async def _empty(life: Life, plural: str, name: str, seconds: float) -> None:
     await trio.sleep(seconds)
     await _annotate(life, plural, name, NOTES, None)
+
+
+async def cling(life: Life, seconds: float) -> None:
+    """Let somebody else keep a child from going for a while, by a finalizer."""
+    owned = [each for each in await life.cluster.list("configmaps") if each["metadata"].get("ownerReferences")]
+    if owned:
+        name = life.random.choice(owned)["metadata"]["name"]
+        await life.cluster.patch("configmaps", name, {"metadata": {"finalizers": [STRANGER]}}, "default")
+        life.nursery.start_soon(_unclasp, life, name, seconds)
+
+
+async def _unclasp(life: Life, name: str, seconds: float) -> None:
+    await trio.sleep(seconds)
+    with contextlib.suppress(ApiError, ConfigError):
+        await life.cluster.patch("configmaps", name, {"metadata": {"finalizers": None}}, "default")
+
+
+async def unclasp_all(life: Life) -> None:
+    """Let all children go, also those that a restore has brought back."""
+    for each in await life.cluster.list("configmaps") if life.has("clinging") else ():
+        if each["metadata"].get("finalizers"):
+            await _unclasp(life, each["metadata"]["name"], 0)
 
 
 async def release_objects(life: Life, plural: str, state: bool) -> None:

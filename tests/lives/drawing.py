@@ -97,6 +97,7 @@ _LATER = {
     "versions": 0.4,
     "fillings": 0.08,
     "logins": 0.06,
+    "clinging": 0.2,
 }
 # The shares of lives of their parts in which timers wait for objects to be idle, delete handlers are optional, and
 # daemons take some time to end.
@@ -145,6 +146,8 @@ def _draw_later(seed: int, way: _Way, names: list[str], troubles: frozenset[str]
         later -= {"rollbacks"}
     if "background" not in names or way.together != "alone":
         later -= {"versions"}
+    if "children" not in names:
+        later -= {"clinging"}
     if "places" not in names:
         later -= {"towns"}
     if "stops" in troubles:

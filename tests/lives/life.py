@@ -233,6 +233,7 @@ class Life:
         self.is_peaceful = True
         self.end = trio.current_time()  # deeds may have taken longer
         await deeds.release(self)
+        await deeds.unclasp_all(self)
         if self.has("strangers"):
             for part in self.parts:
                 await part.dismiss_strangers()

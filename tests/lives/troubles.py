@@ -129,6 +129,15 @@ class Troubles:
         if rng.random() < 0.6:
             self._add(f"{part.plural}.delete", part.first, at=at + rng.choice([0.01, 0.01, 1, 3]))
 
+    def _clinging(self) -> None:
+        """Let others keep children from going for a while, and owners be replaced meanwhile, sometimes."""
+        rng, part, at = self._rng, PARTS["children"], self._rng.uniform(5, TROUBLE - 20)
+        for number in range(3):
+            self._add("cling", rng.choice([0.1, 3, 20]), at=at + number * rng.choice([0, 1]))
+        deed = rng.choice(["delete", "succeed", "succeed"])
+        if rng.random() < 0.7:
+            self._add(f"{part.plural}.{deed}", part.first, at=at + rng.choice([0.01, 1, 4]))
+
     def _successors(self) -> None:
         """Let an object be replaced by another one of the same name, perhaps several times in a row."""
         rng, part = self._rng, PARTS[self._rng.choice(self._parts)]
