@@ -168,6 +168,16 @@ def describe(verdict: Verdict, mode: str, plays: Sequence[Play]) -> str:
     return f"{word} ({used}; exit {stops})"
 
 
+async def judge_apart(operator: Operator, modes: Sequence[str], *, real: bool) -> Verdict:
+    """Judge an operator in a folder that is removed at once: it has a whole checkout for each play."""
+    folder = tempfile.mkdtemp()
+    try:
+        return await judge(operator, modes, pathlib.Path(folder), real=real)
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(shutil.rmtree, folder)
+
+
 class Schedule:
     """Operators that are still to be played, those that share ports with most others first: they take longest."""
 
@@ -213,7 +223,7 @@ async def judge_all(
             verdict = Verdict(operator, modes, real=real)
             verdict.restore(record)
         else:
-            verdict = await judge(operator, modes, pathlib.Path(folder), real=real)
+            verdict = await judge_apart(operator, modes, real=real)
             if verdict.words:
                 records.add(operator.name, commit=verdict.commit, words=verdict.words, failed=verdict.failed)
         verdicts.append(verdict)
@@ -222,10 +232,9 @@ async def judge_all(
         for mode, words in verdict.words.items():
             print(f"    {mode:8} {words}", flush=True)
 
-    with tempfile.TemporaryDirectory() as folder:
-        async with trio.open_nursery() as nursery:
-            for _ in range(at_once):
-                nursery.start_soon(schedule.work, one)
+    async with trio.open_nursery() as nursery:
+        for _ in range(at_once):
+            nursery.start_soon(schedule.work, one)
     return verdicts
 
 

@@ -76,9 +76,12 @@ async def test_operators_are_played_side_by_side_unless_they_share_a_port(
 ) -> None:
     running: set[str] = set()
     begun: list[str] = []
+    folders: list[pathlib.Path] = []
     together: set[frozenset[str]] = set()
 
-    async def play(operator: Operator, modes: Sequence[str], scratch: pathlib.Path, *, real: bool) -> Verdict:
+    async def play(operator: Operator, modes: Sequence[str], folder: pathlib.Path, *, real: bool) -> Verdict:
+        folders.append(folder)
+        assert folder.is_dir()  # noqa: ASYNC240
         together.update(frozenset({operator.name, name}) for name in running)
         running.add(operator.name)
         begun.append(operator.name)
@@ -91,7 +94,8 @@ async def test_operators_are_played_side_by_side_unless_they_share_a_port(
     operators = [Operator(name, None, cast("Any", None), ports=each) for name, each in ports.items()]
     await judge_all(operators, ("kopf",), 3, Records(tmp_path, ["kopf"], real=False, resume=False))
     assert begun[0] == "two"  # two others wait for its ports
-    assert len(begun) == 4
+    assert len(begun) == len({*folders}) == 4
+    assert not any(folder.exists() for folder in folders)
     assert frozenset({"one", "two"}) not in together
     assert frozenset({"two", "three"}) not in together
     assert frozenset({"one", "three"}) in together
