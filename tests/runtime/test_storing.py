@@ -210,6 +210,33 @@ async def test_timers_and_daemons_do_not_wait_for_records_that_are_rejected(
         assert calls.count("look") > 20
 
 
+async def test_what_a_running_handler_stores_does_not_wait_for_records_that_are_rejected(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    stored: list[float] = []
+    writes: list[str] = []
+
+    @on.update("widgets", registry=bench.registry)
+    async def work(patch: trioperator.Patch, **_: Any) -> None:
+        for number in range(5):
+            patch.status["number"] = number
+            await patch.store()
+            stored.append(trio.current_time())
+        bench.cluster.requests.clear()
+        patch.status["number"] = 5
+        await patch.store()
+        writes.extend(bench.writes())
+
+    async with bench.running():
+        await bench.cluster.create(full(size=1))
+        await settle(10)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(1)
+        assert len(stored) == 5
+        assert stored[-1] - stored[0] < 1
+        assert writes == ["PATCH status"]
+
+
 async def test_changes_are_handled_in_time_though_their_records_are_rejected_until_there_is_room(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

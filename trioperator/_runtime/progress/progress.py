@@ -17,10 +17,13 @@ from trioperator._model.patch import Patch
 from trioperator._runtime.cache.kind import Memory
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.causes import TITLES
+from trioperator._runtime.patching.contention_guard import HeldError
 from trioperator._runtime.patching.patcher import Patcher
+from trioperator._runtime.patching.sending import is_invalid
 from trioperator._runtime.progress.last_handled import LastHandled
 from trioperator._runtime.progress.records import RecordStore
 from trioperator._runtime.progress.states import CauseProgress
+from trioperator.errors import ApiError
 
 
 class Progress:
@@ -122,11 +125,8 @@ class Progress:
         if state.body is None:
             return
         records, progress = Patch(), self._unfinished.get(state)
-        mark = functools.partial(self.mark_seen, state)
         if progress is None or progress.save_at is None:
-            if progress is not None and (records := mark()):
-                progress.plan_save(None)
-            await self._patcher.store(state, records, logger, instead=mark)
+            await self._save_pending(state, progress, logger)
             return
         save_at = progress.save_at
         progress.plan_save(None)
@@ -135,10 +135,26 @@ class Progress:
         try:
             seen = self.last_handled(state).to_store
             self._records.store(state, progress.states, seen=seen, body=Body(state.body), patch=records)
-            await self._patcher.store(state, records, logger, instead=mark)
+            await self._patcher.store(state, records, logger, instead=functools.partial(self.mark_seen, state))
         except BaseException:
             progress.plan_save(save_at)
             raise
+
+    async def _save_pending(self, state: ObjectState, progress: CauseProgress | None, logger: Logger) -> None:
+        """Store the pending patch, with what an attempt has seen that has not ended, if there is room for that."""
+        mark = Patch() if progress is None or not progress.takes_marks else self.mark_seen(state)
+        if progress is None or not mark:
+            await self._patcher.store(state, Patch(), logger)
+            return
+        progress.plan_save(None)
+        try:
+            await self._patcher.store(state, mark, logger, instead=lambda: mark)
+        except HeldError:
+            pass  # the mark is stored all the same
+        except ApiError as error:
+            if not is_invalid(error):
+                raise
+            progress.refuse_marks()
 
     def mark_seen(self, state: ObjectState) -> Patch:
         """Return what is stored where records are held: what handlers have seen, so that they see it taken back.

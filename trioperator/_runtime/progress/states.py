@@ -15,10 +15,11 @@ class CauseProgress:
     """States of the handlers of a cause, until all of them have ended.
 
     ``save_at`` is set while states are ahead of the stored ones: they are to be stored by then, on Trio's clock.
-    ``recorded`` is whether anything may be stored on the object.
+    ``recorded`` is whether anything may be stored on the object. It ``takes_marks`` of what attempts have seen, until
+    one is rejected.
     """
 
-    __slots__ = ("_interruptions", "purpose", "recorded", "save_at", "states")
+    __slots__ = ("_interruptions", "purpose", "recorded", "save_at", "states", "takes_marks")
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class CauseProgress:
         self.states: dict[str, HandlerState] = dict(states or {})
         self.recorded: bool = recorded if before is None else before.recorded
         self.save_at: float | None = None if before is None else before.save_at
+        self.takes_marks: bool = before is None or before.takes_marks
         self._interruptions: dict[str, int] = {} if before is None else before._interruptions
 
     def add_subhandlers(
@@ -65,6 +67,10 @@ class CauseProgress:
         self.save_at = time
         if time is None:
             self.recorded = True
+
+    def refuse_marks(self) -> None:
+        """Store no more of what attempts have seen: there is no room for it."""
+        self.takes_marks = False
 
     def interruptions(self, handler_id: str) -> int:
         """Return how often in a row the handler was interrupted because its object had changed."""
