@@ -290,13 +290,14 @@ class _Exchange:
 
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         request, left, keeps = self.request, None, not self._connection.is_last
-        lines = [_make_status_line(status)]
+        parts, lines = [_make_status_line(status)], 1
         for name, value in headers:
             key = name.lower()
             if key == b"connection":
                 keeps = keeps and value.lower() != b"close"
             elif key != b"transfer-encoding":
-                lines.append(b"%b: %b\r\n" % (name, value))
+                parts += (name, b": ", value, b"\r\n")
+                lines += 1
                 if key == b"content-length":
                     left = int(value)
         if request.method == "HEAD" or status in _WITHOUT_BODY:
@@ -304,13 +305,15 @@ class _Exchange:
         is_new = request.version == "1.1"
         self._is_chunked = left is None and is_new
         if self._is_chunked:
-            lines.append(b"transfer-encoding: chunked\r\n")
+            parts.append(b"transfer-encoding: chunked\r\n")
+            lines += 1
         # Without chunks, the end of the connection is the end of a body of any length.
         self.keeps = keeps and is_new and request.is_complete and request.keep_alive
         if not self.keeps:
-            lines.append(b"connection: close\r\n")
-        head = b"".join(lines)
-        if not head.count(b"\r") == head.count(b"\n") == len(lines) or b"\0" in head:
+            parts.append(b"connection: close\r\n")
+            lines += 1
+        head = b"".join(parts)
+        if not head.count(b"\r") == head.count(b"\n") == lines or b"\0" in head:
             raise ValueError("A header of the response has a line break or a null byte.")
         self._left, self._head = left, head + b"\r\n"
 

@@ -239,13 +239,12 @@ def _check_reviewed(handlers: Collection[AdmissionHandler], request: ReviewReque
     A handler allows what is allowed. A mutating handler may leave a deletion alone.
     """
     subresource = request.sub_resource or None
-    if not any(
-        handler.subresource in ("*", subresource) and request.operation in (handler.operations or OPERATIONS)
-        for handler in handlers
-    ):
-        what = f"{request.resource.resource}/{subresource}" if subresource else request.resource.resource
-        text = f"The handlers of this webhook do not review the operation {request.operation} on {what}."
-        raise ReviewError(text, status=404)
+    for handler in handlers:
+        if handler.subresource in ("*", subresource) and request.operation in (handler.operations or OPERATIONS):
+            return
+    what = f"{request.resource.resource}/{subresource}" if subresource else request.resource.resource
+    text = f"The handlers of this webhook do not review the operation {request.operation} on {what}."
+    raise ReviewError(text, status=404)
 
 
 def _merge(patch: Patch, own: Patch, handler: AdmissionHandler, cause: AdmissionCause) -> None:

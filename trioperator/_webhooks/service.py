@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import trio
 
+from trioperator._concurrency.clock import find_clock
 from trioperator._concurrency.core_tasks import keep
 from trioperator._handling.reviews.admission import Headers, SSLPeer
 from trioperator._handling.reviews.conversion_review import is_conversion
@@ -77,6 +78,7 @@ class Admission:
         self._stopping = stopping
         self._delay = settings.shutdown_delay
         self._reviewed_at = -math.inf
+        self._now = find_clock()
         self._logger = get_logger("trioperator.webhooks")
         self._configurations: WebhookConfigurations | None = None
         if settings.managed is not None:
@@ -105,7 +107,7 @@ class Admission:
         sslpeer: SSLPeer | None = None,
     ) -> JsonObject:
         """Answer a review; a :class:`WebhookFn`."""
-        self._reviewed_at = trio.current_time()
+        self._reviewed_at = self._now()
         if is_conversion(request):
             return await self._converter(request, headers=headers, sslpeer=sslpeer)
         other = self._find_other(webhook)
