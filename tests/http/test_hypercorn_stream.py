@@ -83,6 +83,19 @@ async def test_an_application_gets_its_scope_and_answers_in_the_task_of_the_call
     assert scope["extensions"] == {"trioperator.sslpeer": {"version": 3}}
 
 
+async def test_each_request_has_a_state_of_its_own() -> None:
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        assert scope["state"] == {}
+        scope["state"]["seen"] = True
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    caller, exchanges = Caller(app), (Recorded(), Recorded())
+    for exchange in exchanges:
+        await caller(exchange, PEERS)
+        assert exchange.is_complete
+
+
 @pytest.mark.parametrize(
     "messages",
     [

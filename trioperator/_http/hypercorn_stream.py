@@ -23,6 +23,7 @@ from trioperator._http.asgi import LIMIT, SSL_PEER, AsgiApp, Message
 from trioperator._http.request_parser import Message as HttpMessage
 
 _STREAM_ID = 1  # HTTP/1 has one stream
+_NO_STATE = ConnectionState({})  # of lifespans; each scope gets a copy
 
 
 class Peers(msgspec.Struct, frozen=True):
@@ -68,7 +69,7 @@ class Caller:
             http_version=request.version,
             method=request.method,
             raw_path=request.target,
-            state=ConnectionState({}),
+            state=_NO_STATE,
         )
         await stream.handle(head)  # which calls spawn_app()
         try:
