@@ -224,7 +224,7 @@ async def judge_all(
             verdict.restore(record)
         else:
             verdict = await judge_apart(operator, modes, real=real)
-            if verdict.words:
+            if verdict.words and verdict.commit != _SKIPPED:
                 records.add(operator.name, commit=verdict.commit, words=verdict.words, failed=verdict.failed)
         verdicts.append(verdict)
         place = f"{len(verdicts)} of {len(operators)}, {trio.current_time() - began:.0f} s"

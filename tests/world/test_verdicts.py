@@ -71,6 +71,16 @@ def test_the_summary_names_what_is_wrong(tmp_path: pathlib.Path, monkeypatch: py
     assert summarize([right, Verdict(OPERATORS["gefyra"], ("kopf",))])
 
 
+async def test_a_resumed_run_counts_what_is_skipped_as_skipped(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newer = Operator("newer", None, cast("Any", None), python=(99, 0))
+    for resume in (False, True):
+        records = Records(tmp_path, ["kopf"], real=False, resume=resume)
+        assert not summarize(await judge_all([newer], ("kopf",), 1, records))
+        assert "0 of 0 operators do the same.\nSkipped on this Python: newer." in capsys.readouterr().out
+
+
 async def test_operators_are_played_side_by_side_unless_they_share_a_port(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
