@@ -9,6 +9,7 @@ also knows whether the loop waits: then so does the thread, until the loop wakes
 from __future__ import annotations
 
 import functools
+import queue
 import sys
 import threading
 import time
@@ -125,34 +126,37 @@ class _Rounds(trio.abc.Instrument):
     def __init__(self) -> None:
         self.number = 0
         self._is_awaited = False  # the next round, by the thread
-        self._wakeup = threading.Event()
-        self._closed = False
+        # Queues, as a wait for an event takes several times as long: it makes a lock each time.
+        self._begun = queue.SimpleQueue[None]()
+        self._end = queue.SimpleQueue[None]()
 
     def after_io_wait(self, timeout: float) -> None:
         """Note that a round begins."""
         self.number += 1
         if self._is_awaited:
-            self._wakeup.set()
+            self._is_awaited = False
+            self._begun.put(None)
 
     def close(self) -> None:
         """Let the thread end. Called by the loop."""
-        self._closed = True
-        self._wakeup.set()
+        self._end.put(None)
+        self._begun.put(None)
 
     def pause(self, seconds: float, loop: _Loop) -> bool:
         """Wait for a round if there is none, and for *seconds*, in the thread. Return False to end it.
 
-        It looks at the loop after it has said that it waits: so no round begins without waking it up.
+        It looks at the loop after it has said that it waits: so no round begins without waking it up. At worst, it is
+        woken up once too often.
         """
         self._is_awaited = True
         if loop.is_waiting():
-            self._wakeup.wait()
+            self._begun.get()
         self._is_awaited = False
-        self._wakeup.clear()
-        if self._closed:
-            return False
-        self._wakeup.wait(seconds)
-        return not self._closed
+        try:
+            self._end.get(timeout=seconds)
+        except queue.Empty:
+            return True
+        return False
 
 
 class _Round:
