@@ -20,7 +20,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.runtime.conftest import Bench, settle, widget
 from trioperator._handling import guard
-from trioperator._runtime.watchdog import Watchdog
+from trioperator._runtime.watchdog import Watchdog, _Loop, _Rounds
 
 on = trioperator.on
 LIMIT = 0.1
@@ -284,6 +284,28 @@ async def test_the_thread_sleeps_as_long_as_the_loop_is_idle(bench: Bench, limit
         before = switches()
         await trio.sleep(20 * LIMIT)  # each of 80 looks would be a switch
         assert switches() - before < 20  # what wakes up the loop lets it look a few times
+
+
+async def test_rounds_that_begin_while_the_thread_looks_wake_it_up_once_later() -> None:
+    rounds = _Rounds()
+
+    class Busy(_Loop):
+        def is_waiting(self) -> bool:
+            rounds.after_io_wait(0)
+            return False
+
+    class Idle(_Loop):
+        def is_waiting(self) -> bool:
+            return True
+
+    task = trio.lowlevel.current_task()
+    for _ in range(10):
+        assert rounds.pause(0, Busy(task))
+    assert rounds.pause(0, Idle(task))
+    with trio.move_on_after(0.3) as timeout:
+        await trio.to_thread.run_sync(rounds.pause, 0, Idle(task), abandon_on_cancel=True)
+    rounds.close()
+    assert timeout.cancelled_caught
 
 
 def switches() -> int:

@@ -135,7 +135,8 @@ class _Rounds(trio.abc.Instrument):
         self.number += 1
         if self._is_awaited:
             self._is_awaited = False
-            self._begun.put(None)
+            if self._begun.empty():  # else the thread was not waiting when it was woken up before
+                self._begun.put(None)
 
     def close(self) -> None:
         """Let the thread end. Called by the loop."""
