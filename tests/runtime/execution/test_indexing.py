@@ -503,6 +503,26 @@ async def test_values_are_in_the_order_in_which_their_objects_came_however_long_
         assert probe["found"] == {"all": ["a", "b", "c", "d"], **{name: [name] for name in "abcd"}}
 
 
+async def test_the_value_of_an_object_whose_function_has_failed_first_comes_in_its_place(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    for name in ("a", "b"):
+        await bench.cluster.create(widget(name))
+
+    @on.index("widgets", registry=bench.registry)
+    async def found(name: str, retry: int) -> Any:
+        if name == "a" and not retry:
+            raise trioperator.TemporaryError("later", delay=3)
+        return {"all": name}
+
+    probe = Probe(bench, "found")
+    async with bench.running():
+        await trio.sleep(1)
+        assert probe["found"] == {"all": ["b"]}
+        await trio.sleep(10)
+        assert probe["found"] == {"all": ["a", "b"]}
+
+
 async def test_sync_index_functions_run_in_threads(bench: Bench) -> None:
     await bench.cluster.create(widget("a"))
     main = threading.get_ident()

@@ -152,7 +152,7 @@ class Indexing:
             if state not in self._indexed or handler not in state.cache.kind.handlers.indices:
                 continue  # it was removed meanwhile
             if outcome.error is None:
-                self._store(_Owner(state, identity), handler, outcome.result, late=self._done != done)
+                self._store(_Owner(state, identity), handler, outcome.result, late=again or self._done != done)
             else:
                 discard(self.indices[handler.id], _Owner(state, identity))
                 failed = self.failed.setdefault(state, _ObjectFailures(obj))
