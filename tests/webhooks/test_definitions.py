@@ -89,6 +89,35 @@ async def test_a_service_is_put_back_when_an_operator_at_a_url_stops(
     assert (await cluster.get("crd", NAME))["spec"]["conversion"] == before
 
 
+@pytest.mark.parametrize("annotated", [True, False])
+@pytest.mark.parametrize("url", [f"{URL}/convert", "https://before.test/convert"])
+async def test_the_ca_that_a_controller_was_asked_to_inject_stays(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, url: str, annotated: bool, autojump_clock: object
+) -> None:
+    bundle = base64.b64encode(b"theirs").decode()
+    webhook = {"clientConfig": {"url": url, "caBundle": bundle}, "conversionReviewVersions": ["v1"]}
+    crd = definition("v1", "v2", conversion={"strategy": "Webhook", "webhook": webhook})
+    crd["metadata"]["annotations"] = {"cert-manager.io/inject-ca-from": "default/hooks"} if annotated else {}
+    await cluster.apply(crd)
+    async with converting(cluster, registry, Hooks()):
+        config = (await cluster.get("crd", NAME))["spec"]["conversion"]["webhook"]["clientConfig"]
+        assert config == {"url": f"{URL}/convert", **({"caBundle": bundle} if annotated else {})}
+
+
+async def test_a_service_whose_ca_is_injected_is_put_back_when_an_operator_at_a_url_stops(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    service = {"namespace": "default", "name": "hooks", "port": 443, "path": "/x"}
+    webhook = {"clientConfig": {"service": service, "caBundle": "eA=="}, "conversionReviewVersions": ["v1"]}
+    before = {"strategy": "Webhook", "webhook": webhook}
+    crd = definition("v1", "v2", conversion=before)
+    crd["metadata"]["annotations"] = {"service.beta.openshift.io/inject-cabundle": "true"}
+    await cluster.apply(crd)
+    async with converting(cluster, registry, Hooks()):
+        pass
+    assert (await cluster.get("crd", NAME))["spec"]["conversion"] == before
+
+
 @pytest.mark.parametrize("in_order", [True, False])
 async def test_an_operator_that_stops_while_it_writes_a_conversion_puts_the_service_back(
     cluster: Cluster, registry: trioperator.OperatorRegistry, in_order: bool, autojump_clock: object

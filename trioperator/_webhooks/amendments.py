@@ -66,7 +66,7 @@ class StoredConfiguration(msgspec.Struct):
     @property
     def is_injected(self) -> bool:
         """Whether another controller is asked to set the CAs."""
-        return not _INJECTORS.isdisjoint(self.metadata.annotations)
+        return asks_for_injection(self.metadata.annotations)
 
     @property
     def manager(self) -> str:
@@ -125,6 +125,11 @@ class Repairs:
                 for pair in zip(wanted, stored, strict=True)
             )
         )
+
+
+def asks_for_injection(annotations: Iterable[str]) -> bool:
+    """Return whether annotations ask another controller to set the CAs of webhooks."""
+    return not _INJECTORS.isdisjoint(annotations)
 
 
 def inject(wanted: list[JsonObject], stored: StoredConfiguration) -> list[JsonObject]:

@@ -22,7 +22,7 @@ from trioperator._concurrency.pulse import Pulse
 from trioperator._handling.reviews.webhook_configuration import build_conversion_strategy
 from trioperator._kube.api_client import ApiClient
 from trioperator._model.jsontypes import JsonObject
-from trioperator._webhooks.amendments import CALM
+from trioperator._webhooks.amendments import CALM, asks_for_injection
 from trioperator._webhooks.managed import ManagedObjects
 from trioperator._webhooks.trust import Trust, find_address, trusts_none
 from trioperator.errors import ApiError, ConflictError, ForbiddenError, NotFoundError, TrioperatorError
@@ -155,17 +155,17 @@ class ConversionDefinitions(ManagedObjects):
             return
 
     async def _try_to_write(self, name: str, wanted: JsonObject) -> None:
-        before, version = await self._read(name)
+        before, metadata = await self._read(name)
         if trusts_none(wanted["webhook"], (before or {}).get("webhook") or {}):
             self._trust.pop(name, None)  # others are at work just now: their CAs are not dropped in turn
-        joined = self._join(name, wanted, before)
+        joined = self._join(name, _inject(wanted, before, metadata), before)
         is_again = self._written.get(name) == wanted
         if before == joined or (is_again and not self._is_repairable(name, wanted, before)):
             return  # what was seen of the CRD may have been outdated
         if _has(before, "service") and _has(wanted, "url"):
             assert before is not None
             self._replaced[name] = before
-        await self._patch(name, joined, version=version)
+        await self._patch(name, joined, version=metadata.get("resourceVersion"))
         self._join(name, wanted, joined)
         self._logger.info("Updated the conversion of the CRD %s.", name)
 
@@ -183,7 +183,7 @@ class ConversionDefinitions(ManagedObjects):
         if stored.get("strategy") == "Webhook":
             webhook = stored.get("webhook") or {}
             if not trusts_none(wanted["webhook"], webhook):
-                is_here: bool = find_address(webhook) == find_address(wanted["webhook"])
+                is_here: bool = _find_address(stored) == _find_address(wanted)
                 return is_here
             self._logger.warning(_DROPPED, name)
         else:
@@ -209,9 +209,10 @@ class ConversionDefinitions(ManagedObjects):
         self._replaced.clear()
 
     def _is_own(self, name: str, stored: JsonObject | None) -> bool:
-        """Return whether a conversion is what was written last, or may have been when the writing was cancelled."""
+        """Return whether a conversion is by what was written last, or may have been when the writing was cancelled."""
         assert self._address is not None
-        return stored is not None and stored in (self._written.get(name), build_conversion_strategy(self._address))
+        known = (self._written.get(name) or {}, build_conversion_strategy(self._address))
+        return bool(stored) and _find_address(stored) in map(_find_address, known)
 
     async def _patch(self, name: str, wanted: JsonObject, *, version: str | None = None) -> None:
         # In a merge patch, fields of an earlier address must be removed by name.
@@ -220,18 +221,35 @@ class ConversionDefinitions(ManagedObjects):
         metadata = {"metadata": {"resourceVersion": version}} if version else {}
         await self._client.patch(f"{_CRDS}/{name}", {**metadata, "spec": {"conversion": conversion}})
 
-    async def _read(self, name: str) -> tuple[JsonObject | None, str | None]:
-        """Return the stored conversion and the version of the CRD; None if it may not be read. Raises NotFoundError."""
+    async def _read(self, name: str) -> tuple[JsonObject | None, JsonObject]:
+        """Return the stored conversion and the CRD's metadata; nothing if it may not be read. Raises NotFoundError."""
         try:
             crd = await self._client.get(f"{_CRDS}/{name}")
         except ForbiddenError:
-            return None, None
-        return crd["spec"].get("conversion"), crd["metadata"].get("resourceVersion")
+            return None, {}
+        return crd["spec"].get("conversion"), crd["metadata"]
 
 
 def _name_crd(definition: tuple[str, str]) -> str:
     group, plural = definition
     return f"{plural}.{group}".rstrip(".")
+
+
+def _inject(wanted: JsonObject, stored: JsonObject | None, metadata: JsonObject) -> JsonObject:
+    """Return the wanted conversion with the CA that another controller was asked to set, if it has none."""
+    webhook = wanted["webhook"]
+    bundle = (((stored or {}).get("webhook") or {}).get("clientConfig") or {}).get("caBundle")
+    if (
+        not bundle
+        or webhook["clientConfig"].get("caBundle")
+        or not asks_for_injection(metadata.get("annotations") or ())
+    ):
+        return wanted
+    return {**wanted, "webhook": {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": bundle}}}
+
+
+def _find_address(conversion: JsonObject | None) -> Any:
+    return find_address((conversion or {}).get("webhook") or {})
 
 
 def _is_removed(written: JsonObject, webhook: JsonObject | None) -> bool:
