@@ -19,7 +19,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.webhooks.admission import MANAGED, deny, make_review, operating
 from tests.webhooks.conversions import add_handlers, definition
-from trioperator._concurrency.clock import wall_now
+from trioperator._concurrency.clock import _find_epochs, wall_now
 from trioperator._kube.api_client import ApiClient, open_client
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._webhooks.authority import Authorities, OwnAuthorities, SharedAuthorities, find_phase, find_step
@@ -125,7 +125,8 @@ def test_the_next_ca_is_known_then_trusted_then_used_and_then_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "step"), [(0, None), (243, None), (244, "announce"), (361, "announce"), (363, "replace"), (999, "replace")]
+    ("age", "step"),
+    [(-1, "replace"), (0, None), (243, None), (244, "announce"), (361, "announce"), (363, "replace"), (999, "replace")],
 )
 def test_a_ca_is_replaced_in_time_or_at_once_if_there_is_no_time(age: int, step: str | None) -> None:
     assert find_step(Authorities(build_authority(NOW)), NOW + age * DAY) == step
@@ -231,6 +232,36 @@ async def test_a_server_renews_its_certificate_and_its_ca_for_years(autojump_clo
         nursery.cancel_scope.cancel()
     assert 15 <= len(chains) <= 30
     assert len(trusted) == 1 + 2 * 4, "each of four times both, then the new one"
+
+
+@pytest.mark.parametrize("days", [-400, -1, 400])
+async def test_a_server_whose_clock_is_set_has_a_certificate_that_is_valid_soon(
+    days: int, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    server = trioperator.WebhookServer(host="hooks.ns.svc", ca_secret=SECRET)
+    async with client_of(cluster) as client, trio.open_nursery() as nursery:
+        await server.inspect_cluster(client)
+        tls = await _TlsFiles.load(server)
+        server.replace_authority = do_nothing
+        nursery.start_soon(tls.wait_for_authority)
+        shift_wall(days * DAY)
+        await trio.sleep(90)
+        assert tls._made is not None
+        for certificate in tls._made:
+            if b"BEGIN CERTIFICATE" in certificate:
+                loaded = x509.load_pem_x509_certificate(certificate)
+                assert loaded.not_valid_before_utc < wall_now() < loaded.not_valid_after_utc
+        nursery.cancel_scope.cancel()
+
+
+async def do_nothing(old: str, new: str) -> None:
+    """Take over a CA at once."""
+
+
+def shift_wall(by: datetime.timedelta) -> None:
+    epochs = _find_epochs()
+    assert epochs.virtual is not None
+    epochs.virtual += by.total_seconds()
 
 
 async def test_own_authorities_are_for_their_hosts() -> None:

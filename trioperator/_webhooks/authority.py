@@ -80,7 +80,7 @@ def find_step(known: Authorities, now: datetime.datetime) -> Step | None:
     validity = Validity.read(known.current.certificate)
     if not validity.is_own or not validity.is_due(now, AUTHORITY_LIFE):
         return None
-    return "announce" if now + 3 * _STEP < validity.end else "replace"
+    return "replace" if validity.is_early(now) or now + 3 * _STEP >= validity.end else "announce"
 
 
 class OwnAuthorities:

@@ -46,8 +46,12 @@ class Validity(msgspec.Struct, frozen=True):
         return cls(loaded.not_valid_before_utc + _SKEW, loaded.not_valid_after_utc, is_own)
 
     def is_due(self, now: datetime.datetime, life: datetime.timedelta = _CERTIFICATE_LIFE) -> bool:
-        """Check whether two thirds of the life are over: time to renew what lives so long."""
-        return now >= min(self.start + life * 2 / 3, self.end - life / 3)
+        """Check whether two thirds of the life are over: time to renew what lives so long, or what is not valid yet."""
+        return self.is_early(now) or now >= min(self.start + life * 2 / 3, self.end - life / 3)
+
+    def is_early(self, now: datetime.datetime) -> bool:
+        """Check whether it is not valid yet: the clock that it was made by was ahead, and has been set back."""
+        return now < self.start - _SKEW
 
 
 def build_authority(now: datetime.datetime, hosts: Iterable[str] = ()) -> Authority:
