@@ -273,3 +273,26 @@ def test_the_command_keeps_the_embedded_cluster_and_ends_on_a_signal(start: Star
     assert process.returncode == 0
     assert lines.count("The embedded API server is at") == 1
     assert lines.count("ZeroDivisionError") >= 1
+
+
+def test_a_signal_that_comes_while_an_operator_stops_for_the_next_one_ends_the_command(
+    start: Start, tmp_path: pathlib.Path
+) -> None:
+    text = """\
+import time
+import trioperator
+
+@trioperator.on.cleanup()
+def fn(logger):
+    logger.info("CLEANING UP")
+    time.sleep(1)
+"""
+    (tmp_path / "main.py").write_text(text)
+    process = start("run", "--embedded", "--reload", "main.py")
+    lines = read_until(process, "The operator is ready")
+    (tmp_path / "main.py").write_text(f"{text}\n")
+    lines += read_until(process, "CLEANING UP")
+    process.send_signal(signal.SIGTERM)
+    lines += read_rest(process)
+    assert process.returncode == 0
+    assert lines.count("The operator is ready") == 1

@@ -91,7 +91,20 @@ class _Listener:
             _end_process(f"The process ends at once, though these have not ended: {self._describe()}.")
 
 
-_listeners: Final[list[_Listener]] = []
+class _Notifier:
+    """Calls a function for each signal, whatever the operators of the process make of it."""
+
+    def __init__(self, notify: Callable[[], None]) -> None:
+        self._notify = notify
+        self._token = trio.lowlevel.current_trio_token()
+
+    def receive(self, _: int) -> None:
+        """Take a signal. Called by Python in the main thread, between any two instructions of any code."""
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._notify)
+
+
+_listeners: Final[list[_Listener | _Notifier]] = []
 _originals: Final[dict[int, Any]] = {}
 
 
@@ -102,18 +115,33 @@ def handle_signals(shutdown: Shutdown, *, describe: Callable[[], str]) -> Iterat
     If the block has not ended two seconds after the second signal, the process exits with 130, and *describe* is called
     in a thread to log what has not ended. Does nothing outside of the main thread, where Python delivers no signals.
     """
+    listener = _Listener(shutdown, describe)
+    with _receiving(listener):
+        try:
+            yield
+        finally:
+            listener.end()
+
+
+@contextlib.contextmanager
+def notified_of_signals(notify: Callable[[], None]) -> Iterator[None]:
+    """Call a function in the block for each SIGINT and SIGTERM, also while operators handle them, and between them."""
+    with _receiving(_Notifier(notify)):
+        yield
+
+
+@contextlib.contextmanager
+def _receiving(listener: _Listener | _Notifier) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         _logger.debug("Signals are not handled: the operator does not run in the main thread.")
         yield
         return
-    listener = _Listener(shutdown, describe)
     if not _listeners:
         _originals.update({number: signal.signal(number, _receive) for number in _NUMBERS})
     _listeners.append(listener)
     try:
         yield
     finally:
-        listener.end()
         _listeners.remove(listener)
         if not _listeners:
             for number, original in _originals.items():

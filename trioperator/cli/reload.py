@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -16,6 +15,7 @@ import trio
 from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
 from trioperator._logs import get_logger
 from trioperator._supervisor.shutdown import wait_flag
+from trioperator._supervisor.signals import notified_of_signals
 from trioperator.cli.failures import report_failure
 from trioperator.cli.file_changes import Snapshot, wait_for_change
 from trioperator.cli.loading import load_all
@@ -66,32 +66,15 @@ class Reloader:
         self._define_kinds = define_kinds
         writing, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # it is not as new as it looks for a second
         try:
-            with self._receive_signals() as signals, self._metrics.recording():
+            with notified_of_signals(self._interrupted.set), self._metrics.recording():
                 self._load()
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._interrupt_on, signals, name="signals")
-                    while await self._run_once(options):
-                        pass
-                    nursery.cancel_scope.cancel(reason="the last operator has ended")
+                while await self._run_once(options):
+                    pass
         finally:
             sys.dont_write_bytecode = writing
 
-    @contextlib.contextmanager
-    def _receive_signals(self) -> Iterator[AsyncIterator[int] | None]:
-        """Receive the signals while no operator runs, which receives them itself."""
-        if threading.current_thread() is not threading.main_thread():
-            yield None
-            return
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            yield signals
-
-    async def _interrupt_on(self, signals: AsyncIterator[int] | None) -> None:
-        if signals is not None:
-            await anext(signals)
-            self._interrupted.set()
-
     async def _run_once(self, options: Mapping[str, Any]) -> bool:
-        """Run one operator; return whether files have changed, and have been loaded as far as possible."""
+        """Run one operator; return whether another one is to follow: files have changed, and nobody has stopped it."""
         run = _Run()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._reload_on_change, run, name="files")
@@ -100,7 +83,7 @@ class Reloader:
             if not self._is_loaded or not await self._serve(run, options):
                 await run.wait()
             nursery.cancel_scope.cancel(reason="the operator has ended")
-        return run.is_replaced
+        return run.is_replaced and not any(flag.is_set() for flag in self._stop_flags)
 
     async def _reload_on_change(self, run: _Run) -> None:
         """Load the files whenever they have changed, until that succeeds or no operator runs; then end the run."""
