@@ -73,6 +73,19 @@ async def test_records_are_kept_alive_and_removed_on_exit(cluster: Cluster, auto
     assert await records(cluster) == {}
 
 
+async def test_an_operator_that_stops_before_the_response_to_its_first_record_leaves_none(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    await cluster.create(peering())
+    plan = FaultPlan()
+    plan.add(Fault.delay(after=1), method="PATCH", resource="clusterkopfpeerings", times=1)
+    operator = Operator(cluster)
+    async with operator.bench.running(identity="me", transport=FaultyTransport(cluster.transport(), plan)):
+        await trio.sleep(0.5)
+        assert set(await records(cluster)) == {"me"}
+    assert await records(cluster) == {}
+
+
 async def test_a_record_that_others_remove_is_written_again_at_once(
     cluster: Cluster, autojump_clock: MockClock
 ) -> None:

@@ -119,6 +119,7 @@ class Peering:
         self._due = Pulse()  # the own record is to be written, and all are to be read with it
         self._died = Pulse()
         self._written = False
+        self._is_writing = False
         self._lastseen = _NEVER  # of the own record as it was written last
         self._restored_at = -math.inf  # on Trio's clock: when others had taken the own record back
         self._expires_at = math.inf  # on Trio's clock, if the record was ever written
@@ -274,10 +275,11 @@ class Peering:
                 with trio.fail_after(self._timeout):
                     await self._touch()
             except NotFoundError:
+                self._is_writing = False
                 self._forget()
                 continue
             except (TrioperatorError, trio.TooSlowError) as error:
-                failures += 1
+                failures, self._is_writing = failures + 1, False
                 self._trust(began)  # nothing better is to be had: the own record ends, too, if this goes on
                 self._written = self._written or not isinstance(error, ApiError)  # it may have been
                 why = str(error) or "no response in time"
@@ -298,7 +300,9 @@ class Peering:
     async def _touch(self) -> None:
         settings, began, now, steady = self._settings, trio.current_time(), wall_now(), steady_now()
         peer = Peer(self._identity, settings.priority, settings.lifetime, now)
+        self._is_writing = True  # also after this, if it is cancelled: the record may be stored
         stored = await self._object.write_record(self._client, peer)
+        self._is_writing = False
         if self._uid is None:
             return  # it is gone meanwhile
         self._lastseen = now
@@ -334,7 +338,7 @@ class Peering:
 
     async def release(self) -> None:
         """Remove the operator's record, so that others need not wait until it ends."""
-        if not self._written:
+        if not self._written and not self._is_writing:
             return
         with trio.move_on_after(_REMOVE_TIMEOUT, shield=True) as scope:
             try:
