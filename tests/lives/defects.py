@@ -568,4 +568,16 @@ DEFECTS = (
         ),
         having=("changes", "shards", "restore"),
     ),
+    Defect(
+        42,
+        "a daemon ends after another version has taken over what is remembered, and is called again",
+        (
+            Edit(
+                "_runtime/cache/cache.py",
+                "        before._successor = self\n",
+                "",
+            ),
+        ),
+        having=("background", "versions"),
+    ),
 )

@@ -82,6 +82,52 @@ async def test_another_version_changes_nothing_about_what_is_handled(
     assert sorted(work.calls) == ["create w", "daemon w", "then w", "update w 2"]
 
 
+async def test_a_daemon_that_ends_while_the_first_event_of_another_version_is_handled_is_not_called_again(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    @on.event("widgets", registry=bench.registry)
+    async def note(**_: Any) -> None:
+        await trio.sleep(10)
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def once(memo: trioperator.Memo, **_: Any) -> None:
+        await trio.sleep(35)
+        calls.append("ended")
+        memo.ended = True
+
+    @trioperator.timer("widgets", registry=bench.registry, initial_delay=100, interval=1000)
+    async def look(memo: trioperator.Memo, **_: Any) -> None:
+        calls.append(f"ended: {memo.ended}")
+
+    async with bench.running():
+        await bench.cluster.create(widget("w", size=1))
+        await settle(40)  # it has begun at 10
+        await serve(bench, "v1", "v2")
+        await settle(200)
+    assert calls == ["ended", "ended: True"]
+
+
+@pytest.mark.parametrize("seconds", [0, 5])
+async def test_a_daemon_of_several_versions_that_has_ended_is_not_called_again(
+    seconds: float, bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+    await serve(bench, "v1", "v2")
+
+    @trioperator.daemon("example.com", "v1", "widgets", registry=bench.registry)
+    @trioperator.daemon("example.com", "v2", "widgets", registry=bench.registry)
+    async def once(name: str, **_: Any) -> None:
+        calls.append(name)
+        await trio.sleep(seconds)
+
+    async with bench.running():
+        await bench.cluster.create(widget("w", size=1))
+        await settle(60)
+    assert calls == ["w"]
+
+
 async def test_a_change_that_comes_with_another_version_is_handled_after_the_one_before(
     bench: Bench, autojump_clock: MockClock
 ) -> None:

@@ -62,6 +62,7 @@ class ObjectCache:
         self.served_since: float | None = None
         self.objects: dict[str, ObjectState] = {}
         self.predecessors = Predecessors[ObjectState]()
+        self._successor: ObjectCache | None = None
         self.twins: tuple[ObjectCache, ...] = ()  # of the same objects in other versions, which are handled as well
         self.leaving = Leaving(memories)
         self.is_partial = False  # only objects that are handled here come, and perhaps a few others
@@ -236,11 +237,25 @@ class ObjectCache:
         """Replace the kind: its definition, or the handlers for it, have changed."""
         self.kind = kind
 
+    def succeed(self, before: ObjectCache) -> None:
+        """Take over from another version, whose watch has ended.
+
+        A state here is also told what is remembered there later: a daemon that was spawned there may end meanwhile.
+        """
+        self.predecessors.add(before)
+        before._successor = self
+
+    def find_newer(self, uid: str) -> ObjectState | None:
+        """Return the state of an object in the version that has taken over from this one, if there is one."""
+        newer = self._successor
+        return None if newer is None else newer.objects.get(uid) or newer.find_newer(uid)
+
     def link(self, other: ObjectCache) -> None:
         """Note that the objects of another cache are the same ones, in another version that is handled as well."""
         self.twins = (*other.twins, other)
         for twin in self.twins:
             twin.twins = (*twin.twins, self)
+        self.predecessors.add(other)
 
     def unlink(self) -> None:
         """Let those in other versions do without this cache, whose watch has ended."""

@@ -87,6 +87,7 @@ class Cache(Protocol):
     def twins(self) -> Collection[Cache]: ...
     @property
     def leaving(self) -> Leaving: ...
+    def find_newer(self, uid: str, /) -> ObjectState | None: ...
     def forget_left(self, state: ObjectState, /) -> None: ...
     def requeue(self, state: ObjectState, /) -> None: ...
     def update_kind(self, kind: Kind, /) -> None: ...
@@ -155,8 +156,10 @@ class ObjectState:
         return self._memory
 
     def inherit(self, memory: Memory) -> None:
-        """Add what is remembered of the object."""
+        """Add what is remembered of the object, also where another version of its kind has taken that over."""
         self._memory = self._memory.join(memory)
+        if (newer := self.cache.find_newer(self.uid)) is not None:
+            newer.inherit(memory)
 
     @property
     def comparable_version(self) -> int:

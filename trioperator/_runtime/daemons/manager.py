@@ -293,7 +293,9 @@ class DaemonManager:
         del self._running[state.uid, daemon.key]
         daemons.remove(daemon.key)
         if not stopped:
-            state.inherit(Memory(memo=None, initial=True, ended=frozenset({daemon.key})))
+            ended = Memory(memo=None, initial=True, ended=frozenset({daemon.key}))
+            for each in {state, *(daemons.state for daemons in self._objects.get(state.uid, ()))}:
+                each.inherit(ended)  # in whatever version
         how = "on request" if stopped else "on its own"
         daemon.logger.debug("%s has exited %s and will not be retried or restarted.", daemon.handler, how)
         if daemons.state.gone or daemons.state is not state:

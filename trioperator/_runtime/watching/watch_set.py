@@ -322,12 +322,12 @@ class WatchSet:
         cache = self._make_cache(kind)
         cache.versions.report_restores(self.distrust)
         before = self._retired.pop(key.in_any_version, None)
-        if before is None and (before := self._find_version(key)) is not None:
-            cache.link(before)
         if before is not None:
-            cache.predecessors.add(before)
-            if before.kind.resource not in served:  # so nothing more can be stored there
-                before.update_kind(msgspec.structs.replace(before.kind, resource=kind.resource))
+            cache.succeed(before)
+        elif (before := self._find_version(key)) is not None:
+            cache.link(before)
+        if before is not None and before.kind.resource not in served:  # so nothing more can be stored there
+            before.update_kind(msgspec.structs.replace(before.kind, resource=kind.resource))
         return cache
 
     def _find_version(self, key: Key) -> ObjectCache | None:
