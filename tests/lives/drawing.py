@@ -102,8 +102,9 @@ _LATER = {
 # The shares of lives of their parts in which timers wait for objects to be idle, delete handlers are optional, and
 # daemons take some time to end.
 _IDLE, _OPTIONAL, _LASTING = 0.3, 0.3, 0.3
-# The share of lives with changes in which their objects have other handlers, too.
-_ADDED = 0.3
+# The share of lives with changes in which their objects have other handlers, too; and of those with daemons in which
+# events are handled, too.
+_ADDED, _NOTED = 0.3, 0.3
 
 
 def draw(seed: int) -> Plan:
@@ -260,6 +261,8 @@ def _draw_later_options(seed: int, names: list[str], troubles: frozenset[str]) -
     if rng.random() < _ADDED and "changes" in names:
         chosen = set(rng.sample(ADDITIONS, rng.choice([1, 1, 2, 3, 5])))
         options["additions"] = tuple(sorted(chosen - ({"daemon", "timer"} if options.get("optional") else set())))
+    if rng.random() < _NOTED and "background" in names:
+        options["noted"] = rng.choice([0.1, 2, 5])
     return options
 
 

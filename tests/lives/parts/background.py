@@ -100,6 +100,13 @@ class Background(Part):
                     await anyio.sleep(seconds)
                     await self._check_end(meta, stopped.reason)
 
+        if pause := self.life.plan.options.get("noted"):
+
+            @self.framework.on.event("gizmos", id="note", registry=registry)
+            async def note(type: Any, meta: Any, **_: Any) -> None:
+                with self.life.call(who, "note", meta):
+                    await anyio.sleep(0 if type == "MODIFIED" else pause)
+
         usual, by_object = self.options["interval"], self.options.get("by_object")  # old plans have none
         interval: Any = (lambda spec, **_: spec.get("every") or usual) if by_object else usual
         schedule: Any = (lambda spec, **_: spec.get("at", _SCHEDULE)) if by_object else _SCHEDULE
