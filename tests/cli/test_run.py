@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import pathlib
@@ -410,7 +409,7 @@ def test_the_garbage_collector_runs_less_often_while_an_operator_runs(run: Run, 
     )
     ended = run("run", file)
     during, after = map(int, ended.stdout.split())
-    assert (during, after) == (30_000, gc.get_threshold()[0])
+    assert during == 30_000 > after
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have rules of their own")
