@@ -61,6 +61,15 @@ async def test_the_helpers_return_copies(frees: Cluster) -> None:
     assert (await frees.get("frees", "a"))["spec"] == {"x": [1]}
 
 
+async def test_objects_are_those_of_all_kinds_of_some_or_of_all_others(frees: Cluster) -> None:
+    await frees.create(FREE)
+    found = frees.objects()
+    kinds = {obj["kind"] for obj in found}
+    assert {"Free", "Namespace", "CustomResourceDefinition"} <= kinds
+    assert frees.objects(["Free", "Namespace"]) == [obj for obj in found if obj["kind"] in ("Free", "Namespace")]
+    assert frees.objects(without=kinds - {"Free"}) == [await frees.get("frees", "a")]
+
+
 @pytest.mark.parametrize(
     "name", ["pods", "pod", "po", "Pod", "pods.v1", "deployments.apps", "deploy", "deployments.v1.apps", "crd"]
 )

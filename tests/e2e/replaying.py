@@ -170,9 +170,9 @@ class _Stage:
             nursery.cancel_scope.cancel(reason="the states have been replayed")
         return result
 
-    def objects(self) -> list[dict[str, Any]]:
-        """Return the objects of the namespace."""
-        return self._world.list_objects(self._namespace)
+    def objects(self, *, without: Collection[str] = ()) -> list[dict[str, Any]]:
+        """Return the objects of the namespace, but not those of the kinds *without*."""
+        return [obj for obj in self._world.list_objects(self._namespace) if obj["kind"] not in without]
 
     async def _put(self, state: State) -> None:
         made = self._subject.make_object(state)

@@ -14,6 +14,8 @@ from trioperator.testing.exploring.explorer import Budget, Explorer
 from trioperator.testing.exploring.findings import Finding
 from trioperator.testing.exploring.plays import Player
 
+# Seconds after which exploring ends early, and says less: more than it takes on a machine that is busy.
+_SECONDS: Final = 300.0
 _MENDED: Final = ("what is only in memory", "done outside before it is recorded", "a deletion that fails")
 
 
@@ -41,6 +43,6 @@ def find_false_alarms(correct: Correct | Example, *, sequences: int, faults: Seq
     """Return what is found of a correct operator."""
     with tempfile.TemporaryDirectory() as folder:
         explorer = Explorer(correct.make_player(pathlib.Path(folder)), ignored=correct.intended)
-        report = explorer.run(Budget(sequences=sequences, seconds=60))
-        explorer.perturb(explorer.draw_short()[:1] if faults else [], faults, Budget(sequences=1, seconds=60))
+        report = explorer.run(Budget(sequences=sequences, seconds=_SECONDS))
+        explorer.perturb(explorer.draw_short()[:1] if faults else [], faults, Budget(sequences=1, seconds=_SECONDS))
         return [each for each in report.findings if not each.is_information]

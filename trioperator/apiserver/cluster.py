@@ -6,7 +6,7 @@ import base64
 import contextlib
 import datetime
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -212,10 +212,18 @@ class Cluster:
         page = await self.api.reader.list(self._kind(kind), namespace or "", query)
         return [_copy(stored.raw) for stored in page.items]
 
-    def objects(self) -> Objects:
-        """Return all objects of all kinds, as they are stored, in the order of their kinds and names."""
+    def objects(self, only: Collection[str] | None = None, *, without: Collection[str] = ()) -> Objects:
+        """Return all objects of all kinds, as they are stored, in the order of their kinds and names.
+
+        *only* and *without* are kinds as in manifests, such as ``"Deployment"``. To ask for fewer is faster.
+        """
         tables = [table.objects for _, table in sorted(self._state.store.tables.items())]
-        return [_copy(objects[key].raw) for objects in tables for key in sorted(objects)]
+        found = (objects[key] for objects in tables for key in sorted(objects))
+        return [
+            _copy(stored.raw)
+            for stored in found
+            if (only is None or stored.obj["kind"] in only) and stored.obj["kind"] not in without
+        ]
 
     async def wait_for(
         self,

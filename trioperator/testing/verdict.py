@@ -86,12 +86,10 @@ def describe_stuck(cluster: Cluster, finalizer: str | None) -> list[str]:
 def find_registrations(cluster: Cluster) -> set[tuple[str, bytes]]:
     """Return the paths and contents of the objects by which the API server finds webhooks."""
     found = set()
-    for obj in cluster.objects():
-        resource = _REGISTRATIONS.get(obj["kind"])
-        if resource is not None:
-            content = {field: value for field, value in obj.items() if field not in {"metadata", "status"}}
-            path = f"/apis/{obj['apiVersion']}/{resource}/{obj['metadata']['name']}"
-            found.add((path, msgspec.json.encode(content, order="deterministic")))
+    for obj in cluster.objects(_REGISTRATIONS):
+        content = {field: value for field, value in obj.items() if field not in {"metadata", "status"}}
+        path = f"/apis/{obj['apiVersion']}/{_REGISTRATIONS[obj['kind']]}/{obj['metadata']['name']}"
+        found.add((path, msgspec.json.encode(content, order="deterministic")))
     return found
 
 

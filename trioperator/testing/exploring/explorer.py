@@ -152,7 +152,8 @@ class Explorer:
         on_progress: Callable[[SubjectReport], object] = lambda _: None,
     ) -> None:
         self._cache = PlayCache(player)
-        self._seed, self._steps, self._oracles, self._ignored = seed, steps, oracles, ignored
+        self._oracles, self._ignored = oracles, ignored
+        self._sequences = draw_sequences(player.subject, seed=seed, steps=steps)
         self._on_progress = on_progress
         self._states: set[str] = set()
         self._effects: dict[str, list[bool]] = {}
@@ -207,7 +208,9 @@ class Explorer:
         return [*chosen, *pairs, *(states for states in singles if states not in chosen)]
 
     def _draw(self) -> Iterator[list[State]]:
-        return draw_sequences(self._cache.player.subject, seed=self._seed, steps=self._steps)
+        """Return the sequences from the first one on: they are drawn once."""
+        self._sequences, again = itertools.tee(self._sequences)
+        return again
 
     def perturb(self, sequences: Iterable[Sequence[State]], faults: Collection[str], budget: Budget) -> None:
         """Play sequences with everything that may happen besides, and add what ends otherwise."""

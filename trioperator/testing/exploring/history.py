@@ -9,7 +9,8 @@ from trioperator.apiserver import Cluster
 from trioperator.testing.exploring.snapshots import list_written
 
 _CLAIMS: Final = frozenset({"Ready", "Available"})
-_WORKLOADS: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"})
+#: Kinds that run pods, and say how many of them are ready.
+WORKLOADS: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"})
 
 
 class History:
@@ -67,7 +68,7 @@ def find_lies(obj: Mapping[str, Any], objects: Iterable[Mapping[str, Any]]) -> I
     uid = obj["metadata"]["uid"]
     for child in objects:
         owners = child["metadata"].get("ownerReferences", ())
-        if child["kind"] not in _WORKLOADS or not any(owner["uid"] == uid for owner in owners):
+        if child["kind"] not in WORKLOADS or not any(owner["uid"] == uid for owner in owners):
             continue
         if reason := _why_not_ready(child):
             yield f"{claims[0][0]} is True, while {child['kind']} {child['metadata']['name']} {reason}"

@@ -27,7 +27,8 @@ _VOLATILE: Final = frozenset(
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 # Annotations by which the controllers of built-in kinds keep records of their own.
 _RECORDS: Final = re.compile(r"(deployment|pv|volume|batch)(\.[a-z]+)?\.kubernetes\.io/")
-_UNCOMPARED: Final = frozenset(
+#: Kinds of objects that say nothing about what an operator does, or that no two plays have the same.
+UNCOMPARED: Final = frozenset(
     {"CustomResourceDefinition", "Event", "Lease", "Namespace", "KopfPeering", "ClusterKopfPeering"}
 )
 _WEBHOOKS: Final = "admissionregistration.k8s.io/"
@@ -81,11 +82,11 @@ def list_written(cluster: Cluster, before: Collection[str] = ()) -> list[dict[st
 
     An object without content has no managers: it counts unless its uid is among those *before*.
     """
-    return [obj for obj in cluster.objects() if _is_written(obj, before)]
+    return [obj for obj in cluster.objects(without=UNCOMPARED) if _is_written(obj, before)]
 
 
 def _is_written(obj: Mapping[str, Any], before: Collection[str]) -> bool:
-    if obj["kind"] in _UNCOMPARED or str(obj["apiVersion"]).startswith(_WEBHOOKS):
+    if obj["kind"] in UNCOMPARED or str(obj["apiVersion"]).startswith(_WEBHOOKS):
         return False
     managers = {entry.get("manager", "") for entry in obj["metadata"].get("managedFields", ())}
     return not managers <= _OTHERS if managers else obj["metadata"]["uid"] not in before
@@ -99,7 +100,8 @@ def take_snapshot(
     Objects of *anonymous* kinds are numbered, as their names are never the same. *before* are the uids of objects that
     were there before.
     """
-    objects = [obj for obj in cluster.objects() if obj["kind"] == subject or _is_written(obj, before)]
+    others = UNCOMPARED - {subject}
+    objects = [obj for obj in cluster.objects(without=others) if obj["kind"] == subject or _is_written(obj, before)]
     objects.sort(key=lambda obj: int(obj["metadata"].get("resourceVersion", 0)))
     counts: dict[str, int] = {}
     names: dict[str, str] = {}

@@ -18,8 +18,8 @@ from trioperator.errors import ApiError
 from trioperator.settings import OperatorSettings
 from trioperator.testing.effects import Outside
 from trioperator.testing.exploring.app import App, find_kopf
-from trioperator.testing.exploring.history import History, find_lies, find_outdated
-from trioperator.testing.exploring.snapshots import Snapshot, list_written, take_snapshot
+from trioperator.testing.exploring.history import WORKLOADS, History, find_lies, find_outdated
+from trioperator.testing.exploring.snapshots import UNCOMPARED, Snapshot, list_written, take_snapshot
 from trioperator.testing.exploring.steps import Step
 from trioperator.testing.exploring.subjects import State, Subject, World
 from trioperator.testing.exploring.watches import WatchTransport
@@ -89,7 +89,7 @@ class Stage:
     async def prepare(self) -> None:
         """Wait until the operator is at rest, and note what there is."""
         await self.settle()
-        self.before = {obj["metadata"]["uid"] for obj in self.cluster.objects()}
+        self.before = {obj["metadata"]["uid"] for obj in self.cluster.objects(without=UNCOMPARED)}
 
     def list_outside(self) -> dict[str, dict[str, Any]]:
         """Return what is kept outside of the cluster, by names as in snapshots."""
@@ -201,7 +201,7 @@ class Stage:
             self._history.note(self.cluster)
         is_own = f"/{self.subject.resource.partition('.')[0]}/{self.subject.name}" in path
         if is_own and (obj := await self.find()) is not None:
-            self._lies += find_lies(obj, self.cluster.objects())
+            self._lies += find_lies(obj, self.cluster.objects(WORKLOADS))
         return response
 
     @contextlib.contextmanager
