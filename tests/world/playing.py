@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import glob
 import json
 import os
@@ -30,6 +31,9 @@ _MODULES: Final = {"kopf": "kopf", "bridge": "trioperator.kopf", "native": "trio
 _PATIENCE, _QUIET, _STOP = 60.0, 3.0, 40.0
 # Seconds until an operator must have started, and a step must have done what it does where the machine is busy.
 _LONGEST: Final = 300.0
+# Parts of the quiet time. The clusters are served by the same event loop, and answer nobody while it is busy: however
+# long that takes, it counts as one part.
+_PARTS: Final = 12
 # The part of the quiet time for which a process that is done may run or wait for a CPU, as by its timers.
 _IDLE: Final = 0.3
 # Seconds until a handler that has failed is called again, and what it needs then; what is stored until then.
@@ -211,7 +215,8 @@ class Play:
         with trio.move_on_after(_PATIENCE + _RETRY if self.patient or self.is_real else _PATIENCE) as scope:
             while True:
                 revision, busy = self.cluster.revision, self._measure_busy()
-                await trio.sleep(quiet)
+                for _ in range(_PARTS):
+                    await trio.sleep(quiet / _PARTS)
                 changed = self.cluster.revision != revision
                 written = trio.current_time() if changed else written
                 if abs(self._measure_busy() - busy) >= quiet * _IDLE:  # less, if a program has ended meanwhile
@@ -284,9 +289,11 @@ async def play(
     *real* control plane, nothing runs in pods.
     """
     root = home / "checkout"
-    shutil.copytree(checkout, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
+    ignored = shutil.ignore_patterns(".git")
+    copy = functools.partial(shutil.copytree, checkout, root, ignore=ignored, symlinks=True)
+    await trio.to_thread.run_sync(copy)  # others are played meanwhile
     if mode == "native":
-        make_native(root.rglob("*.py"))
+        await trio.to_thread.run_sync(make_native, root.rglob("*.py"))
     async with (open_plane if real else open_embedded)(home) as cluster:
         playing = Play(cluster, mode, root, home)
         await act(playing)

@@ -134,6 +134,24 @@ async def test_a_step_ends_when_an_operator_that_is_always_busy_has_written_noth
     assert trio.current_time() - start == pytest.approx(102, abs=1)
 
 
+async def test_time_in_which_the_cluster_could_not_answer_is_not_quiet(
+    tmp_path: pathlib.Path, autojump_clock: MockClock
+) -> None:
+    cluster = Cluster(seed=0)
+    play = Play(cluster, "bridge", tmp_path, tmp_path)
+
+    async def write() -> None:
+        await trio.sleep(1)
+        autojump_clock.jump(10)  # as where something else blocks the event loop
+        await trio.sleep(1)
+        await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}})
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await play.settle()
+        assert await cluster.find("configmaps", "one")
+
+
 async def test_an_operator_does_the_same_in_all_modes(checkout: pathlib.Path, tmp_path: pathlib.Path) -> None:
     modes = [mode for mode in MODES if mode != "kopf" or importlib.util.find_spec("kopf")]
     plays = {}
