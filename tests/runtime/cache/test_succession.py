@@ -109,6 +109,33 @@ async def test_a_daemon_that_ends_while_the_first_event_of_another_version_is_ha
     assert calls == ["ended", "ended: True"]
 
 
+@pytest.mark.parametrize("indexed", [False, True])
+async def test_objects_that_come_at_the_same_time_as_another_version_are_handled_once(
+    indexed: bool, bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[str] = []
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(name: str, **_: Any) -> None:
+        calls.append(name)
+        await trio.sleep(2)
+
+    if indexed:
+
+        @trioperator.index("widgets", registry=bench.registry)
+        async def sizes(name: str, **_: Any) -> dict[str, str]:
+            await trio.lowlevel.checkpoint()
+            return {name: name}
+
+    names = [f"w{number}" for number in range(20)]
+    async with bench.running():
+        for number, name in enumerate(names):
+            await serve(bench, *("v1", "v2")[: 1 + number % 2])
+            await bench.cluster.create(widget(name, size=1))
+            await settle(10)
+    assert calls == names
+
+
 @pytest.mark.parametrize("seconds", [0, 5])
 async def test_a_daemon_of_several_versions_that_has_ended_is_not_called_again(
     seconds: float, bench: Bench, autojump_clock: MockClock

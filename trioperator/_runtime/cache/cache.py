@@ -82,7 +82,7 @@ class ObjectCache:
         """
         uid = obj.uid or obj.key
         state = self.objects.get(uid)
-        if not self.backlog.queue.owns(uid):
+        if not self.handles(uid):
             if state is not None or not self.is_partial:
                 self._follow(uid, type, obj)
             return uid
@@ -185,8 +185,11 @@ class ObjectCache:
                 del self.objects[state.uid]
 
     def handles(self, key: str) -> bool:
-        """Check whether an object with this key is to be handled here, not by others."""
-        return self.backlog.queue.owns(key)
+        """Check whether an object with this key is to be handled here, not by others, or in another version.
+
+        One that has taken over lists what was indexed here until then.
+        """
+        return self._successor is None and self.backlog.queue.owns(key)
 
     def forget_left(self, state: ObjectState) -> None:
         """Forget an object that has left the selector of the watch, if it has, as nothing is left to do for it."""
