@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+import trio
 from trio.testing import MockClock
 
 import trioperator
@@ -241,6 +242,29 @@ async def test_an_object_that_is_deleted_while_its_kind_gets_another_version_is_
         await settle(60)
         assert "a" in calls
         assert len(await bench.cluster.list("gizmos")) == (2 if kind == "owned" else 1)
+
+
+@pytest.mark.parametrize("pause", [0, 5])
+async def test_children_are_made_again_when_their_kind_was_gone_while_a_handler_was_called(
+    pause: float, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on.reconcile("widgets", owns=["gizmos"], registry=bench.registry)
+    async def reconcile(name: str) -> dict[str, Any]:
+        await trio.sleep(2)
+        return dash(name)
+
+    crd = "customresourcedefinitions", "gizmos.example.com"
+    await bench.cluster.apply(GADGETS)
+    await bench.cluster.create(widget("w"))
+    async with bench.running():
+        await settle(10)
+        await bench.cluster.delete(*crd)  # which deletes the child, for which the handler is called again
+        await bench.cluster.wait_deleted(*crd)
+        await trio.sleep(pause)
+        await bench.cluster.apply(GADGETS)
+        await settle(60)
+        assert [each["metadata"]["name"] for each in await bench.cluster.list("gizmos")] == ["w"]
+    assert "owns=" not in caplog.text
 
 
 def dash(name: str) -> dict[str, Any]:

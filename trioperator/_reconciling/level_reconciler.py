@@ -275,6 +275,8 @@ class LevelReconciler:
             return Outcome(final=True, result=desired)
         if desired.silent and handler.owns:
             raise ConfigError(f"{handler} {desired.silent}")
+        if not self._watches.is_complete(handler, state.namespace):
+            return Outcome(final=False, interrupted=True)  # a kind is gone meanwhile: it is waited for
         handlers, whole = state.cache.kind.handlers.reconciles, self._schedules[state]
         check = functools.partial(check_pause, state, self._executor.settings.pausing)
         prune = functools.partial(
