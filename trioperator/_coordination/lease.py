@@ -138,10 +138,13 @@ class Lease:
             self._note_contact()
 
     def _observe(self, record: Mapping[str, Any]) -> None:
-        """Take a record from the server. Its time starts again only if it has changed."""
-        spec = record.get("spec")
-        if self._observed is None or spec != self._observed.get("spec"):
-            self._observed_at = trio.current_time()
+        """Take a record from the server. Its time starts again only if it has changed, or may have.
+
+        If it was not read for as long as it lasts, it may have been renewed, and a restore of etcd have undone that.
+        """
+        spec, now = record.get("spec"), trio.current_time()
+        if self._observed is None or spec != self._observed.get("spec") or now >= self._seen_at + self._duration:
+            self._observed_at = now
         self._observed = dict(record)
         holder = self._spec.get("holderIdentity")
         self.holder = holder if isinstance(holder, str) else ""
