@@ -80,7 +80,7 @@ def _add_level(part: Changes, registry: trioperator.OperatorRegistry, who: str, 
         @trioperator.on.reconcile("widgets", id="level", registry=registry)
         async def look_up(meta: Any, spec: Any, patch: Any, serials: Any, **_: Any) -> None:
             found = list(serials.get(meta["name"], ()))
-            if found != [spec["serial"]] and not part.life.has("restore", "versions", "watches", "reads"):
+            if found != [spec["serial"]] and not part.life.has("restore", "retire", "versions", "watches", "reads"):
                 part.find("stale index", f"{meta['name']} has {spec['serial']}, and its index {found}")
             await see(meta, spec, patch)
     else:
