@@ -755,7 +755,7 @@ async def test_reserved_connections_wait_for_nobody_and_are_closed_with_the_othe
             assert await fetch(transport.reserved) == b"{}"
         nursery.cancel_scope.cancel()
     assert server.connections == 2
-    assert transport.retire()
+    assert await transport.retire()
     await server.all_closed()
 
 
@@ -896,7 +896,7 @@ async def test_a_retired_pool_lets_streams_finish_and_keeps_no_connections(
     with trio.fail_after(60):
         await fetch(transport)
         stream = await transport.send(Request("GET", "/watch", []), streaming=True)
-        transport.retire()
+        await transport.retire()
         go.set()
         assert await stream.read(10**9) == b"a"
         await server.all_closed()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import traceback
+from collections.abc import Sequence
 
 import httpx
 import pytest
@@ -15,6 +17,7 @@ from tests.kube.conftest import Chunks, Memory, Streaming, ok
 from trioperator._http.transport import Request, TransportError
 from trioperator._kube.api_client import open_client
 from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.credential_store import CredentialStore
 from trioperator._kube.httpx_adapter import HttpxTransport
 from trioperator.errors import ConfigError, ConnectionLostError
 from trioperator.settings import OperatorSettings
@@ -79,6 +82,48 @@ class TestHttpxTransport:
         with trio.move_on_after(1):
             await response.read(10**9)
         assert chunks.closed
+
+
+class Closing(httpx.AsyncBaseTransport):
+    """A transport that notes when it is closed."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        self.transport = transport
+        self.closed = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await self.transport.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_an_owned_transport_is_closed_when_it_is_retired_and_its_last_response_has_ended(reads: bool) -> None:
+    inner = Closing(Streaming(Chunks([b"a", b"b"])))
+    transport = HttpxTransport(inner, origin="http://host", owned=True)
+    response = await transport.send(Request("GET", "/", []))
+    assert not await transport.retire()
+    assert not inner.closed
+    await (response.read(10**9) if reads else response.aclose())
+    await response.aclose()
+    assert await transport.retire()
+    assert inner.closed
+
+
+async def test_transports_by_a_proxy_are_closed_as_certificates_are_renewed() -> None:
+    infos = [ConnectionInfo(server="https://host", proxy_url="http://127.0.0.1:1", insecure=i % 2 == 0) for i in (0, 1)]
+    logins = itertools.cycle(infos)
+
+    async def login() -> Sequence[ConnectionInfo]:
+        return [next(logins)]
+
+    store = CredentialStore(login, settings=OperatorSettings())
+    await store.open()
+    for _ in range(5):
+        await store.reload()
+    assert store._retired == []
+    await store.aclose()
 
 
 async def test_an_invalid_proxy_is_a_clear_error() -> None:

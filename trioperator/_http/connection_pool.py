@@ -132,16 +132,19 @@ class ConnectionPool:
             self._reserved = ConnectionPool(self._origin, max_connections=lambda: _RESERVED, timeouts=self._timeouts)
         return self._reserved
 
-    def retire(self) -> bool:
+    async def retire(self) -> bool:
         """See :meth:`Transport.retire`."""
+        return self._retire()
+
+    def _retire(self) -> bool:
         self._retired = True
         while self._idle:
             self._close(self._idle.pop())
-        return (self._reserved is None or self._reserved.retire()) and not self._opened
+        return (self._reserved is None or self._reserved._retire()) and not self._opened
 
     async def aclose(self) -> None:
         """Close all connections; responses in progress raise TransportError."""
-        self.retire()
+        self._retire()
         for conn in list(self._opened):
             self._close(conn)
         if self._reserved is not None:

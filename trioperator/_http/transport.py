@@ -120,7 +120,7 @@ class Transport(Protocol):
     def reserved(self) -> Transport:
         """The same server by other connections, for the few requests that must never wait for others: leases."""
 
-    def retire(self) -> bool:
+    async def retire(self) -> bool:
         """Close idle connections and keep no new ones; responses in progress run to their end.
 
         Return whether all connections are closed.

@@ -159,7 +159,7 @@ class CredentialStore:
     async def reload(self) -> None:
         """Log in again; keep the current credentials if that fails."""
         try:
-            self._replace(await self._log_in(self._current))
+            await self._replace(await self._log_in(self._current))
         except (ConfigError, LoginError) as exc:
             self._keep_current(exc)
 
@@ -192,7 +192,7 @@ class CredentialStore:
             while self._spares:
                 spare = await self._prepare_spare(self._current)
                 if spare is not None:
-                    self._replace(spare)
+                    await self._replace(spare)
                     return
         except ConfigError as exc:
             _logger.warning("Cannot use the next credentials: %s", exc)
@@ -208,7 +208,7 @@ class CredentialStore:
             # A file that is being replaced may be incomplete for a moment.
             self._keep_current(exc)
         else:
-            self._replace(fresh)
+            await self._replace(fresh)
             fresh.keep_age(current)
 
     def _keep_current(self, problem: Exception) -> None:
@@ -276,7 +276,7 @@ class CredentialStore:
                 " or have expired: log in again."
             ) from error
 
-    def _replace(self, fresh: Credentials) -> None:
+    async def _replace(self, fresh: Credentials) -> None:
         """Use fresh credentials from now on, and close connections that are no longer used."""
         previous, self._current = self._current, fresh
         fresh.start_ageing()
@@ -284,4 +284,7 @@ class CredentialStore:
         self._replaced.set()
         self.renewed.set()
         if fresh.transport is not previous.transport:
-            self._retired = [each for each in (*self._retired, previous.transport) if not each.retire()]
+            self._retired.append(previous.transport)
+            for transport in tuple(self._retired):
+                if await transport.retire():
+                    self._retired.remove(transport)

@@ -22,7 +22,7 @@ from trioperator.errors import ConfigError
 
 # Errors that httpx raises before it sends the request.
 _NOT_REACHED: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-# Seconds for closing a response when its reader is cancelled.
+# Seconds for closing a response when its reader is cancelled, and connections that are no longer used.
 _CLOSE_TIMEOUT: Final = 1.0
 
 
@@ -34,6 +34,7 @@ class HttpxTransport:
         self._origin = httpx.URL(origin)
         self._base = origin
         self._owned = owned
+        self._open = 0  # requests without a response, and responses that have not ended
 
     async def send(
         self,
@@ -58,11 +59,15 @@ class HttpxTransport:
         url = _make_url(self._base, request.target)
         extensions = {"timeout": timeout, "trace": trace}
         sent = httpx.Request(request.method, url, headers=headers, content=request.body, extensions=extensions)
+        self._open += 1
         try:
             with sockets:
                 response = await self._transport.handle_async_request(sent)
-        except (httpx.TransportError, httpx.InvalidURL, OSError, trio.BrokenResourceError) as exc:
-            raise self._error(exc, reached=not isinstance(exc, _NOT_REACHED)) from exc
+        except BaseException as exc:
+            self.release()
+            if isinstance(exc, httpx.TransportError | httpx.InvalidURL | OSError | trio.BrokenResourceError):
+                raise self._error(exc, reached=not isinstance(exc, _NOT_REACHED)) from exc
+            raise
         return _HttpxResponse(self, response)
 
     async def fetch(
@@ -85,9 +90,17 @@ class HttpxTransport:
         """The transport itself: httpx's have as many connections as there are requests."""
         return self
 
-    def retire(self) -> bool:
-        """Do nothing: httpx manages its connections itself."""
-        return not self._owned
+    def release(self) -> None:
+        """Note that a request has failed, or its response has ended."""
+        self._open -= 1
+
+    async def retire(self) -> bool:
+        """Close the transport if it is owned, unless responses are in progress: httpx closes no idle connections."""
+        if self._open and self._owned:
+            return False
+        with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            await self.aclose()
+        return True
 
     async def aclose(self) -> None:
         """Close the transport if it is owned."""
@@ -120,13 +133,13 @@ def _find_tls_error(exc: BaseException | None) -> ssl.SSLError | None:
 class _HttpxResponse:
     """An httpx response, read as it arrives."""
 
-    __slots__ = ("_adapter", "_is_interrupted", "_parts", "_response", "headers", "repeated", "status")
+    __slots__ = ("_adapter", "_has_ended", "_is_interrupted", "_parts", "_response", "headers", "repeated", "status")
 
     def __init__(self, transport: HttpxTransport, response: httpx.Response) -> None:
         self._adapter = transport
         self._response = response
         self._parts: AsyncIterator[bytes] | None = None
-        self._is_interrupted = False
+        self._is_interrupted = self._has_ended = False
         self.status = response.status_code
         self.headers: Headers = response.headers.raw
         self.repeated = False  # httpx sends nothing twice on its own
@@ -147,6 +160,7 @@ class _HttpxResponse:
             while True:
                 data = await anext(self._parts, None)
                 if data is None:
+                    self._end()
                     await self._response.aclose()
                     if self._is_interrupted:  # the end of a generator that did not survive it
                         raise httpx.StreamError("a read was cancelled before")
@@ -175,7 +189,13 @@ class _HttpxResponse:
             raise
         return b"".join(parts)
 
+    def _end(self) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._adapter.release()
+
     async def aclose(self) -> None:
+        self._end()
         with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             parts, self._parts = self._parts, None
             close = getattr(parts, "aclose", None)
