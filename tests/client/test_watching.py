@@ -26,6 +26,7 @@ WATCH_FAULTS = {
     "garbage": Fault.garbage(lines=1),
     "error": Fault.error_event(500, lines=1),
     "expired": Fault.error_event(410, lines=1),
+    "logged out": Fault.error_event(401, lines=1),
     "refused": Fault.refuse(),
     "unavailable": Fault.status(503),
     "too many": Fault.status(429, retry_after=1),

@@ -25,6 +25,7 @@ from trioperator.errors import (
     NotFoundError,
     ServerError,
     TooManyRequestsError,
+    UnauthorizedError,
 )
 
 if TYPE_CHECKING:
@@ -189,6 +190,8 @@ class ObjectWatch(Generic[T]):
         except (StopAsyncIteration, ConnectionLostError) as end:
             await self._end(end, lasted=trio.current_time() - self._opened_at)
             return
+        except UnauthorizedError as error:  # by a proxy, say: the next request renews the credentials
+            raise ConnectionLostError(str(error)) from error
         self._version = event.object.resource_version or self._version
         self._delays, self._expirations, self._is_interrupted = None, 0, False
         if event.type != "BOOKMARK":
