@@ -149,7 +149,10 @@ class Children(Part):
                 meta = each["metadata"]
                 if not _is_rolled_out(each):
                     labels = {"labels": {"ready": each["data"]["v"]}}
-                    await self.life.cluster.patch("configmaps", meta["name"], {"metadata": labels}, meta["namespace"])
+                    with contextlib.suppress(ApiError):  # a restore may have removed it
+                        await self.life.cluster.patch(
+                            "configmaps", meta["name"], {"metadata": labels}, meta["namespace"]
+                        )
                 self.were_ready.add(meta["uid"])
 
     async def _limit_secrets(self) -> None:
