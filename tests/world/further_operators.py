@@ -214,7 +214,8 @@ async def user_groups(play: Play) -> None:
     async with play.running(*run):
         await play.apply(describe_object("UserGroupConfig", own, "default", spec=spec))
         await play.record("created", quiet=12)
-        await add("bob", "bob@example.com")
+        await add("bob", "bob@example.com")  # a group lists its users in the order in which they were handled
+        await play.until("groups", "identity-provider.sso", lambda group: "bob" in group["users"])
         await add("carol", "carol@example.org")
         await play.record("users added", quiet=12)
         await play.cluster.patch("usergroupconfigs", "default", {"spec": {"identityProviderGroups": {"enable": False}}})

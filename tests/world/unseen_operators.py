@@ -205,6 +205,7 @@ async def empty_namespaces(play: Play) -> None:
     """A timer that changes the metadata that it was given, and a cleanup that removes the framework's finalizer."""
     (play.home / "lib").mkdir()
     (play.home / "lib" / "sitecustomize.py").write_text(_IN_POD)
+    play.patient = True  # its timer deletes the namespace, and Kopf sees up to a minute later that it has ended
     settings = play.put("settings.yaml", yaml.safe_dump(_SETTINGS))
     play.environment |= {"PYTHONPATH": str(play.home / "lib"), "SETTINGS": str(settings)}
     run = ("--all-namespaces", "--standalone", "app.py")
