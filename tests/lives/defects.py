@@ -580,4 +580,16 @@ DEFECTS = (
         ),
         having=("background", "versions"),
     ),
+    Defect(
+        43,
+        "a reconcile handler fails for good as the kind of its children is gone when it returns them",
+        (
+            Edit(
+                "_reconciling/level_reconciler.py",
+                "        if not self._watches.is_complete(handler, state.namespace):\n            return Outcome",
+                "        if False:\n            return Outcome",
+            ),
+        ),
+        having=("trees",),
+    ),
 )

@@ -83,6 +83,8 @@ _WITHOUT_KINDS, _RESUMED = 0.06, 0.1
 # The shares of lives of peers that have peering objects in namespaces, of all that have a CA of webhooks, and of those
 # of one operator that is stopped while handlers are at work.
 _PLACES, _REVIEWED, _STOPPED = 0.2, 0.04, 0.05
+# The share of lives whose operators have children of a kind that is gone now and then.
+_TREES = 0.04
 # Troubles that were added later, by the shares of the lives that have them, of those in which they may happen.
 _LATER = {
     "freeze": 0.4,
@@ -130,6 +132,8 @@ def _draw_added(seed: int, way: _Way, names: list[str], troubles: frozenset[str]
         names, troubles = ["reviewed"], troubles - {"retire", "upgrades"}
     if rng.random() < _STOPPED and way.together == "alone":
         names, troubles = ["changes"], frozenset({"stops"})
+    elif rng.random() < _TREES and way.together != "apart" and not {"places", "scripts", "tasks"} & {*names}:
+        names, troubles = ["trees"], troubles - {"retire", "upgrades"}
     return names, troubles | _draw_later(seed, way, names, troubles)
 
 

@@ -25,6 +25,8 @@ KINDS = {
     "Lamp": ("lamps", "Namespaced"),
     "Pass": ("passes", "Namespaced"),
     "Ticket": ("tickets", "Namespaced"),
+    "Tree": ("trees", "Namespaced"),
+    "Leaf": ("leaves", "Namespaced"),
 }
 _ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _STATUS = {"observedGeneration": {"type": "integer"}, "conditions": {"type": "array", "items": _ANYTHING}}

@@ -14,6 +14,7 @@ from tests.lives.parts.reviewed import Reviewed
 from tests.lives.parts.scripts import Scripts
 from tests.lives.parts.selection import Selection
 from tests.lives.parts.tasks import Tasks
+from tests.lives.parts.trees import Trees
 from tests.lives.parts.waiting import Waiting
 
 __all__ = ["PARTS", "Deeds", "Part"]
@@ -32,6 +33,7 @@ PARTS: dict[str, type[Part]] = {
         Scripts,
         Selection,
         Tasks,
+        Trees,
         Waiting,
     )
 }
