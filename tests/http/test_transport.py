@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from trioperator._http.transport import MAX_HEAD, TransportError, find_header
+import datetime
+
+import pytest
+
+from trioperator._http.transport import MAX_HEAD, TransportError, find_date, find_header
 from trioperator.errors import ConnectionLostError
 
 
@@ -21,3 +25,13 @@ def test_headers_are_found_in_any_case() -> None:
     assert find_header(headers, b"content-type") == "text/plain"
     assert find_header(headers, b"retry-after") == "7"
     assert find_header(headers, b"location") is None
+
+
+@pytest.mark.parametrize("text", [None, b"soon", b"", b"Thu, 01 Jan 2026 00:00:00", b"Thu, 01 Jan 2026 00:00:00 -0000"])
+def test_a_date_that_cannot_be_compared_is_none(text: bytes | None) -> None:
+    assert find_date([] if text is None else [(b"Date", text)]) is None
+
+
+def test_the_date_of_a_response_is_aware() -> None:
+    expected = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    assert find_date([(b"Date", b"Thu, 01 Jan 2026 00:00:00 GMT")]) == expected

@@ -7,6 +7,7 @@ own HTTP/1.1 connection pool (:mod:`trioperator._http.connection_pool`), and an 
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
@@ -136,3 +137,20 @@ def find_header(headers: Headers, name: bytes) -> str | None:
         if key.lower() == name:
             return value.decode("latin-1").strip()
     return None
+
+
+def find_date(headers: Headers) -> datetime.datetime | None:
+    """Return when a response was sent, aware, by the server's clock; None if it does not say so."""
+    text = find_header(headers, b"date")
+    return None if text is None else parse_date(text)
+
+
+def parse_date(text: str) -> datetime.datetime | None:
+    """Parse a date of a header; return None if it is invalid, or without a zone, and cannot be compared."""
+    import email.utils  # big, and most operators need it rarely
+
+    try:
+        date = email.utils.parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return None if date.tzinfo is None else date

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from trioperator._concurrency.clock import wall_now
-from trioperator._http.transport import Headers, find_header
+from trioperator._http.transport import Headers, find_header, parse_date
 from trioperator._kube.deep_json import DECODE_ERRORS, decode_shallow
 from trioperator.errors import ApiError, ForbiddenError, UnauthorizedError
 
@@ -190,13 +190,8 @@ def parse_retry_after(value: str | None) -> float | None:
         return _bounded(float(value))
     except ValueError:
         pass
-    import email.utils  # big, and nearly all servers send seconds
-
-    try:
-        date = email.utils.parsedate_to_datetime(value)
-        return _bounded((date - wall_now()).total_seconds())
-    except (ValueError, TypeError):  # TypeError: a date without a zone
-        return None
+    date = parse_date(value)
+    return None if date is None else _bounded((date - wall_now()).total_seconds())
 
 
 def _bounded(seconds: float) -> float | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import email.utils
 from collections.abc import Mapping
 from typing import Any, Final
 
 import trio
 
 from trioperator._concurrency.clock import wall_now
-from trioperator._http.transport import Headers, TransportError, find_header
+from trioperator._http.transport import Headers, TransportError, find_date
 from trioperator._kube.api_client import Params
 from trioperator._kube.retry import adjust_delay, iterate_backoffs
 from trioperator._model.jsontypes import JsonObject
@@ -90,11 +89,7 @@ class Deletion:
 
     def _note_date(self, headers: Headers) -> None:
         """Note the time on the server's clock."""
-        date = find_header(headers, b"date")
-        try:
-            self._server_now = None if date is None else email.utils.parsedate_to_datetime(date)
-        except ValueError:
-            self._server_now = None
+        self._server_now = find_date(headers)
 
     def _is_older(self, metadata: Mapping[str, Any]) -> bool:
         """Return whether the object is clearly older than the deletion by the server's clock; False if unknown."""

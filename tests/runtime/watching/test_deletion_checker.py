@@ -570,11 +570,16 @@ async def test_what_is_gone_waits_for_no_object_that_cannot_be_asked_for(
         assert gone == ["b"]
 
 
-async def test_without_a_date_in_responses_what_enters_is_new(bench: Bench, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("date", [None, "soon", "Thu, 01 Jan 2026 00:00:00 -0000"])
+async def test_without_a_readable_date_in_responses_what_enters_is_new(
+    bench: Bench, autojump_clock: MockClock, date: str | None
+) -> None:
     class Dateless(FaultyTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
             response = await super().handle_async_request(request)
             response.headers.pop("Date", None)
+            if date is not None:
+                response.headers["Date"] = date
             return response
 
     called: list[str] = []

@@ -13,9 +13,7 @@ replicas divide the objects, of those in each shard that is acquired, as an obje
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import email.utils
 import itertools
 import math
 import re
@@ -28,7 +26,7 @@ import trio
 from trioperator._concurrency.backoff import Backoff
 from trioperator._concurrency.pulse import Pulse
 from trioperator._handling.guard import unguarded
-from trioperator._http.transport import Headers, find_header
+from trioperator._http.transport import Headers, find_date
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import RawObject
 from trioperator._logs import get_logger
@@ -152,10 +150,8 @@ class DeletionChecker:
 
     def note_headers(self, headers: Headers) -> None:
         """Take the headers of a response to the reflector: the first list's say when it was."""
-        date = find_header(headers, b"date")
-        if self._listed_at is None and date is not None:
-            with contextlib.suppress(ValueError):
-                self._listed_at = email.utils.parsedate_to_datetime(date)
+        if self._listed_at is None:
+            self._listed_at = find_date(headers)
 
     def require(self, required: Collection[Requirement]) -> None:
         """Take what is required of objects from now on."""
