@@ -12,7 +12,6 @@ from trio.testing import MockClock
 from trioperator._concurrency import clock
 from trioperator._concurrency.clock import (
     BootClock,
-    find_moment,
     find_wall_shift,
     make_clock,
     steady_now,
@@ -141,13 +140,13 @@ async def test_steady_time_is_wall_time_that_nobody_sets(mock_clock: MockClock) 
     before = steady_now()
     assert before == wall_now()
     assert find_wall_shift() == 0
-    epochs = clock._find_epochs()
-    assert epochs.virtual is not None
-    epochs.virtual -= 3600
+    clocks = clock.find_clocks()
+    assert clocks.virtual is not None
+    clocks.virtual -= 3600
     mock_clock.jump(5)
     assert steady_now() - before == datetime.timedelta(seconds=5)
     assert find_wall_shift() == -3600
-    assert find_moment() == (trio.current_time(), steady_now(), -3600)
+    assert clock.find_clocks().find_moment() == (trio.current_time(), steady_now(), -3600)
 
 
 async def test_steady_time_is_the_real_time_where_that_is_not_set() -> None:

@@ -55,7 +55,7 @@ def test_an_empty_queue_is_false_and_remembers_no_flows() -> None:
     drain(queue)
     assert not queue
     assert not queue._flows
-    assert not queue._ring
+    assert not queue.ring
     with pytest.raises(IndexError):
         queue.popleft()
     queue.append("item", 1)

@@ -200,9 +200,9 @@ async def _annotate(life: Life, plural: str, name: str, annotation: str, value: 
 
 async def set_clock(life: Life, seconds: float) -> None:
     """Set the wall clock forward or back."""
-    epochs = clock._find_epochs()
-    assert epochs.virtual is not None
-    epochs.virtual += seconds
+    clocks = clock.find_clocks()
+    assert clocks.virtual is not None
+    clocks.virtual += seconds
 
 
 async def add_version(life: Life, kind: str, versions: int) -> None:

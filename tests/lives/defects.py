@@ -443,8 +443,8 @@ DEFECTS = (
         (
             Edit(
                 "_concurrency/clock.py",
-                "    try:\n        epochs = _epochs.get()  # without one call more",
-                "    return wall_now()\n    try:\n        epochs = _epochs.get()  # without one call more",
+                "    try:\n        clocks = _clocks.get()  # without one call more",
+                "    return wall_now()\n    try:\n        clocks = _clocks.get()  # without one call more",
             ),
         ),
         having=("changes", "clock"),

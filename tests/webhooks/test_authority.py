@@ -19,7 +19,7 @@ from trio.testing import MockClock
 import trioperator
 from tests.webhooks.admission import MANAGED, deny, make_review, operating
 from tests.webhooks.conversions import add_handlers, definition
-from trioperator._concurrency.clock import _find_epochs, wall_now
+from trioperator._concurrency.clock import find_clocks, wall_now
 from trioperator._kube.api_client import ApiClient, open_client
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._webhooks.authority import Authorities, OwnAuthorities, SharedAuthorities, find_phase, find_step
@@ -259,7 +259,7 @@ async def do_nothing(old: str, new: str) -> None:
 
 
 def shift_wall(by: datetime.timedelta) -> None:
-    epochs = _find_epochs()
+    epochs = find_clocks()
     assert epochs.virtual is not None
     epochs.virtual += by.total_seconds()
 

@@ -23,7 +23,7 @@ _start: Final[contextvars.ContextVar[float | None]] = contextvars.ContextVar("tr
 Moment: TypeAlias = tuple[float, datetime.datetime, float]
 
 
-class _Epochs:
+class Clocks:
     """The wall times at which Trio's clock stood at zero, as floats, computed once per run.
 
     ``steady`` is that for steady time, ``virtual`` that for wall time, which is None where the clock is real. ``now``
@@ -39,13 +39,24 @@ class _Epochs:
         self.steady = (time.time() if start is None else start) - self.now()
         self.virtual = self.steady if is_mock else None
 
+    def find_moment(self) -> Moment:
+        """Return what the time is now on all clocks, which takes half as long as to look at one after another."""
+        now = self.now()
+        return now, datetime.datetime.fromtimestamp(self.steady + now, datetime.UTC), self.find_shift(now)
+
+    def find_shift(self, now: float) -> float:
+        """Return by how many seconds wall time is ahead of steady time *now*, on Trio's clock: 0 unless it was set."""
+        epoch = time.time() - now if self.virtual is None else self.virtual
+        shift = epoch - self.steady
+        return 0.0 if abs(shift) < _PRECISION else round(shift, 6)
+
 
 def find_clock() -> Callable[[], float]:
     """Return Trio's clock in this run, for who reads it often: to ask Trio for the time takes four times as long."""
     return trio.lowlevel.current_clock().current_time
 
 
-_epochs: Final[trio.lowlevel.RunVar[_Epochs]] = trio.lowlevel.RunVar("trioperator-epochs")
+_clocks: Final[trio.lowlevel.RunVar[Clocks]] = trio.lowlevel.RunVar("trioperator-clocks")
 
 
 @contextlib.contextmanager
@@ -64,9 +75,9 @@ def wall_now() -> datetime.datetime:
     It is the time of the system, which may be set while the operator runs, or jump when a suspended machine is resumed.
     Under a mock clock it is the real time of the first call in this run, plus what has passed on that clock since.
     """
-    epochs = _find_epochs()
-    epoch = epochs.virtual
-    return datetime.datetime.fromtimestamp(time.time() if epoch is None else epoch + epochs.now(), datetime.UTC)
+    clocks = find_clocks()
+    epoch = clocks.virtual
+    return datetime.datetime.fromtimestamp(time.time() if epoch is None else epoch + clocks.now(), datetime.UTC)
 
 
 def steady_now() -> datetime.datetime:
@@ -76,49 +87,37 @@ def steady_now() -> datetime.datetime:
     running.
     """
     try:
-        epochs = _epochs.get()  # without one call more: this is called several times per reconcile
+        clocks = _clocks.get()  # without one call more: this is called several times per reconcile
     except LookupError:
-        epochs = _find_epochs()
-    return datetime.datetime.fromtimestamp(epochs.steady + epochs.now(), datetime.UTC)
-
-
-def find_moment() -> Moment:
-    """Return what the time is now on all clocks, which takes half as long as to look at one after another."""
-    epochs = _find_epochs()
-    now = epochs.now()
-    return now, datetime.datetime.fromtimestamp(epochs.steady + now, datetime.UTC), _find_shift(epochs, now)
+        clocks = find_clocks()
+    return datetime.datetime.fromtimestamp(clocks.steady + clocks.now(), datetime.UTC)
 
 
 def find_wall_shift() -> float:
     """Return by how many seconds wall time is ahead of steady time now: 0 unless it was set."""
-    epochs = _find_epochs()
-    return _find_shift(epochs, epochs.now())
-
-
-def _find_shift(epochs: _Epochs, now: float) -> float:
-    epoch = time.time() - now if epochs.virtual is None else epochs.virtual
-    shift = epoch - epochs.steady
-    return 0.0 if abs(shift) < _PRECISION else round(shift, 6)
+    clocks = find_clocks()
+    return clocks.find_shift(clocks.now())
 
 
 @contextlib.contextmanager
 def rewound_wall(to: datetime.datetime) -> Iterator[None]:
     """Set the wall time of a run with a mock clock to *to* in the block; it goes on after it as if nothing had been."""
-    epochs = _find_epochs()
-    before, epochs.virtual = epochs.virtual, to.timestamp() - epochs.now()
+    clocks = find_clocks()
+    before, clocks.virtual = clocks.virtual, to.timestamp() - clocks.now()
     try:
         yield
     finally:
-        epochs.virtual = before
+        clocks.virtual = before
 
 
-def _find_epochs() -> _Epochs:
+def find_clocks() -> Clocks:
+    """Return the clocks of this run."""
     try:
-        return _epochs.get()
+        return _clocks.get()
     except LookupError:
-        epochs = _Epochs()
-        _epochs.set(epochs)
-        return epochs
+        clocks = Clocks()
+        _clocks.set(clocks)
+        return clocks
 
 
 class BootClock(trio.abc.Clock):

@@ -17,24 +17,25 @@ class FairQueue(Generic[T]):
 
     Appending and popping take constant time, however many flows there are. A flow without items takes no memory.
     Items in ``direct`` come before all flows: it is an ordinary deque, for when there is no need to take turns.
+    ``ring`` has the flows with items: who asks often whether there are any looks at both.
     """
 
-    __slots__ = ("_flows", "_ring", "direct")
+    __slots__ = ("_flows", "direct", "ring")
 
     def __init__(self) -> None:
         self.direct: collections.deque[T] = collections.deque()
         self._flows: dict[Hashable, collections.deque[T]] = {}
-        self._ring: collections.deque[Hashable] = collections.deque()  # the flow whose turn it is comes first
+        self.ring: collections.deque[Hashable] = collections.deque()  # the flow whose turn it is comes first
 
     def __bool__(self) -> bool:
-        return bool(self.direct or self._ring)
+        return bool(self.direct or self.ring)
 
     def append(self, item: T, flow: Hashable) -> None:
         """Append an item to its flow; a flow that had none is the last to have its turn."""
         items = self._flows.get(flow)
         if items is None:
             self._flows[flow] = collections.deque((item,))
-            self._ring.append(flow)
+            self.ring.append(flow)
         else:
             items.append(item)
 
@@ -42,11 +43,11 @@ class FairQueue(Generic[T]):
         """Remove and return the first item of the flow whose turn it is. Raises IndexError if there is none."""
         if self.direct:
             return self.direct.popleft()
-        flow = self._ring.popleft()
+        flow = self.ring.popleft()
         items = self._flows[flow]
         item = items.popleft()
         if items:
-            self._ring.append(flow)
+            self.ring.append(flow)
         else:
             del self._flows[flow]
         return item
@@ -59,10 +60,10 @@ class FairQueue(Generic[T]):
         items.remove(item)
         if not items:
             del self._flows[flow]
-            self._ring.remove(flow)
+            self.ring.remove(flow)
 
     def clear(self) -> None:
         """Remove all items."""
         self.direct.clear()
         self._flows.clear()
-        self._ring.clear()
+        self.ring.clear()

@@ -223,7 +223,8 @@ class ObjectLogger(Logger):
             context = _make_context(body or {})
             if isinstance(self, LocalObjectLogger):
                 context["k8s_skip"] = True
-        super().__init__(logger, processors, context)
+        # As structlog does: there are several loggers for each object that is handled.
+        self._logger, self._processors, self._context = logger, processors, context
 
 
 class LocalObjectLogger(ObjectLogger):

@@ -180,7 +180,7 @@ class Body(Mapping[str, Any]):
 
     def __init__(self, raw: Mapping[str, Any], *, private: bool = False) -> None:
         self._raw = raw
-        self._own = _begin_copies(raw) if private else None
+        self._own = None if not private else {} if type(raw) is dict else _begin_copies(raw)
 
     def _replace_raw(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw

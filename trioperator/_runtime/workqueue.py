@@ -15,13 +15,14 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Hashable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
 import trio
 
 from trioperator._concurrency.clock import find_clock
 from trioperator._concurrency.core_tasks import keep
 from trioperator._concurrency.fair_queue import FairQueue
 from trioperator._concurrency.pulse import Pulse
-from trioperator._runtime.result import Again, RequeueAt, Result
+from trioperator._runtime.result import DONE, Again, RequeueAt, Result
 
 
 class _Item(Hashable, Protocol):
@@ -40,7 +41,7 @@ _FRESH_IN_A_ROW = 4
 _LOOP_LIMIT, _LOOP_BACKOFF = 10, 1.0
 # After this many reconciles in a row, or this many seconds, a worker lets other tasks run: perhaps the reconciles had
 # no checkpoint.
-_BATCH, _LONG = 16, 0.005
+_BATCH, _LONG = 64, 0.005
 # The requeue heap is not searched for stale entries below this size.
 _FEW = 256
 
@@ -77,18 +78,18 @@ class QueueObserver(Protocol[T_contra]):
         """Note that a reconcile has ended, in the same task; without a result: by cancellation."""
 
 
-class _Entry(Generic[T]):
-    """An item that is queued, running, or due later. ``dirty`` is its lane after the running reconcile."""
+class _Entry(msgspec.Struct, Generic[T], eq=False):
+    """An item that is queued, running, or due later.
 
-    __slots__ = ("alarm", "dirty", "due", "item", "lane", "processing")
+    ``dirty`` is its lane after the running reconcile, ``alarm`` its newest time in the requeue heap.
+    """
 
-    def __init__(self, item: T) -> None:
-        self.item = item
-        self.lane: Lane | None = None
-        self.processing = False
-        self.dirty: Lane | None = None
-        self.due: float | None = None
-        self.alarm: float | None = None  # its newest time in the requeue heap
+    item: T
+    lane: Lane | None = None
+    processing: bool = False
+    dirty: Lane | None = None
+    due: float | None = None
+    alarm: float | None = None
 
 
 class QueuedItem(NamedTuple, Generic[T]):
@@ -153,14 +154,10 @@ class WorkQueue(Generic[T]):
         entry = self._entries.get(item)
         if entry is None:
             entry = self._entries[item] = _Entry(item)
-        if self._window and lane is Lane.FRESH and entry.lane is None and not (entry.processing or self.closed):
-            self._wait_until(entry, min(self._now() + self._window, entry.due or math.inf))
-        else:
-            self._add_now(entry, lane)
-
-    def _add_now(self, entry: _Entry[T], lane: Lane = Lane.FRESH) -> None:
         if entry.processing:
             entry.dirty = Lane.FRESH if entry.dirty is Lane.FRESH else lane
+        elif self._window and lane is Lane.FRESH and entry.lane is None and not self.closed:
+            self._wait_until(entry, min(self._now() + self._window, entry.due or math.inf))
         elif self._enqueue(entry, lane) and not self._starting and self._running < self._limit:
             self._start_worker()
 
@@ -289,6 +286,9 @@ class WorkQueue(Generic[T]):
 
     def _settle(self, entry: _Entry[T], result: Result) -> None:
         """Do with an item what the result of its reconcile says, or queue it where it was added meanwhile."""
+        if result is DONE and entry.dirty is None:
+            del self._entries[entry.item]
+            return
         match result:
             case Again() if not self.closed:
                 self._reconciler.report_loop(entry.item, writes=_LOOP_LIMIT, backoff=_LOOP_BACKOFF)
@@ -303,9 +303,10 @@ class WorkQueue(Generic[T]):
     def _next(self) -> _Entry[T] | None:
         while self._queued:
             self._queued -= 1
-            if self._fresh and (self._since_initial < _FRESH_IN_A_ROW or not self._initial):
+            fresh = self._fresh
+            if (fresh.direct or fresh.ring) and (self._since_initial < _FRESH_IN_A_ROW or not self._initial):
                 self._since_initial += 1
-                return self._fresh.popleft()
+                return fresh.direct.popleft() if fresh.direct else fresh.popleft()
             self._since_initial = 0
             entry = self._initial.popleft()
             if entry.lane is Lane.INITIAL:  # else it has become urgent, and is in the other lane, too
@@ -327,8 +328,12 @@ class WorkQueue(Generic[T]):
         for entry in self._pop_due():
             if entry.due is not None and entry.due > self._now():
                 self._set_alarm(entry, entry.due)
+            elif entry.due is not None and entry.processing:
+                entry.dirty = Lane.FRESH
             elif entry.due is not None:
-                self._add_now(entry)
+                self._enqueue(entry, Lane.FRESH)
+        if self._queued and not self._starting and self._running < self._limit:
+            self._start_worker()
 
     def _pop_due(self) -> Iterator[_Entry[T]]:
         now = self._now()

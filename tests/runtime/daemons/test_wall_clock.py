@@ -16,9 +16,9 @@ from trioperator._concurrency import clock
 
 def set_clock(seconds: float) -> None:
     """Set the clock of the system forward, or back."""
-    epochs = clock._find_epochs()
-    assert epochs.virtual is not None
-    epochs.virtual += seconds
+    clocks = clock.find_clocks()
+    assert clocks.virtual is not None
+    clocks.virtual += seconds
 
 
 def seconds_to_noon() -> float:

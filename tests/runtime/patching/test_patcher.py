@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import functools
 import itertools
@@ -422,7 +421,7 @@ async def test_the_uid_conflict_of_older_servers_means_not_found(harness: Harnes
 
 async def test_nothing_is_sent_for_an_object_whose_deletion_is_pending(harness: Harness) -> None:
     state = await harness.make()
-    state.events = collections.deque([WatchEvent("DELETED", state.version + 1, body=state.body)])
+    state.events = [WatchEvent("DELETED", state.version + 1, body=state.body)]
     with pytest.raises(NotFoundError):
         await harness.store(state, NOTE)
     assert not [request for request in harness.cluster.requests if request.method == "PATCH"]

@@ -20,9 +20,9 @@ HOUR = 3600
 
 def set_clock(seconds: float) -> None:
     """Set the clock of the system forward, or back."""
-    epochs = clock._find_epochs()
-    assert epochs.virtual is not None
-    epochs.virtual += seconds
+    clocks = clock.find_clocks()
+    assert clocks.virtual is not None
+    clocks.virtual += seconds
 
 
 @pytest.mark.parametrize("seconds", [-HOUR, HOUR])
@@ -97,7 +97,7 @@ async def test_what_is_stored_is_wall_time(bench: Bench, autojump_clock: MockClo
         set_clock(-HOUR)
         await settle(100)
         assert len(calls) == 2
-    clock._find_epochs().steady -= HOUR  # as of a process that begins now
+    clock.find_clocks().steady -= HOUR  # as of a process that begins now
     async with bench.running():
         await settle(200)
     assert [round(after - before) for before, after in itertools.pairwise(calls)] == [100, 100, 100]
@@ -117,7 +117,7 @@ async def test_a_retry_is_not_late_when_the_clock_is_set_back_between_two_runs(
         await bench.cluster.create(widget())
         await settle(150)
     set_clock(-HOUR)
-    clock._find_epochs().steady -= HOUR  # as of a process that begins now
+    clock.find_clocks().steady -= HOUR  # as of a process that begins now
     async with bench.running():
         restarted = trio.current_time()
         await settle(300)

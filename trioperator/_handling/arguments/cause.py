@@ -5,7 +5,6 @@ Detection is pure. The keyword arguments of a cause are computed on first use, a
 
 from __future__ import annotations
 
-import datetime
 import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -226,10 +225,3 @@ class ChangeCause(ObjectCause, kw_only=True, eq=False):
 def _copy(essence: Mapping[str, Any] | None) -> Any:
     """Return a copy of an essence for handlers. A huge one is decoded on first access."""
     return essence.copy() if type(essence) is LazyObject and essence.is_huge else copy_json(essence)
-
-
-def attempt_kwargs(
-    *, param: Any, retry: int, started: datetime.datetime, runtime: datetime.timedelta
-) -> dict[str, Any]:
-    """Return the keyword arguments that describe the attempt."""
-    return {"param": param, "retry": retry, "started": started, "runtime": runtime}

@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime
-import inspect
+import logging
 import math
+import types
 from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import msgspec
 import trio
 
-from trioperator._concurrency.clock import Moment, find_moment
+from trioperator._concurrency.clock import Clocks, Moment, find_clocks
 from trioperator._concurrency.threads import (
     Calls,
     current_calls,
@@ -26,7 +27,6 @@ from trioperator._concurrency.threads import (
     run_in_nursery_thread,
     run_in_thread,
 )
-from trioperator._handling.arguments.cause import attempt_kwargs
 from trioperator._handling.calls.failures import (
     classify_failure,
     find_deciding_error,
@@ -60,7 +60,7 @@ _REFUSED: Final = Outcome(final=False, interrupted=True, delay=1.0)
 class Attempt(msgspec.Struct, frozen=True, eq=False):
     """One attempt of a handler, after ``retry`` earlier ones; the first one began at ``started``, in steady time.
 
-    Without ``started``, it is the first one, and the only one.
+    Without ``started``, it is the first one.
 
     ``after`` is awaited after the function has returned, as a part of the attempt. ``patch`` is what the function
     wants stored, with its result: if that is not JSON-serializable, the handler has failed. ``interruption`` cancels
@@ -144,6 +144,7 @@ class Invoker:
         self.running: MutableMapping[Attempt, RunningCall] = {} if running is None else running
         self.clients = clients
         self._blocking: dict[Attempt, float] = {}
+        self._clocks: Clocks | None = None
         self._fence: Callable[[], None] | None = None
         self._find_pool: Callable[[], Executor | None] | None = None
 
@@ -185,40 +186,46 @@ class Invoker:
         interruptions and other cancellation within the attempt's nursery: then the thread is waited for, and its
         outcome counts unless it was cancelled.
         """
-        if self._observer is not None:
-            attempt = self._observer.begin(handler, attempt, logger)
-        moment = began, now, _ = find_moment()
+        attempt = attempt if self._observer is None else self._observer.begin(handler, attempt, logger)
+        moment = began, now, _ = (self._clocks or self._find_clocks()).find_moment()
         outcome, token = None, current_handler.set(handler.id)
         try:
             runtime = 0.0 if attempt.started is None else (now - attempt.started).total_seconds()
-            outcome = self._refuse(handler, attempt, runtime=runtime, logger=logger)
-            if outcome is not None:
+            is_limited = self._fence is not None or handler.timeout is not None or handler.retries is not None
+            if is_limited and (outcome := self._refuse(handler, attempt, runtime=runtime, logger=logger)) is not None:
                 return outcome
-            logger.debug("%s is invoked.", handler)
+            if is_debugged := logger.isEnabledFor(logging.DEBUG):
+                logger.debug("%s is invoked.", handler)
             kwargs = self._pick(handler, kwargs, attempt, moment)  # drops the original: there may be many daemons
             self.running[attempt] = RunningCall(handler, logger)
+            since = began - runtime
             try:
-                result = await self._call(handler, kwargs, attempt, since=began - runtime)
-                self._check(handler, attempt, result)
+                outcome = Outcome(final=True, result=await self._call(handler, kwargs, attempt, since=since))
+                if self._blocking or attempt.patch is not None:
+                    self._check(handler, attempt, outcome.result)
             except BaseException as raised:
-                outcome = self._classify(handler, raised, attempt, since=began - runtime, logger=logger)
-                if outcome is None:
+                if (outcome := self._classify(handler, raised, attempt, since=since, logger=logger)) is None:
                     raise
                 return outcome
             finally:
                 del self.running[attempt]
-                self._blocking.pop(attempt, None)
-            is_loud = attempt.reports_success and not (handler.is_routine and not attempt.retry)
-            (logger.info if is_loud else logger.debug)("%s succeeded.", handler)
-            outcome = Outcome(final=True, result=result)
+            is_loud = attempt.reports_success and (attempt.retry or not handler.is_routine)
+            if is_loud or is_debugged:
+                (logger.info if is_loud else logger.debug)("%s succeeded.", handler)
             return outcome
         finally:
             current_handler.reset(token)
             self._end(handler, attempt, logger, outcome, began=began)
 
+    def _find_clocks(self) -> Clocks:
+        self._clocks = find_clocks()
+        return self._clocks
+
     def _end(
         self, handler: Handler, attempt: Attempt, logger: Logger, outcome: Outcome | None, *, began: float
     ) -> None:
+        if self._blocking:
+            self._blocking.pop(attempt, None)
         if self._observer is not None:
             self._observer.end(handler, attempt, logger, outcome=outcome)
         if self._log is not None:
@@ -242,10 +249,11 @@ class Invoker:
         _, now, shift = begins
         steady = now if attempt.started is None else attempt.started
         started = add_seconds(steady, shift) if shift else steady
-        own = attempt_kwargs(param=handler.param, retry=attempt.retry, started=started, runtime=now - steady)
+        own = {"param": handler.param, "retry": attempt.retry, "started": started, "runtime": now - steady}
         if self.clients is not None:
             own["client"] = self.clients.for_async if handler.is_async else self.clients.for_sync
-        return handler.signature.pick({**own, **kwargs})
+        signature = handler.signature
+        return {**own, **kwargs} if signature.takes_all else signature.pick({**own, **kwargs})
 
     def _check(self, handler: Handler, attempt: Attempt, result: Any) -> None:
         """Raise PermanentError if a call that has returned counts as failed, for what it did or wants stored."""
@@ -288,14 +296,14 @@ class Invoker:
         """Call a function, whose first attempt has begun at *since* on Trio's clock."""
         result = handler.fn(**kwargs) if handler.is_async else await self._call_in_thread(handler, kwargs, attempt)
         if attempt.interruption is None and handler.timeout is None:  # no scopes, as there may be thousands of daemons
-            if inspect.iscoroutine(result):
+            if isinstance(result, types.CoroutineType):
                 result = await result
             if attempt.after is not None:
                 await attempt.after()
             return result
         with contextlib.nullcontext() if attempt.interruption is None else attempt.interruption.make_scope():
             with trio.move_on_at(math.inf if handler.timeout is None else since + handler.timeout):
-                if inspect.iscoroutine(result):
+                if isinstance(result, types.CoroutineType):
                     result = await result
                 if attempt.after is not None:
                     await attempt.after()

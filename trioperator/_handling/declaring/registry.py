@@ -6,7 +6,7 @@ Decorators add handlers to the default registry, or to their ``registry=``. An o
 from __future__ import annotations
 
 import functools
-import inspect
+import types
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,6 +76,17 @@ class KindHandlers(msgspec.Struct, frozen=True):
     reconciles: tuple[ReconcileHandler, ...] = ()
     keep_objects: bool = False
     looks_up_own: bool = False
+    needs_state: bool = False  # derived, as are the next ones: each watch event asks for them
+    needs_own_writes: bool = False
+    is_index_only: bool = False
+
+    def __post_init__(self) -> None:
+        # needs_state: anything is done with the newest state of objects, after their watch events.
+        # needs_own_writes: any handler of the reconciler gets the watch events of own writes.
+        state = bool(self.changes or self.spawning or self.reconciles)
+        msgspec.structs.force_setattr(self, "needs_state", state)
+        msgspec.structs.force_setattr(self, "needs_own_writes", bool(self.events) or self.looks_up_own)
+        msgspec.structs.force_setattr(self, "is_index_only", bool(self.indices) and not (self.events or state))
 
     def __bool__(self) -> bool:
         return bool(self.indices or self.events or self.changes or self.spawning or self.reconciles)
@@ -89,21 +100,6 @@ class KindHandlers(msgspec.Struct, frozen=True):
     def needs_finalizer(self) -> bool:
         """Whether any object may need the finalizer."""
         return bool(self.mandatory_deletes) or any(handler.finalizer for handler in self.spawning)
-
-    @property
-    def needs_own_writes(self) -> bool:
-        """Whether any handler of the reconciler gets the watch events of own writes."""
-        return bool(self.events) or self.looks_up_own
-
-    @property
-    def needs_state(self) -> bool:
-        """Whether anything is done with the newest state of objects, after their watch events."""
-        return bool(self.changes or self.spawning or self.reconciles)
-
-    @property
-    def is_index_only(self) -> bool:
-        """Whether there are only index handlers."""
-        return bool(self.indices) and not (self.events or self.changes or self.spawning or self.reconciles)
 
     @classmethod
     def of(cls, handlers: Iterable[ResourceHandler]) -> KindHandlers:
@@ -278,8 +274,8 @@ def select_matching(handlers: tuple[R, ...], cause: ObjectCause) -> tuple[R, ...
 
     A filter that raises is logged, and does not match: other handlers are still called.
     """
-    if len(handlers) == 1 and not handlers[0].has_filters:
-        return handlers
+    if len(handlers) == 1:
+        return handlers if not handlers[0].has_filters or _safely_matches(handlers[0], cause) else ()
     return _deduplicated([h for h in handlers if not h.has_filters or _safely_matches(h, cause)])
 
 
@@ -363,7 +359,7 @@ def handler_identity(handler: Handler, *, by_id: bool = False) -> Hashable:
     if by_id:
         return handler.id
     fn = handler.fn
-    if inspect.ismethod(fn):  # each access creates a new bound method
+    if isinstance(fn, types.MethodType):  # each access creates a new bound method
         return (id(fn.__func__), id(fn.__self__), handler.id)
     return (id(fn), 0, handler.id)
 

@@ -171,16 +171,14 @@ def _matches(handler: ResourceHandler, cause: Filterable, *, change: bool) -> bo
 def _pass(handler: ResourceHandler, cause: Filterable, *, change: bool) -> bool:
     metadata = cause.raw.get("metadata") or {}
     return (
-        _match_metadata(handler.labels, metadata.get("labels"), cause)
-        and _match_metadata(handler.annotations, metadata.get("annotations"), cause)
+        (not handler.labels or _match_metadata(handler.labels, metadata.get("labels"), cause))
+        and (not handler.annotations or _match_metadata(handler.annotations, metadata.get("annotations"), cause))
         and (not handler.field or _match_field(handler, cause, change=change))
         and (handler.when is None or _call(handler.when, (), cause.kwargs))
     )
 
 
-def _match_metadata(pattern: Mapping[str, Any] | None, content: Mapping[str, str] | None, cause: Filterable) -> bool:
-    if not pattern:
-        return True
+def _match_metadata(pattern: Mapping[str, Any], content: Mapping[str, str] | None, cause: Filterable) -> bool:
     content = content or {}
     return all(_match_value(wanted, content.get(key), cause) for key, wanted in pattern.items())
 

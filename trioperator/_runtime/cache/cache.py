@@ -122,16 +122,18 @@ class ObjectCache:
 
     def admit(self, type: str | None, obj: RawObject) -> ObjectState:
         """Return the state of an object that has come, and is going to be observed when it is indexed."""
-        uid = obj.key
+        uid = obj.uid or obj.key
         state = self.objects.get(uid)
         if state is None:
             state = self._add(uid, obj, initial=type in _INITIAL or not self.backlog.queue.owns(uid))
-            self.predecessors.lend(state)  # index functions see the memo
+            if self.predecessors.states:
+                self.predecessors.lend(state)  # index functions see the memo
         return state
 
     def _add(self, uid: str, obj: Named, *, initial: bool) -> ObjectState:
         memory = self.leaving.take(uid)
-        state = ObjectState(self, uid, obj, initial=initial, memory=memory, shard=self.backlog.queue.find_shard(uid))
+        shard = self.backlog.queue.find_shard(uid) if self.backlog.queue.is_divided else 0
+        state = ObjectState(self, uid, obj, initial=initial, memory=memory, shard=shard)
         self.objects[uid] = state
         return state
 

@@ -34,7 +34,6 @@ its watch event comes. That event is an *echo*, and is dropped for not being new
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import copy
 import sys
@@ -126,7 +125,7 @@ class ObjectState:
         self.version: int = -1
         self.seen_version: int = -1
         self.known_elsewhere: int = -1  # the newest version that was known in another version of the kind
-        self.events: collections.deque[WatchEvent] | None = None
+        self.events: list[WatchEvent] | None = None
         self.body: Mapping[str, Any] | None = None  # None: it is idle
         self.revision = 0  # how many bodies it has had
         self.last_object: RawObject | None = None  # for optional delete and reconcile handlers, and for shards
@@ -147,8 +146,10 @@ class ObjectState:
 
     def get_memo(self) -> Any:
         """Return the memo that all handlers of the object share: a copy of the operator's, made on first use."""
-        if self._memory.memo is None:
-            self.inherit(Memory(copy.copy(self.cache.memo), initial=True))
+        memory = self._memory
+        if memory.memo is None:
+            memo = copy.copy(self.cache.memo)
+            self._memory = Memory(memo, memory.initial, memory.ended, memory.deletion_handled, memory.resumed)
         return self._memory.memo
 
     def remember(self) -> Memory:
@@ -356,8 +357,10 @@ class ObjectState:
     def push(self, event: WatchEvent, *, replace: bool) -> None:
         """Add a pending watch event, or *replace* the one before it, and pass it to what listens."""
         if self.events is None:
-            self.events = collections.deque()
+            self.events = [event]  # not a deque, which takes half a kilobyte: each object of a list comes here
         elif replace and self.events and self.events[-1].type != "DELETED":
-            self.events.pop()
-        self.events.append(event)
-        self.tell(event)
+            self.events[-1] = event
+        else:
+            self.events.append(event)
+        if self._listeners or self.cache.predecessors.states:
+            self.tell(event)

@@ -7,18 +7,17 @@ all objects of the indexed kinds are indexed before any handler is called for an
 from __future__ import annotations
 
 import datetime
-import functools
 import itertools
-from collections.abc import Collection, Container, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final
 
 import msgspec
-import trio
 
-from trioperator._concurrency.clock import steady_now
+from trioperator._concurrency.clock import find_clock, steady_now
 from trioperator._handling.arguments.cause import ObjectCause
 from trioperator._handling.arguments.context import current_cause
 from trioperator._handling.arguments.indexing import Indices, discard, owners, replace, sort
+from trioperator._handling.calls.handler_state import add_seconds
 from trioperator._handling.calls.invoke import Attempt, Invoker
 from trioperator._handling.declaring.registry import handler_identity, select_matching
 from trioperator._handling.handlers.handler import IndexHandler
@@ -56,29 +55,30 @@ class Indexing:
         self.indices = indices
         self._invoker = invoker
         self._causes = causes
-        self._identify = functools.partial(handler_identity, by_id=by_id)
+        self._by_id = by_id
         # The version of each object that is in the indices, and how many objects have come before it.
         self._indexed: dict[ObjectState, tuple[str, int]] = {}
         self.failed: dict[ObjectState, _ObjectFailures] = {}
         self._order = itertools.count()
         self._running = self._done = 0
         self._has_late = False
+        self._now: Callable[[], float] = self._find_now
 
-    async def process(self, state: ObjectState, obj: RawObject) -> None:
-        """Index a state of an object, unless it is the one that is indexed. Errors are logged."""
+    def take(self, state: ObjectState, obj: RawObject) -> bool:
+        """Take a state of an object. Returns whether it is to be indexed: it is not the one that is indexed."""
         version, (indexed, place) = obj.resource_version, self._indexed.get(state, _NEW)
         if version and indexed == version:
-            return
+            return False
         self._indexed[state] = version, next(self._order) if place is None else place
-        await self._index(state, obj, again=False)
+        return True
 
     async def retry(self, state: ObjectState) -> RawObject | None:
         """Call the index handlers again that have failed for an object and are due. Returns the object if any was."""
         due = self.due(state)
-        if due is None or due > trio.current_time():
+        if due is None or due > self._now():
             return None
         obj = self.failed[state].object
-        await self._index(state, obj, again=True)
+        await self.index(state, obj, again=True)
         return obj
 
     def due(self, state: ObjectState) -> float | None:
@@ -117,16 +117,24 @@ class Indexing:
             for state in [state for state in remembered if state.cache is cache]:
                 del remembered[state]
 
-    async def _index(self, state: ObjectState, obj: RawObject, *, again: bool) -> None:
-        """Index an object. When no others are being indexed, sort the values of those whose functions took longer."""
+    async def index(self, state: ObjectState, obj: RawObject, *, again: bool = False) -> None:
+        """Call the index handlers of an object: all of them, or *again* only those that have failed. Log errors.
+
+        When no others are being indexed, sort the values of those whose functions took longer.
+        """
         self._running += 1
+        token = None
         try:
-            await self._call(state, obj, obj.decode(), again=again)
+            cause = self._causes.make_index_cause(state, obj.decode())
+            token = current_cause.set(cause)
+            await self._call(state, obj, cause, again=again)
         except (msgspec.MsgspecError, ValueError) as error:
             state.make_logger().error("The object cannot be read, and is not indexed: %r", error)
         except Exception as error:  # noqa: BLE001 -- errors of one object do not concern the others
             state.make_logger().error("The object could not be indexed.", exc_info=error)
         finally:
+            if token is not None:
+                current_cause.reset(token)
             self._running -= 1
             self._done += 1
             if self._has_late and not self._running:
@@ -134,45 +142,40 @@ class Indexing:
                 for index in self.indices.values():
                     sort(index, lambda owner: self._indexed.get(owner.state, _GONE)[1])
 
-    async def _call(self, state: ObjectState, obj: RawObject, body: Mapping[str, Any], *, again: bool) -> None:
-        """Call the index handlers that match: all of them, or *again* only those that have failed."""
-        done, cause = self._done, self._causes.make_index_cause(state, body)
-        handlers = state.cache.kind.handlers
-        chosen = {self._identify(handler): handler for handler in select_matching(handlers.indices, cause)}
-        if len(chosen) < len(handlers.indices):
-            self._drop_others(state, handlers.indices, chosen)
+    async def _call(self, state: ObjectState, obj: RawObject, cause: ObjectCause, *, again: bool) -> None:
+        """Call the index handlers that match."""
+        done, handlers = self._done, state.cache.kind.handlers.indices
+        chosen = select_matching(handlers, cause)
+        if self._by_id and len(chosen) > 1:
+            chosen = tuple({handler.id: handler for handler in chosen}.values())
+        if len(chosen) < len(handlers):
+            self._drop_others(state, handlers, chosen)
         failures = {} if (failed := self.failed.get(state)) is None else failed.failures
-        for identity, handler in chosen.items():
-            failure = failures.get(identity)
-            if again if failure is None else failure.due is None or failure.due > trio.current_time():
+        for handler in chosen:
+            owner = _Owner(state, handler_identity(handler, by_id=self._by_id))
+            failure = failures.get(owner.identity)
+            if again if failure is None else failure.due is None or failure.due > self._now():
                 continue
-            retry, started = (failure.retries, failure.started) if failure else (0, steady_now())
-            attempt = Attempt(retry, started, flow=state.flow, kind=cause.resource)
-            outcome = await self._invoke(cause, handler, attempt)
+            retry, started = (failure.retries, failure.started) if failure else (0, None)
+            attempt, began = Attempt(retry, started, flow=state.flow, kind=cause.resource), self._now()
+            outcome = await self._invoker.invoke(handler, cause.kwargs, attempt=attempt, logger=cause.logger)
             if state not in self._indexed or handler not in state.cache.kind.handlers.indices:
                 continue  # it was removed meanwhile
             if outcome.error is None:
-                self._store(_Owner(state, identity), handler, outcome.result, late=again or self._done != done)
+                self._store(owner, handler, outcome.result, late=again or self._done != done)
             else:
-                discard(self.indices[handler.id], _Owner(state, identity))
+                discard(self.indices[handler.id], owner)
                 failed = self.failed.setdefault(state, _ObjectFailures(obj))
-                failed.failures[identity] = _make_failure(attempt, outcome)
-        if (failed := self.failed.get(state)) is not None:
+                failed.failures[owner.identity] = self._make_failure(attempt, outcome, began)
+        if self.failed and (failed := self.failed.get(state)) is not None:
             failed.object = obj
-
-    async def _invoke(self, cause: ObjectCause, handler: IndexHandler, attempt: Attempt) -> Outcome:
-        token = current_cause.set(cause)
-        try:
-            return await self._invoker.invoke(handler, cause.kwargs, attempt=attempt, logger=cause.logger)
-        finally:
-            current_cause.reset(token)
 
     def _store(self, owner: _Owner, handler: IndexHandler, result: Any, *, late: bool) -> None:
         """Put a result into the index; a *late* one is to be sorted: others were indexed meanwhile."""
         if result is not None:
             replace(self.indices[handler.id], owner, result, late=late)
             self._has_late = self._has_late or late
-        if owner.state in self.failed:
+        if self.failed:
             self._forget_failure(owner.state, owner.identity)
 
     def _forget_delay(self, state: ObjectState, identity: Hashable) -> None:
@@ -188,16 +191,33 @@ class Indexing:
             if not failed.failures:
                 del self.failed[state]
 
-    def _drop_others(self, state: ObjectState, handlers: Collection[IndexHandler], chosen: Container[Hashable]) -> None:
+    def _drop_others(
+        self, state: ObjectState, handlers: Collection[IndexHandler], chosen: Collection[IndexHandler]
+    ) -> None:
         """Remove the values of the functions that are not chosen for an object."""
+        kept = {handler_identity(handler, by_id=self._by_id) for handler in chosen}
         for handler in handlers:
-            identity = self._identify(handler)
-            if identity not in chosen:
+            identity = handler_identity(handler, by_id=self._by_id)
+            if identity not in kept:
                 discard(self.indices[handler.id], _Owner(state, identity))
                 self._forget_delay(state, identity)
 
+    def _make_failure(self, attempt: Attempt, outcome: Outcome, began: float) -> _Failure:
+        now = self._now()
+        return _Failure(
+            retries=attempt.retry + 1,
+            started=attempt.started or add_seconds(steady_now(), began - now),
+            due=None if outcome.final else now + outcome.delay,
+            wakes=outcome.delay > 0,
+        )
+
+    def _find_now(self) -> float:
+        """Return the time on Trio's clock, which is remembered."""
+        self._now = find_clock()
+        return self._now()
+
     def _discard(self, state: ObjectState, handler: IndexHandler) -> None:
-        discard(self.indices[handler.id], _Owner(state, self._identify(handler)))
+        discard(self.indices[handler.id], _Owner(state, handler_identity(handler, by_id=self._by_id)))
 
 
 class _Owner(msgspec.Struct, frozen=True):
@@ -205,12 +225,3 @@ class _Owner(msgspec.Struct, frozen=True):
 
     state: ObjectState
     identity: Hashable
-
-
-def _make_failure(attempt: Attempt, outcome: Outcome) -> _Failure:
-    return _Failure(
-        retries=attempt.retry + 1,
-        started=attempt.started or steady_now(),
-        due=None if outcome.final else trio.current_time() + outcome.delay,
-        wakes=outcome.delay > 0,
-    )

@@ -122,7 +122,7 @@ class Patcher:
 
     def settle(self, state: ObjectState, touched: object | None = None) -> None:
         """Note that nothing matters that has *touched* an object: it was read since, or is needed no more."""
-        if touched in (None, self._touched.get(state)):
+        if self._touched and touched in (None, self._touched.get(state)):
             self._touched.pop(state, None)
 
     def is_touched(self, state: ObjectState) -> bool:

@@ -70,15 +70,19 @@ class ChangeReconciler:
         """Return the result for an object that is idle, as it was handled meanwhile, or that waits for its index."""
         if state.body is None:
             return DONE
-        until = self._index_wait.find(state)
+        until = self._index_wait.find(state) if state.cache.kind.handlers.looks_up_own else None
         return None if until is None else RequeueAt(until)
 
     async def reconcile(self, state: ObjectState) -> Result:
         """Do the next thing for the newest state of an object."""
+        assert state.body is not None
         handlers = state.cache.kind.handlers
         blocked = bool(handlers.spawning or state.cache.twins) and self._daemons.match(state)
         if not handlers.changes:
-            return await self._reconcile_daemons(state, blocked=blocked)
+            finalized = has_finalizer(state.body, self._executor.settings.persistence.finalizer)
+            if not (handlers.spawning or handlers.reconciles or finalized or self._executor.pending.get(state)):
+                return DONE  # as for most watch events
+            return await self._reconcile_daemons(state, blocked=blocked, finalized=finalized)
         # The finalizer comes before all handlers, so that what they create elsewhere is cleaned up in any case.
         if handlers.mandatory_deletes and (result := await self._finalizers.add_early(state)) is not None:
             return result
@@ -99,13 +103,10 @@ class ChangeReconciler:
             return await self._handle_cause(state, change)
         return await self._completion.settle(state, change)
 
-    async def _reconcile_daemons(self, state: ObjectState, *, blocked: bool) -> Result:
+    async def _reconcile_daemons(self, state: ObjectState, *, blocked: bool, finalized: bool) -> Result:
         """Store what event handlers, daemons and timers want stored, where there are no handlers of changes."""
         assert state.body is not None
-        handlers, is_pending = state.cache.kind.handlers, bool(self._executor.pending.get(state))
-        finalized = has_finalizer(state.body, self._executor.settings.persistence.finalizer)
-        if not (handlers.spawning or handlers.reconciles or is_pending or finalized):  # as for most watch events
-            return DONE
+        handlers = state.cache.kind.handlers
         logger, is_adjusted = state.make_logger(), bool(handlers.spawning)
         if finalized and not state.cache.retired:  # an earlier version had others; what is only looked at has others
             is_adjusted = is_adjusted or bool(handlers.reconciles) or is_deleting(state.body)

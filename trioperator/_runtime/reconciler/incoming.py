@@ -68,8 +68,8 @@ class Incoming:
         self._ledger.note_cause(state.uid, "requested")
 
     def note_event(self, state: ObjectState, event: WatchEvent, *, before: Mapping[str, Any] | None) -> None:
-        """Note what a watch event has changed, as far as the state before is known."""
-        if event.type != "MODIFIED" or state.body is None:
+        """Note what a watch event of a change has changed, as far as the state before is known."""
+        if state.body is None:
             return
         run = current_run.get(None)
         if run is None or run.began <= self._ledger.found_after:

@@ -22,8 +22,6 @@ class IndexWait:
 
     def find(self, state: ObjectState) -> float | None:
         """Return until when, on Trio's clock, an object is to wait. It is queued when it is indexed before."""
-        if not state.cache.kind.handlers.looks_up_own:
-            return None
         if state.seen_version >= state.version:  # what is seen is indexed
             self.forget(state)
             return None

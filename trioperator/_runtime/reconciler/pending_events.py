@@ -78,21 +78,27 @@ class PendingEvents:
             if is_listed:
                 self._listed.add(state)
             return pause
-        if (is_listed or state in self._pauses.held) and self._pauses.end(state, is_first=is_listed):
+        is_listed = is_listed or state in self._listed
+        self._listed.discard(state)
+        has_conditions = is_listed and _has_conditions(state.body)  # perhaps of an earlier process
+        if (has_conditions or state in self._pauses.held) and self._pauses.end(state, is_first=is_listed):
             self._level.resume(state)
-        if is_listed or state in self._listed:
-            self._listed.discard(state)
+        if has_conditions:
             self._guard.settle(state)
         if state in self._missed:
             event = WatchEvent("MODIFIED", state.version, body=state.body)
             await self._call_handlers(state, state.cache.kind.handlers.events, event.decode(), event.type)
         self._poked.discard(state)
         if (is_marked or state in self._pokes.taken) and self._pokes.take(state):
-            self._poked.add(state)
-            self._level.poke(state)
-            self._daemons.expedite(state)
-            self._make_due(state)
+            self._poke(state)
         return None
+
+    def _poke(self, state: ObjectState) -> None:
+        """Make due what an object waits for, now and when its progress is read."""
+        self._poked.add(state)
+        self._level.poke(state)
+        self._daemons.expedite(state)
+        self._make_due(state)
 
     def has_work(self, state: ObjectState) -> bool:
         """Check whether anything has come for an object since its last reconcile."""
@@ -132,7 +138,8 @@ class PendingEvents:
                     state.open(event.load())  # the echo of an own write, which was handled: its handlers want more
                 if state in self._guard.watched:
                     self._guard.observe(state)
-                self._incoming.note_event(state, event, before=before)
+                if event.type == "MODIFIED":
+                    self._incoming.note_event(state, event, before=before)
             except (msgspec.MsgspecError, ValueError) as error:
                 state.make_logger().error("The object cannot be read, and this state is passed over: %r", error)
         return is_listed
@@ -173,3 +180,8 @@ class PendingEvents:
         self._poked.discard(state)
         self._listed.discard(state)
         self._pokes.forget(state)
+
+
+def _has_conditions(body: Mapping[str, Any]) -> bool:
+    status = body.get("status")
+    return bool(status) and isinstance(status, Mapping) and "conditions" in status

@@ -264,8 +264,9 @@ class Reflector:
         self.status.progressed()
         self._taken += len(page.items)
         division = None if self._division is None or self._division.is_given_up else self._division
+        is_whole = self._division is None and self._shards is None
         for obj in page.items:
-            if self._selects(obj) and (division is None or division.is_listed(obj)):
+            if is_whole or (self._selects(obj) and (division is None or division.is_listed(obj))):
                 listed.add(self._observer.observe(None, obj))
             if division is not None and division.is_given_up:
                 return

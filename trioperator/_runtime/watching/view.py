@@ -7,9 +7,8 @@ order; events of others may overtake them. Where there are no index handlers, an
 
 from __future__ import annotations
 
-import collections
 import contextlib
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Awaitable, Callable, Collection, Hashable
 from typing import Final, Protocol
 
 import msgspec
@@ -48,36 +47,29 @@ class _List:
 class Unindexed:
     """An object with events that are not indexed yet, in their order, or whose index handlers have failed."""
 
-    __slots__ = ("_events", "flow", "key", "view")
+    __slots__ = ("events", "flow", "key", "view")
 
-    def __init__(self, view: View, key: str, namespace: str) -> None:
+    def __init__(self, view: View, key: str, type: str | None, obj: RawObject) -> None:
         self.view = view
         self.key = key
-        self.flow: Hashable = view, namespace
-        self._events: collections.deque[tuple[str | None, RawObject] | _List] = collections.deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._events)
+        self.flow: Hashable = view, obj.namespace
+        self.events: list[tuple[str | None, RawObject] | _List] = [(type, obj)]  # nearly always one, at first
 
     def add(self, type: str | None, obj: RawObject, *, limit: int) -> None:
         """Add an event. Beyond *limit*, a newer state replaces the one before it, which still tells if it is new."""
-        last = self._events[-1] if self._events else None
-        if isinstance(last, tuple) and len(self._events) >= limit and _KEPT.isdisjoint((type, last[0])):
-            self._events[-1] = last[0], obj
+        last = self.events[-1] if self.events else None
+        if isinstance(last, tuple) and len(self.events) >= limit and _KEPT.isdisjoint((type, last[0])):
+            self.events[-1] = last[0], obj
         else:
-            self._events.append((type, obj))
+            self.events.append((type, obj))
 
     def mark(self, listed: _List) -> None:
         """Add the end of a list: what comes before it is to be indexed first."""
-        self._events.append(listed)
+        self.events.append(listed)
 
     def drop(self) -> None:
         """Drop the events: the server no longer knows them."""
-        self._events = collections.deque(event for event in self._events if isinstance(event, _List))
-
-    def take(self) -> tuple[str | None, RawObject] | _List | None:
-        """Take the first event; None if there are none."""
-        return self._events.popleft() if self._events else None
+        self.events = [event for event in self.events if isinstance(event, _List)]
 
 
 def _observe_directly(cache: ObjectCache) -> Observer:
@@ -156,8 +148,9 @@ class View:
                 for reader in self._readers:
                     reader.observe(type, obj)
                 return key
-            item = self._unindexed[key] = Unindexed(self, key, obj.namespace)
-        item.add(type, obj, limit=self._stage.limit if self._handlers.events else 1)
+            item = self._unindexed[key] = Unindexed(self, key, type, obj)
+        else:
+            item.add(type, obj, limit=self._stage.limit if self._handlers.events else 1)
         self._stage.queue.add(item, Lane.INITIAL if type is None else Lane.FRESH)
         return key
 
@@ -168,7 +161,7 @@ class View:
         """
         newest = self._list = _List(listed, self._unindexed.values())
         for item in newest.awaited:
-            if not item:  # else it is queued, or being indexed
+            if not item.events:  # else it is queued, or being indexed
                 self._stage.queue.add(item, Lane.INITIAL)
             item.mark(newest)
         if newest.awaited and self._is_listed:
@@ -201,32 +194,38 @@ class View:
             kind.close(self._namespace, reader)
         self.related.clear()
 
-    async def process(self, item: Unindexed) -> float | None:
-        """Index the events of an object and pass them on. Returns when index handlers are due again, if any are."""
-        while (event := item.take()) is not None:
+    async def process(self, item: Unindexed) -> Result:
+        """Index the events of an object, and pass them on."""
+        while item.events:
+            event = item.events.pop(0)
             if isinstance(event, _List):
                 event.awaited.discard(item)
                 self._finish_list(event)
-            elif not self._is_over:
-                await self._process_event(*event)
+            elif not (self._closed or self._stage.queue.closed):
+                await self._index(*event)
         due = await self._retry(item.key) if self._indexing.failed and not self._is_over else None
-        if due is None and not item and self._unindexed.get(item.key) is item:
+        if due is not None:
+            return RequeueAt(due)
+        if not item.events and self._unindexed.get(item.key) is item:
             del self._unindexed[item.key]
-        return due
+        return DONE
 
     @property
     def _is_over(self) -> bool:
         """Whether nothing more is to be indexed: the view is closed, or the operator is stopping."""
         return self._closed or self._stage.queue.closed
 
-    async def _process_event(self, type: str | None, obj: RawObject) -> None:
+    async def _index(self, type: str | None, obj: RawObject) -> None:
         assert self.cache is not None
         if type not in _KEPT:
-            await self._indexing.process(self.cache.admit(type, obj), obj)
-        elif (state := self.cache.objects.get(obj.key)) is not None:
-            self._indexing.forget(state)
+            state = self.cache.admit(type, obj)
+            if self._indexing.take(state, obj):
+                await self._indexing.index(state, obj)
+        elif (gone := self.cache.objects.get(obj.key)) is not None:
+            self._indexing.forget(gone)
         if not self._closed:
-            self._pass_on(type, obj)
+            for reader in self._readers:
+                reader.observe(type, obj)
 
     async def _retry(self, key: str) -> float | None:
         """Call index handlers again that have failed and are due. Returns when they are due again, if they are."""
@@ -240,10 +239,6 @@ class View:
                 reader.refresh(obj)
             self._stage.reindexed(state)
         return self._indexing.due(state)
-
-    def _pass_on(self, type: str | None, obj: RawObject) -> None:
-        for reader in self._readers:
-            reader.observe(type, obj)
 
     def _finish_list(self, listed: _List) -> None:
         """Take a list if all is indexed that came before it, and no newer list has come."""
@@ -268,14 +263,13 @@ def open_indexing() -> contextlib.AbstractAsyncContextManager[WorkQueue[Unindexe
 class _Indexer:
     """Reconciler of the objects that are to be indexed."""
 
-    async def reconcile(self, item: Unindexed) -> Result:
+    def reconcile(self, item: Unindexed) -> Awaitable[Result]:
         """Index an object, and pass on what is indexed."""
-        due = await item.view.process(item)
-        return DONE if due is None else RequeueAt(due)
+        return item.view.process(item)
 
     def has_work(self, item: Unindexed) -> bool:
         """Check whether anything has come for an object since it was indexed."""
-        return bool(item)
+        return bool(item.events)
 
     def is_unsaved(self, _: Unindexed) -> bool:
         """Check whether something is to be stored on an object: nothing ever is."""
