@@ -412,7 +412,6 @@ async def gefyra(play: Play) -> None:
         r'"(time|expires)": "[^"]*"',
     ]
     play.environment |= {"GEFYRA_OPERATOR_RECONCILIATION_INTERVAL": "2"}
-    play.patient = True  # its handler and its timer write to the same version: one fails, and is called again later
     run = ("--all-namespaces", "main.py")
     version, api = "gefyra.dev/v1", "gefyraclients"
     await play.add_namespaces("gefyra")
