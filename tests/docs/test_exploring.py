@@ -22,7 +22,7 @@ def test_the_first_look_shows_what_the_page_says(tmp_path: pathlib.Path) -> None
         (tmp_path / name).write_text(text)
     (command, output), *_ = [each for each in read_commands(PAGE) if "explore app.py" in each[0]]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", *shlex.split(command), "--seconds=300"]  # it is played while others are
+    words = [sys.executable, "-m", *shlex.split(command), "--seconds=300"]  # longer than the default, on a busy machine
     result = subprocess.run(
         words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
