@@ -548,3 +548,14 @@ def test_a_deletion_before_the_list_of_another_version_is_handled_once(is_seen: 
     assert [other.uid for other in later.added] == ([] if is_seen else ["u"])
     assert take(state) == ([("DELETED", 6)] if is_seen else [])
     assert not after.objects
+
+
+def test_a_memo_that_is_made_in_an_earlier_version_is_shared_with_the_one_that_has_taken_over() -> None:
+    (earlier, _), (newer, _) = make("create"), make("create")
+    earlier.memo = newer.memo = {}
+    earlier.observe("ADDED", raw(5))
+    newer.succeed(earlier)
+    newer.observe(None, raw(5))
+    (before,), (after,) = earlier, newer
+    newer.predecessors.hand_over(after)
+    assert before.get_memo() is after.get_memo()

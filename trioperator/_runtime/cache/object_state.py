@@ -150,6 +150,8 @@ class ObjectState:
         if memory.memo is None:
             memo = copy.copy(self.cache.memo)
             self._memory = Memory(memo, memory.initial, memory.ended, memory.deletion_handled, memory.resumed)
+            if (newer := self.cache.find_newer(self.uid)) is not None:
+                newer.inherit(Memory(memo, initial=True))
         return self._memory.memo
 
     def remember(self) -> Memory:
