@@ -63,7 +63,9 @@ class KindHandlers(msgspec.Struct, frozen=True):
     """Handlers of one resource kind, in the order of their declaration; ``spawning`` are daemons and timers.
 
     If they ``keep_objects``, the newest state of each object has to be kept for them. If any ``looks_up_own``, it takes
-    an index of the kind as an argument.
+    an index of the kind as an argument. The others are derived, as each watch event asks for them: something
+    ``needs_state``, the newest one of objects, after their watch events; something in the reconciler
+    ``needs_own_writes``, as they come by the watch; or it ``is_index_only``.
     """
 
     indices: tuple[IndexHandler, ...] = ()
@@ -76,13 +78,11 @@ class KindHandlers(msgspec.Struct, frozen=True):
     reconciles: tuple[ReconcileHandler, ...] = ()
     keep_objects: bool = False
     looks_up_own: bool = False
-    needs_state: bool = False  # derived, as are the next ones: each watch event asks for them
+    needs_state: bool = False
     needs_own_writes: bool = False
     is_index_only: bool = False
 
     def __post_init__(self) -> None:
-        # needs_state: anything is done with the newest state of objects, after their watch events.
-        # needs_own_writes: any handler of the reconciler gets the watch events of own writes.
         state = bool(self.changes or self.spawning or self.reconciles)
         msgspec.structs.force_setattr(self, "needs_state", state)
         msgspec.structs.force_setattr(self, "needs_own_writes", bool(self.events) or self.looks_up_own)
