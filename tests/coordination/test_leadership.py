@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 import trio
 from trio.testing import MockClock
@@ -446,3 +447,47 @@ async def test_a_standby_that_stops_does_not_say_that_it_gives_up_the_lease(
             await leadership.release()
         assert pauses.reasons == (f"until it holds the {leadership.lease}",)
         assert await holder(cluster) == "a"
+
+
+class LateTransport(httpx.AsyncBaseTransport):
+    """A network on which a write of a lease arrives after a while, also if the client has given it up by then."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, nursery: trio.Nursery, *, before: float, after: float) -> None:
+        self._inner = inner
+        self._nursery = nursery
+        self._delays: tuple[float, float] | None = (before, after)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._delays is None or request.method == "GET" or "/leases" not in request.url.path:
+            return await self._inner.handle_async_request(request)
+        delays, self._delays = self._delays, None
+        answered = trio.Event()
+        response: list[httpx.Response] = []
+
+        async def process() -> None:
+            await trio.sleep(delays[0])
+            response.append(await self._inner.handle_async_request(request))
+            await trio.sleep(delays[1])
+            answered.set()
+
+        self._nursery.start_soon(process)
+        await answered.wait()
+        return response[0]
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 3), (2, 1)])
+@pytest.mark.parametrize("exists", [False, True])
+async def test_a_replica_that_stops_while_it_acquires_the_lease_leaves_it_free(
+    exists: bool, before: float, after: float, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    if exists:
+        async with replicas(cluster, "before"):
+            pass
+        assert await holder(cluster) == ""
+    async with trio.open_nursery() as network:
+        transport = LateTransport(cluster.transport(), network, before=before, after=after)
+        async with make_replica(cluster, "a").bench.running(transport=transport):
+            await trio.sleep(1)
+    async with replicas(cluster, "b"):
+        await settle(1)
+        assert await holder(cluster) == "b"

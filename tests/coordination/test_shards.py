@@ -216,6 +216,20 @@ async def test_a_shard_whose_acquisition_was_not_answered_is_soon_owned(
         assert set(owners.serving) == {0, 1, 2, 3}
 
 
+async def test_a_replica_that_is_cancelled_while_it_acquires_shards_leaves_them_to_others(
+    cluster: Cluster, owners: Owners, autojump_clock: MockClock
+) -> None:
+    one, other = (Replica(cluster, owners, name) for name in "ab")
+    one.plan.add(Fault.delay(after=3), resource="leases", verb="create", skip=1, times=4)  # but for members
+    async with running(one):
+        await settle(2)
+        one.scope.cancel()
+        await settle(1)
+        async with running(other):
+            await settle(5)
+            assert owners.owned_by("b") == {0, 1, 2, 3}
+
+
 async def test_shards_whose_acquisition_is_forbidden_are_tried_with_each_renewal_and_owned_later(
     cluster: Cluster, owners: Owners, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

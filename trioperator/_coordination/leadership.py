@@ -101,6 +101,7 @@ class Leadership:
 
     async def _give_up(self) -> None:
         """Release the lease. If somebody has changed it, or etcd was restored, it is renewed before."""
+        await self.lease.settle()
         for is_last in (False, True):
             if not self.lease.is_known and not await self._renew_to_release():
                 return

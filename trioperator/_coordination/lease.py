@@ -20,7 +20,7 @@ import trio
 
 from trioperator._concurrency.clock import wall_now
 from trioperator._kube.api_client import ApiClient
-from trioperator.errors import ConflictError, NotFoundError
+from trioperator.errors import ApiError, ConflictError, NotFoundError, ServerError
 
 
 class Attempt(enum.Enum):
@@ -52,6 +52,7 @@ class Lease:
         self._path = f"{self._collection}/{name}"
         self._observed: dict[str, Any] | None = None
         self._observed_at = -float("inf")
+        self._doubtful: str | None = None  # the version that is replaced by a write without a response
         self._seen_at = -float("inf")
         self._newest = (0, "")  # of what was seen
         self._busy_until = -float("inf")  # as long as that may be held by others
@@ -103,31 +104,48 @@ class Lease:
 
     async def write(self) -> None:
         """Become the holder of the lease, whoever held it when it was read last. Raises ConflictError if it changed."""
+        await self._write(self._make_record())
+        self._newest = self._age
+
+    async def _write(self, record: dict[str, Any]) -> None:
+        self._doubtful = self._version
         try:
             if self._observed is None:
-                written = await self._client.post(self._collection, self._make_record())
+                written = await self._client.post(self._collection, record)
             else:
-                written = await self._client.put(self._path, self._make_record())
-        except ConflictError:
-            self._observed = None  # read it before the next attempt: perhaps only a label was changed
+                written = await self._client.put(self._path, record)
+        except ApiError as error:
+            if not isinstance(error, ServerError):
+                self._doubtful = None
+            if isinstance(error, ConflictError | NotFoundError):
+                self._observed = None  # read it before the next attempt: perhaps only a label was changed
             raise
+        self._doubtful = None
         self._observe(written)
-        self._newest = self._age
 
     async def release(self) -> None:
         """Release the lease, if it is held, so that another process need not wait until it expires.
 
         Raises as requests do: ConflictError or NotFoundError if somebody has changed the record.
         """
-        if self.holder != self.identity or self._observed is None:
-            return
+        if self.holder == self.identity and self._observed is not None:
+            await self._write(self._make_released())
+
+    async def settle(self) -> None:
+        """Find out whether a write without a response has acquired the lease, and keep it from doing so later.
+
+        Either it is stored, or the record of a free lease is in its place: both test the same resource version.
+        """
+        if self._doubtful == self._version and self.holder != self.identity:
+            try:
+                await self._write(self._make_released())
+            except (ConflictError, NotFoundError):
+                await self.read()
+
+    def _make_released(self) -> dict[str, Any]:
         record = self._make_record()
         record["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-        try:
-            self._observe(await self._client.put(self._path, record))
-        except (ConflictError, NotFoundError):
-            self._observed = None
-            raise
+        return record
 
     async def read(self) -> None:
         """Read the lease. Raises as requests do."""
@@ -164,6 +182,12 @@ class Lease:
     def _age(self) -> tuple[int, str]:
         """A number that grows with each write of a holder, by the clock of the same holder."""
         return self.transitions, str(self._spec.get("renewTime") or "")
+
+    @property
+    def _version(self) -> str:
+        """The resource version of the record, as last seen; empty if there is none."""
+        metadata = (self._observed or {}).get("metadata")
+        return str(metadata.get("resourceVersion") or "") if isinstance(metadata, dict) else ""
 
     @property
     def _spec(self) -> Mapping[str, Any]:

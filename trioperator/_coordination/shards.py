@@ -207,14 +207,26 @@ class Shards:
         self._join()
 
     async def _leave(self) -> None:
-        """Remove the replica's record, so that others need not wait until it expires."""
+        """Remove the replica's record, so that others need not wait until it expires, and release what it may hold."""
         with trio.move_on_after(_LEAVE_TIMEOUT, shield=True) as scope:
-            try:
-                await self._session.leave()
-            except TrioperatorError as error:
-                _logger.warning("The replica's record stays in the %s until it ends: %s", self._session, error)
+            async with trio.open_nursery() as nursery:
+                for lease in self._leases.values():
+                    nursery.start_soon(self._settle, lease)
+                try:
+                    await self._session.leave()
+                except TrioperatorError as error:
+                    _logger.warning("The replica's record stays in the %s until it ends: %s", self._session, error)
         if scope.cancelled_caught:
             _logger.warning("The replica's record stays in the %s until it ends: no response.", self._session)
+
+    @staticmethod
+    async def _settle(lease: Lease) -> None:
+        """Release a lease that was being acquired when all was cancelled."""
+        try:
+            await lease.settle()
+            await lease.release()
+        except TrioperatorError as error:
+            _logger.debug("The %s cannot be released: %s", lease, error)
 
     # The shards.
 
