@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.conftest import CRD
@@ -36,6 +38,7 @@ from trioperator.testing import Fault, FaultPlan, FaultyTransport
 KINDS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 GROUP = "admissionregistration.k8s.io"
 WIDGETS = Resource("example.com", "v1", "widgets", kind="Widget")
+GROUPS = {"kind": "APIGroupList", "groups": [{"name": "example.com", "versions": [{"version": "v1"}]}]}
 EXEMPTING = {"matchExpressions": [{"key": "control-plane", "operator": "DoesNotExist"}]}
 
 
@@ -632,3 +635,63 @@ async def test_configurations_that_another_replica_has_repaired_are_up_to_date(
         assert managed.problem is None
         assert "changed by others" not in caplog.text
         nursery.cancel_scope.cancel()
+
+
+def make_outage(cluster: Cluster, *, until: float) -> FaultyTransport:
+    """Return a network on which the group of the widgets cannot be discovered until then, as an aggregated API."""
+    plan = FaultPlan()
+    plan.add(Fault.answer(200, msgspec.json.encode(GROUPS)), path="^/apis$")
+    plan.add(Fault.status(503), path="^/apis/example.com/v1$", until=until)
+    return FaultyTransport(cluster.transport(), plan)
+
+
+def make_unscanned() -> trioperator.OperatorSettings:
+    settings = trioperator.OperatorSettings()
+    settings.scanning.disabled = True
+    return settings
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+async def test_webhooks_stay_for_kinds_of_an_api_that_is_not_available_at_the_start(
+    persistent: bool, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    registry = make_registry("validate:one", persistent=persistent)
+    trioperator.on.validate("configmaps", id="two", persistent=True, registry=registry)(print)
+    async with operating(cluster, registry, server=sleeping_server([])):
+        [before] = await cluster.list(KINDS[0])
+    before = {"apiVersion": f"{GROUP}/v1", "kind": "ValidatingWebhookConfiguration", **before}
+    await cluster.apply({**before, "metadata": {"name": MANAGED}})  # as after a crash
+    transport = make_outage(cluster, until=trio.current_time() + 100)
+    fns: list[WebhookFn] = []
+    options = {"server": sleeping_server(fns), "transport": transport, "settings": make_unscanned()}
+    async with operating(cluster, registry, **options):
+        assert await read_rules(cluster) == {"one": ["widgets"], "two": ["configmaps"]}
+        assert (await fns[0](make_review(), webhook="one"))["response"]["allowed"]
+        await trio.sleep(600)
+        assert await read_rules(cluster) == {"one": ["widgets"], "two": ["configmaps"]}
+    assert await read_rules(cluster) == ({"one": ["widgets"]} if persistent else {}) | {"two": ["configmaps"]}
+
+
+async def read_rules(cluster: Cluster) -> dict[str, list[str]]:
+    """Return the resources that validating webhooks are called for, by their ids."""
+    hooks = (await cluster.get(KINDS[0], MANAGED)).get("webhooks", [])
+    return {
+        hook["name"].removesuffix(f".{MANAGED}"): [name for rule in hook.get("rules", []) for name in rule["resources"]]
+        for hook in hooks
+    }
+
+
+async def test_webhooks_stay_for_kinds_of_an_api_that_is_not_available_after_a_pause(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    registry = make_registry("validate:one")
+    settings = make_unscanned()
+    settings.leadership.enabled, settings.leadership.namespace = True, "default"
+    plan = FaultPlan()
+    options = {"server": sleeping_server([]), "settings": settings}
+    async with operating(cluster, registry, transport=FaultyTransport(cluster.transport(), plan), **options):
+        plan.add(Fault.status(503), path="^/apis/example.com/v1$")
+        plan.add(Fault.answer(200, msgspec.json.encode(GROUPS)), path="^/apis$")
+        plan.add(Fault.refuse(), resource="leases", until=trio.current_time() + 20)
+        await trio.sleep(100)
+        assert await read_rules(cluster) == {"one": ["widgets"]}

@@ -73,6 +73,7 @@ class WebhookConfigurations(ManagedObjects):
         self._name = name
         self._persistent = persistent
         self._handlers: HandlersOfResources | None = None
+        self._undiscovered: frozenset[str] = frozenset()
         self._address: Mapping[str, Any] = {}
         self._known = {kind: Configuration(self._compare) for kind in WebhookType}
         self._observed = Pulse()
@@ -96,9 +97,22 @@ class WebhookConfigurations(ManagedObjects):
             nursery.start_soon(keep, "other replicas", self._drop_others, name="other replicas")
             await super().serve()
 
-    def update(self, *, handlers: HandlersOfResources | None = None, address: Mapping[str, Any] | None = None) -> None:
-        """Take the handlers with their resources, or the address of the server; both must be known to write."""
+    def update(
+        self,
+        *,
+        handlers: HandlersOfResources | None = None,
+        undiscovered: frozenset[str] | None = None,
+        address: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take the handlers with their resources, or the address of the server; both must be known to write.
+
+        What is stored of kinds in API groups that are *undiscovered* is left as it is.
+        """
         self._handlers = self._handlers if handlers is None else handlers
+        if undiscovered not in (None, self._undiscovered):
+            self._undiscovered = undiscovered
+            for known in self._known.values():
+                known.undiscovered, known.written = undiscovered, None
         self._address = self._address if address is None else address
         if self._handlers is not None and self._address:
             self._changed.set()
@@ -209,7 +223,14 @@ class WebhookConfigurations(ManagedObjects):
 
     def _build(self, type: WebhookType, *, persistent: bool | None = None) -> list[JsonObject]:
         assert self._handlers is not None
-        return build_webhooks(self._handlers, self._address, type=type, suffix=self._name, persistent=persistent)
+        return build_webhooks(
+            self._handlers,
+            self._address,
+            type=type,
+            suffix=self._name,
+            persistent=persistent,
+            undiscovered=self._undiscovered,
+        )
 
     async def _write_one(self, type: WebhookType, known: Configuration, webhooks: list[JsonObject]) -> str:
         """Write one configuration, unless it is stored already. One that would be empty is not created.
@@ -243,7 +264,8 @@ class WebhookConfigurations(ManagedObjects):
                 written = await self._patch(type, wanted, version=stored.metadata.resource_version)
                 self._note_written(type, known, wanted, written)
         except NotFoundError:
-            return await self._create(type, known, webhooks) if webhooks else None
+            wanted = known.join(webhooks, None, self._address)
+            return await self._create(type, known, wanted) if wanted else None
         self._logger.info("Updated the %s %r: %d webhooks.", _KINDS[type], self._name, len(webhooks))
         return written
 

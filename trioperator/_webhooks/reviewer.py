@@ -70,6 +70,7 @@ class Reviewer:
         self._known = trio.Event()
         self._unknown: set[str] = set()  # webhooks without a handler that were warned of
         self._resources: Mapping[tuple[str, str, str], Resource] = {}  # by group, version and plural
+        self._undiscovered: frozenset[str] = frozenset()
         self.problems: tuple[str, ...] = ()
         self.by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
 
@@ -80,8 +81,11 @@ class Reviewer:
         self._report_unknown(webhook)
         return self._settings.allow_unknown
 
-    def update_resources(self, resources: Collection[Resource]) -> bool:
-        """Take the resource kinds of the cluster. Return whether that changes which of them the handlers review."""
+    def update_resources(self, resources: Collection[Resource], undiscovered: frozenset[str] = frozenset()) -> bool:
+        """Take the resource kinds of the cluster. Return whether that changes which of them the handlers review.
+
+        There may be others in the API groups that are *undiscovered*.
+        """
         self._resources = {(each.group, each.version, each.plural): each for each in resources}
         by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
         problems: dict[str, None] = {}
@@ -95,8 +99,8 @@ class Reviewer:
         for problem in problems.keys() - set(self.problems):
             self._logger.warning("%s", problem)
         self.problems = tuple(problems)
-        changed = by_handler != self.by_handler
-        self.by_handler = by_handler
+        changed = (by_handler, undiscovered) != (self.by_handler, self._undiscovered)
+        self.by_handler, self._undiscovered = by_handler, undiscovered
         self._known.set()
         return changed
 
@@ -145,6 +149,8 @@ class Reviewer:
         The preferred version may have changed a moment ago, and configurations by hand may name all of them.
         """
         selected = self.by_handler[handler]
+        if resource.group in self._undiscovered:
+            selected |= _select(handler, [resource]).resources
         if resource in selected or handler.selector.version is not None:
             return resource in selected
         return any((each.group, each.plural) == (resource.group, resource.plural) for each in selected)
@@ -161,6 +167,9 @@ class Reviewer:
     def _find_resource(self, request: ReviewRequest) -> Resource:
         wanted = request.resource
         resource = self._resources.get((wanted.group, wanted.version, wanted.resource))
+        if resource is None and wanted.group in self._undiscovered:
+            kind = (request.object or request.old_object or {}).get("kind")
+            return Resource(wanted.group, wanted.version, wanted.resource, kind=kind)
         if resource is None:
             text = f"The resource {wanted.resource}.{wanted.version}.{wanted.group} is unknown."
             raise ReviewError(text, status=404)

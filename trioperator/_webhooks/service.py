@@ -175,11 +175,18 @@ class Admission:
             await written.wait()
 
     def update_resources(
-        self, resources: Collection[Resource], conversions: Mapping[tuple[str, str], JsonObject | None] | None = None
+        self,
+        resources: Collection[Resource],
+        conversions: Mapping[tuple[str, str], JsonObject | None] | None = None,
+        *,
+        undiscovered: frozenset[str] = frozenset(),
     ) -> None:
-        """Take the resource kinds of the cluster, and the webhooks for conversions of CRDs, whenever they change."""
-        if self._reviewer.update_resources(resources) and self._configurations is not None:
-            self._configurations.update(handlers=self._reviewer.by_handler)
+        """Take the resource kinds of the cluster, and the webhooks for conversions of CRDs, whenever they change.
+
+        There may be others in the API groups that are *undiscovered*.
+        """
+        if self._reviewer.update_resources(resources, undiscovered) and self._configurations is not None:
+            self._configurations.update(handlers=self._reviewer.by_handler, undiscovered=undiscovered)
         if self._converter.update_resources(resources) and self._definitions is not None:
             self._definitions.update(definitions=self._converter.by_definition)
         if self._definitions is not None:

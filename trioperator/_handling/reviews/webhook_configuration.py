@@ -89,16 +89,19 @@ def build_webhooks(
     type: WebhookType,
     suffix: str,
     persistent: bool | None = None,
+    undiscovered: frozenset[str] = frozenset(),
 ) -> list[JsonObject]:
     """Return the webhooks of the handlers of one type, in the order of their declaration.
 
     Those with the same id are one webhook. Handlers without resources have none. If *persistent* is given, only those
-    have one that outlive the operator: it is what those do that do not say.
+    have one that outlive the operator: it is what those do that do not say. Handlers that may have resources in API
+    groups that are *undiscovered* have one without rules: see :func:`keep_rules`.
     """
     groups: dict[str, list[AdmissionHandler]] = {}
     for handler, resources in handlers.items():
         is_kept = persistent is None or (persistent if handler.persistent is None else handler.persistent)
-        if handler.type is type and any(True for _ in resources) and is_kept:
+        is_called = any(True for _ in resources) or _may_be_in(handler, undiscovered)
+        if handler.type is type and is_called and is_kept:
             groups.setdefault(handler.id, []).append(handler)
     segments = make_segments(dict.fromkeys(handler.id for handler in handlers))
     return [
@@ -110,6 +113,25 @@ def build_webhooks(
         }
         for name, group in groups.items()
     ]
+
+
+def keep_rules(webhooks: list[JsonObject], stored: list[JsonObject], groups: frozenset[str]) -> list[JsonObject]:
+    """Return the webhooks with the stored rules for API groups whose kinds are unknown now; none without any rules."""
+    if not groups:
+        return webhooks
+    found = {hook.get("name"): hook.get("rules") or [] for hook in stored}
+    joined = [{**hook, "rules": _join(hook["rules"], found.get(hook["name"], ()), groups)} for hook in webhooks]
+    return [hook for hook in joined if hook["rules"]]
+
+
+def _join(rules: list[JsonObject], stored: Iterable[JsonObject], groups: frozenset[str]) -> list[JsonObject]:
+    kept = (rule for rule in stored if rule not in rules and rule.get("apiGroups"))
+    return [*rules, *(rule for rule in kept if groups.issuperset(rule["apiGroups"]))]
+
+
+def _may_be_in(handler: AdmissionHandler, groups: frozenset[str]) -> bool:
+    """Return whether the handler may review kinds of API groups, whatever these are."""
+    return bool(groups) if handler.selector.group is None else handler.selector.group in groups
 
 
 def describe_removal(handler: AdmissionHandler, *, has_replicas: bool) -> str | None:

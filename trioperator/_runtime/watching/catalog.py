@@ -33,38 +33,45 @@ class _Definition(NamedTuple):
 
 
 class Catalog:
-    """The resource kinds of a cluster. *notify* is called when they may have changed. ``crds`` observes CRDs."""
+    """The resource kinds of a cluster. *notify* is called when they may have changed. ``crds`` observes CRDs.
+
+    ``undiscovered`` are the API groups whose servers have not been available yet: they may serve any kinds.
+    """
 
     def __init__(self, client: ApiClient, notify: Callable[[], None]) -> None:
         self._client = client
         self._notify = notify
         self._discovered: frozenset[Resource] = frozenset()
         self._defined: set[tuple[str, str]] = set()
+        self.undiscovered: frozenset[str] = frozenset()
         self.crds = ObservedItems(_read_crd, notify)
 
     async def discover(self, nursery: trio.Nursery, groups: frozenset[str] | None) -> None:
         """Discover the kinds of API *groups* (None: of all); in the background, groups that are unavailable now."""
         discovery = await discover(self._client, groups)
-        self._discovered = discovery.resources
+        self._discovered, self.undiscovered = discovery.resources, discovery.broken
         if discovery.broken:
-            nursery.start_soon(self._discover_the_rest, discovery.broken, name="discover the rest")
+            nursery.start_soon(self._discover_the_rest, name="discover the rest")
 
-    async def _discover_the_rest(self, groups: frozenset[str]) -> None:
+    async def _discover_the_rest(self) -> None:
         """Discover the API groups again whose servers are not available, until they are."""
         for attempt in itertools.count(1):
             await trio.sleep(_BACKOFF.delay(attempt))
             try:
-                discovery = await discover(self._client, groups)
+                discovery = await discover(self._client, self.undiscovered)
             except TrioperatorError as error:
-                _logger.debug("Discovering %s is put off: %s", ", ".join(sorted(groups)), error)
+                _logger.debug("Discovering %s is put off: %s", ", ".join(sorted(self.undiscovered)), error)
                 continue
-            groups = discovery.broken
-            before = {(resource, resource.preferred) for resource in self._discovered}
+            before = self._describe()
             self._discovered = discovery.resources | (self._discovered - discovery.resources)
-            if {(resource, resource.preferred) for resource in self._discovered} != before:
+            self.undiscovered = discovery.broken
+            if self._describe() != before:
                 self._notify()
-            if not groups:
+            if not self.undiscovered:
                 return
+
+    def _describe(self) -> tuple[frozenset[str], set[tuple[Resource, bool]]]:
+        return self.undiscovered, {(resource, resource.preferred) for resource in self._discovered}
 
     def resources(self) -> frozenset[Resource]:
         """Return the kinds that are served: custom ones as their CRDs define them, all others as discovered."""

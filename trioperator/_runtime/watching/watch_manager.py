@@ -32,8 +32,13 @@ Conversions: TypeAlias = Mapping[tuple[str, str], JsonObject | None]
 class Webhooks(Protocol):
     """The webhooks of the operator, as far as watches are concerned."""
 
-    def update_resources(self, resources: Collection[Resource], conversions: Conversions, /) -> None:
-        """Take the resource kinds of the cluster, and the webhooks for conversions by groups and plurals of CRDs."""
+    def update_resources(
+        self, resources: Collection[Resource], conversions: Conversions, /, *, undiscovered: frozenset[str]
+    ) -> None:
+        """Take the resource kinds of the cluster, and the webhooks for conversions by groups and plurals of CRDs.
+
+        There may be others in the API groups that are *undiscovered*.
+        """
 
     async def wait_configured(self) -> None:
         """Wait until the webhooks are configured in the cluster, or cannot be."""
@@ -131,7 +136,7 @@ class WatchManager:
     async def _prepare_webhooks(self) -> None:
         """Wait until webhooks are configured, but not forever: the API server may need conversions to list objects."""
         if self._webhooks is not None:
-            self._webhooks.update_resources(self._catalog.resources(), self._catalog.conversions())
+            self._update_webhooks(self._webhooks)
             with trio.move_on_after(PATIENCE):
                 await self._webhooks.wait_configured()
 
@@ -140,7 +145,7 @@ class WatchManager:
         self._changed.clear()
         resources = self._catalog.resources()
         if self._webhooks is not None:
-            self._webhooks.update_resources(resources, self._catalog.conversions())
+            self._update_webhooks(self._webhooks)
         related = self._related.match(resources)
         targets, problems = select_targets(self._requirements, resources, related, self._namespaces.places)
         for selector, problem in problems.items():
@@ -148,6 +153,10 @@ class WatchManager:
                 self._logger.warning("%s", problem)
         self._problems = problems
         self.watches.adjust(intake, targets, served=resources, exists=self._exists)
+
+    def _update_webhooks(self, webhooks: Webhooks) -> None:
+        catalog = self._catalog
+        webhooks.update_resources(catalog.resources(), catalog.conversions(), undiscovered=catalog.undiscovered)
 
     def _exists(self, key: Key) -> bool:
         """Check whether the objects may still exist, in any version, though they are not watched."""
