@@ -35,7 +35,7 @@ class Recorded:
     async def receive(self) -> Message:
         return {"type": "http.request", "body": b"abc", "more_body": False}
 
-    async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.events.append((status, headers))
 
     async def write(self, data: bytes) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
-from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.protocol.events import Body, EndBody, Request, Response, StreamClosed
 from hypercorn.protocol.http_stream import HTTPStream
@@ -43,8 +42,8 @@ class Exchange(Protocol):
 
     def limit(self, seconds: float) -> None: ...
     async def receive(self) -> Message: ...
-    async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None: ...
-    async def write(self, data: bytes) -> None: ...
+    def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None: ...
+    def write(self, data: bytes) -> Awaitable[None]: ...
     async def end(self) -> None: ...
 
 
@@ -52,8 +51,7 @@ class Caller:
     """Calls an application for the requests of a server, in the task of the caller."""
 
     def __init__(self, app: AsgiApp) -> None:
-        wrapped: Any = app  # Hypercorn's types of ASGI messages are more precise
-        self._app = ASGIWrapper(wrapped)
+        self._app: Any = app  # which Hypercorn only passes on, to spawn_app()
         self._config = _build_config()
         self._context = WorkerContext(None)
 
@@ -74,7 +72,8 @@ class Caller:
         await stream.handle(head)  # which calls spawn_app()
         try:
             try:
-                await call.run()
+                app, scope, send = call.take()
+                await app(scope, exchange.receive, send)
             except* Exception:  # noqa: BLE001 -- it is logged
                 await self._config.log.exception("Error in ASGI Framework")
             if not exchange.is_complete:
@@ -98,19 +97,18 @@ class _Call:
         self._prepared = app, scope, send
         return _ignore
 
-    async def run(self) -> None:
-        """Call the application."""
+    def take(self) -> tuple[Any, Any, Any]:
+        """Return the application, its scope and its function for sending."""
         assert self._prepared is not None
-        app, scope, send = self._prepared
-        self._prepared = None  # a circle would be left to the garbage collector, for each request
-        await app(scope, self._exchange.receive, send, None, None)
+        prepared, self._prepared = self._prepared, None  # a circle would be left to the garbage collector
+        return prepared
 
     async def send_event(self, event: Any) -> None:
         """Pass on a part of the response."""
         if isinstance(event, Body):
             await self._exchange.write(event.data)
         elif isinstance(event, Response):
-            await self._exchange.start(event.status_code, event.headers)
+            self._exchange.start(event.status_code, event.headers)
         elif isinstance(event, EndBody):
             await self._exchange.end()
 

@@ -23,7 +23,7 @@ import contextlib
 import enum
 import functools
 import http
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -288,7 +288,7 @@ class _Exchange:
         self._is_received = request.is_complete
         return {"type": "http.request", "body": body, "more_body": not request.is_complete}
 
-    async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+    def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         request, left, keeps = self.request, None, not self._connection.is_last
         parts, lines = [_make_status_line(status)], 1
         for name, value in headers:
@@ -317,12 +317,12 @@ class _Exchange:
             raise ValueError("A header of the response has a line break or a null byte.")
         self._left, self._head = left, head + b"\r\n"
 
-    async def write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> Awaitable[None]:
         if self._left is not None:
             self._left -= len(data)
             if self._left < 0:
                 raise ValueError("The response is longer than its Content-Length.")
-        await self._send(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
+        return self._send(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
 
     async def end(self) -> None:
         if self._left:
@@ -331,9 +331,9 @@ class _Exchange:
             await self._send(b"0\r\n\r\n" if self._is_chunked else b"")
         self.is_complete = True
 
-    async def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> Awaitable[None]:
         head, self._head, self.has_started = self._head, b"", True
-        await self._connection.send(head + data if head else data)
+        return self._connection.send(head + data if head else data)
 
 
 @functools.lru_cache(maxsize=64)

@@ -95,7 +95,9 @@ class TlsConnection:
                 tls.do_handshake()
             except ssl.SSLWantReadError:
                 await self._flush()
-                if not await self._fill():
+                received = await self._receive_raw()
+                self._incoming.write(received)
+                if not received:
                     who = "client" if tls.server_side else "server"
                     raise ConnectionResetError(f"closed by the {who} during the TLS handshake") from None
             except ssl.SSLError:
@@ -148,7 +150,9 @@ class TlsConnection:
                 return data
             if self._outgoing.pending and not self._is_sending:  # otherwise, it is sent with what is sent next
                 await self._flush()
-            if not await self._fill():
+            received = await self._receive_raw()
+            self._incoming.write(received)
+            if not received:
                 self.truncated = self._ended = True
 
     def _decrypt(self, tls: ssl.SSLObject) -> bytes:
@@ -235,11 +239,6 @@ class TlsConnection:
             except trio.Cancelled:
                 self._broken = ConnectionAbortedError("cancelled in the middle of a TLS record")
                 raise
-
-    async def _fill(self) -> bool:
-        data = await self._receive_raw()
-        self._incoming.write(data)
-        return bool(data)
 
     async def _receive_raw(self) -> bytes:
         while True:

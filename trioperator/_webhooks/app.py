@@ -143,6 +143,8 @@ class AdmissionApp:
             raise _RejectedError(504, "The review takes longer than the client waits.")
         except _RejectedError as error:
             return self._reject(error)
+        except ReviewError as error:
+            return self._reject(_RejectedError(error.status, str(error)))
         except Exception:
             self._logger.exception("A request has failed.")
             return 500, b'{"error":"Internal error."}'
@@ -164,31 +166,21 @@ class AdmissionApp:
         return path[len(self._path) :].strip("/") or None  # configurations by hand may have too many slashes
 
     async def _review(self, request: Request, webhook: str | None) -> bytes:
+        ask = functools.partial(self._fn, webhook=webhook, headers=request.headers, sslpeer=request.peer)
+        decode = functools.partial(_decode, request.body, webhook)
         if len(request.body) < LARGE:
-            return await self._ask(request, webhook)
-        async with self._large:
-            return await self._ask(request, webhook)
+            return msgspec.json.encode(await ask(decode()))
+        async with self._large:  # which are decoded in a thread, so that others are answered meanwhile
+            return msgspec.json.encode(await ask(await run_in_thread(decode, limiter=self._threads)))
 
-    async def _ask(self, request: Request, webhook: str | None) -> bytes:
-        review = await self._decode(request.body, webhook)
-        try:
-            answer = await self._fn(review, webhook=webhook, headers=request.headers, sslpeer=request.peer)
-            return msgspec.json.encode(answer)
-        except ReviewError as error:
-            raise _RejectedError(error.status, str(error)) from None
 
-    async def _decode(self, body: bytes, webhook: str | None) -> Any:
-        """Decode the body of a review: a large one in a thread, so that others are answered meanwhile."""
-        max_items = _MAX_CONVERTED_ITEMS if webhook == CONVERSION_PATH else _MAX_ITEMS
-        try:
-            if len(body) < LARGE:
-                return decode_review(body, max_items=max_items)
-            decode = functools.partial(decode_review, body, max_items=max_items)
-            return await run_in_thread(decode, limiter=self._threads)
-        except TooManyItemsError as error:
-            raise _RejectedError(413, str(error)) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _RejectedError(400, f"The body is not JSON: {error}") from None
+def _decode(body: bytes, webhook: str | None) -> Any:
+    try:
+        return decode_review(body, max_items=_MAX_CONVERTED_ITEMS if webhook == CONVERSION_PATH else _MAX_ITEMS)
+    except TooManyItemsError as error:
+        raise _RejectedError(413, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _RejectedError(400, f"The body is not JSON: {error}") from None
 
 
 class _Body:
