@@ -136,7 +136,10 @@ class Lease:
 
         Either it is stored, or the record of a free lease is in its place: both test the same resource version.
         """
-        if self._doubtful == self._version and self.holder != self.identity:
+        if self._doubtful is None or self.holder == self.identity:
+            return
+        await self.read()
+        if self._doubtful == self._version:  # it is not stored, or not yet
             try:
                 await self._write(self._make_released())
             except (ConflictError, NotFoundError):
