@@ -13,6 +13,7 @@ from trioperator._handling.calls.invoke import Invoker
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator._kube.api_client import open_client
+from trioperator._runtime.watching.index_gate import MissingIndices
 from trioperator._runtime.watching.scope import Scope
 from trioperator._supervisor.assembly import build_read_caches, build_reconciling
 from trioperator._supervisor.plan import Plan
@@ -38,7 +39,7 @@ async def test_the_indices_of_the_operator_are_those_of_the_reconciler(cluster: 
     indices = registry.make_indices()
     async with open_client(lambda: info, settings=plan.settings, transport=cluster.transport()) as client:
         invoker = Invoker(limiter=ThreadLimiter(1), backoff=1)
-        views = build_read_caches(plan, indices, invoker)
+        views = build_read_caches(plan, indices, invoker, MissingIndices())
         build_reconciling(plan, client, views, invoker=invoker, stopping=trio.Event())
     assert views.indexing.indices is indices
     assert set(indices) == {"by_name"}

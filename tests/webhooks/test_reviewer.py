@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import copy
+import functools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -16,13 +17,15 @@ import trio
 
 import trioperator
 from tests.runtime.conftest import CRD
-from tests.webhooks.admission import make_review, operating, sleeping_server, widget
+from tests.webhooks.admission import make_review, operate_for, operating, sleeping_server, widget
 from tests.webhooks.conversions import definition
+from tests.webhooks.serving import until
 from trioperator import crds
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator.apiserver import Cluster
 from trioperator.errors import ReviewError
 from trioperator.kopf.settings import OperatorSettings as KopfSettings
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 Ask = Callable[..., Any]
 
@@ -589,3 +592,73 @@ async def test_slow_sync_handlers_do_not_hold_up_others(
         with trio.fail_after(10):
             assert (await ask(webhook="fast"))["allowed"]
         release.set()
+
+
+@pytest.mark.parametrize("where", ["handler", "filter"])
+async def test_handlers_see_complete_indices_at_the_start_and_after_a_pause(
+    where: str, cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.index("widgets", registry=registry)
+    async def colors(spec: Any, **_: Any) -> dict[str, bool]:
+        return {spec["color"]: True}
+
+    def is_known(spec: Any, colors: trioperator.Index[str, bool], **_: Any) -> bool:
+        return spec["color"] in colors
+
+    if where == "filter":
+
+        @trioperator.on.validate("widgets", id="v", when=is_known, registry=registry)
+        async def deny_known(**_: Any) -> None:
+            raise trioperator.AdmissionError("There is one of this color.")
+
+    else:
+
+        @trioperator.on.validate("widgets", id="v", registry=registry)
+        async def deny_if_known(spec: Any, colors: trioperator.Index[str, bool], **_: Any) -> None:
+            if is_known(spec, colors):
+                raise trioperator.AdmissionError("There is one of this color.")
+
+    settings = trioperator.OperatorSettings()
+    settings.leadership.enabled, settings.leadership.namespace = True, "default"
+    fns: list[WebhookFn] = []
+    plan = FaultPlan()
+    plan.add(Fault.delay(before=2), resource="widgets", verb="list")
+    plan.add(Fault.delay(before=1), path="^/apis?$")
+    await cluster.apply(CRD)
+    await cluster.create(widget("other", color="red"))
+    async with trio.open_nursery() as nursery:
+        options = {"managed": None, "settings": settings, "transport": FaultyTransport(cluster.transport(), plan)}
+        nursery.start_soon(
+            functools.partial(operate_for, 60, cluster, registry, in_order=True, server=sleeping_server(fns), **options)
+        )
+        await until(lambda: bool(fns))
+        plan.add(Fault.refuse(), resource="leases", since=trio.current_time() + 10, until=trio.current_time() + 30)
+        for _ in range(500):
+            response = (await fns[0](make_review(new=widget("w", color="red"))))["response"]
+            assert response["status"]["message"] == "There is one of this color.", trio.current_time()
+            await trio.sleep(0.1)
+
+
+async def test_writes_are_not_reviewed_by_handlers_whose_indices_cannot_be_completed(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.index("widgets", registry=registry)
+    def colors(spec: Any, **_: Any) -> dict[str, bool]:
+        return {spec["color"]: True}
+
+    @trioperator.on.validate("widgets", id="v", registry=registry)
+    async def validate(colors: trioperator.Index[str, bool], **_: Any) -> None:
+        raise AssertionError
+
+    @trioperator.on.validate("widgets", id="other", registry=registry)
+    async def validate_otherwise(**_: Any) -> None: ...
+
+    fns: list[WebhookFn] = []
+    plan = FaultPlan()
+    plan.add(Fault.status(403), resource="widgets", verb="list")
+    transport = FaultyTransport(cluster.transport(), plan)
+    async with operating(cluster, registry, managed=None, server=sleeping_server(fns), transport=transport):
+        with pytest.raises(ReviewError, match="The indices are not complete") as caught:
+            await fns[0](make_review(), webhook="v")
+        assert caught.value.status == 503
+        assert (await fns[0](make_review(), webhook="other"))["response"]["allowed"]

@@ -44,6 +44,7 @@ from trioperator._runtime.reconciler.pauses import ObjectPauses
 from trioperator._runtime.reconciler.reconciler import Reconciler
 from trioperator._runtime.reconciler.takeover import Takeover
 from trioperator._runtime.sharding import ShardRouter
+from trioperator._runtime.watching.index_gate import MissingIndices
 from trioperator._runtime.watching.targets import Requirements
 from trioperator._runtime.watching.view import Stage, Unindexed
 from trioperator._runtime.watching.watch_manager import WatchManager
@@ -76,6 +77,7 @@ class Operator(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     pauses: Pauses
     core: CoreTasks
     indices: Indices
+    missing: MissingIndices
     work: InFlight
     instruments: Instruments | None
     make_invoker: Callable[..., Invoker]
@@ -110,6 +112,7 @@ def build_operator(plan: Plan) -> Operator:
         pauses=pauses,
         core=core,
         indices=indices,
+        missing=MissingIndices(),
         work=work,
         instruments=instruments,
         make_invoker=make_invoker,
@@ -159,20 +162,21 @@ class ReadCaches(msgspec.Struct, frozen=True, eq=False):
     """The readers of watches besides the caches of handled objects: indices, and caches of related objects."""
 
     indexing: Indexing
+    missing: MissingIndices
     related: RelatedWatches | NoRelated
     backlog_limit: int
 
     def make_stage(self, queue: WorkQueue[Unindexed], instruments: Instruments | None = None) -> Stage:
         """Return what indexes objects before anybody else sees them. *queue* is from :func:`open_indexing`."""
-        stage = Stage(self.indexing, queue, self.backlog_limit, self.related.reindexed)
+        stage = Stage(self.indexing, queue, self.backlog_limit, self.related.reindexed, self.missing)
         return stage if instruments is None else msgspec.structs.replace(stage, observe=instruments.observe)
 
 
-def build_read_caches(plan: Plan, indices: Indices, invoker: Invoker) -> ReadCaches:
+def build_read_caches(plan: Plan, indices: Indices, invoker: Invoker, missing: MissingIndices) -> ReadCaches:
     """Build what keeps the indices of an operator and its caches of related objects up to date."""
     causes, by_id = _build_records(plan.settings)[1], plan.settings.share_ids
     indexing = Indexing(indices, invoker, causes=causes, by_id=by_id)
-    return ReadCaches(indexing, _build_related(plan, indices), plan.settings.queueing.backlog_limit)
+    return ReadCaches(indexing, missing, _build_related(plan, indices), plan.settings.queueing.backlog_limit)
 
 
 def _build_related(plan: Plan, indices: Indices) -> RelatedWatches | NoRelated:
@@ -304,7 +308,14 @@ def build_admission(operator: Operator, client: ApiClient) -> Admission:
         return functools.partial(copy.copy, plan.memo) if state is None else state.get_memo
 
     handlers, conversions = plan.registry.admission_handlers(), plan.registry.conversion_handlers()
-    reviewer = Reviewer(handlers, invoker, indices=indices, find_memo=find_memo, settings=settings.admission)
+    reviewer = Reviewer(
+        handlers,
+        invoker,
+        indices=indices,
+        missing=operator.missing,
+        find_memo=find_memo,
+        settings=settings.admission,
+    )
     converter = Converter(conversions, invoker, indices=indices, find_memo=find_memo)
     stopping, has_replicas = operator.stop.requested, settings.leadership.expects_replicas
     admission = Admission(client, settings.admission, reviewer, converter, stopping=stopping, has_replicas=has_replicas)

@@ -74,7 +74,7 @@ async def open_workers(
 ) -> AsyncIterator[Workers]:
     """Open what handles objects. Nothing is handled before it begins; at the end of the block, all is drained."""
     client, invoker = client.fenced(operator.pauses.check_write), operator.make_invoker()
-    reads = build_read_caches(operator.plan, operator.indices, invoker)
+    reads = build_read_caches(operator.plan, operator.indices, invoker, operator.missing)
     router = ShardRouter(operator.plan.settings.leadership.shards)
     async with trio.open_nursery() as draining:
         # Indexing has limits of its own: what cancels it must not cancel the shards, too.
@@ -93,6 +93,7 @@ async def open_workers(
         draining.cancel_scope.cancel(reason="nothing is left to wait for")
     if not operator.stop.requested.is_set():  # else admission handlers still use them
         reads.indexing.clear()
+        operator.missing.update(None)
 
 
 def _limit(operator: Operator, workers: Workers, unindexed: WorkQueue[Unindexed]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -13,7 +13,7 @@ from trioperator._handling.arguments.context import current_cause
 from trioperator._handling.arguments.indexing import Indices
 from trioperator._handling.calls.invoke import Attempt, Invoker
 from trioperator._handling.calls.storable import describe_unserializable
-from trioperator._handling.declaring.registry import select_admission_handlers
+from trioperator._handling.declaring.registry import find_declared, select_admission_handlers
 from trioperator._handling.reviews.admission import (
     OPERATIONS,
     AdmissionCause,
@@ -31,13 +31,14 @@ from trioperator._logs import get_logger, object_logger
 from trioperator._model.jsontypes import JsonObject, encode_json
 from trioperator._model.patch import Patch
 from trioperator._model.resource import Resource, Selection, select_resources
+from trioperator._runtime.watching.index_gate import MissingIndices
 from trioperator._webhooks.other_versions import OtherVersion
 from trioperator.errors import AdmissionError, ReviewError, UserCodeError
 from trioperator.settings import AdmissionSettings
 
 # Share of the time of a review after which it is denied: before the API server gives up.
 _ANSWER_SHARE: Final = 0.93
-# Seconds to wait for the first discovery of resource kinds.
+# Seconds to wait for the first discovery of resource kinds, and for indices.
 _PATIENCE: Final = 5.0
 # Webhooks without a handler that are warned of, and characters of their ids: anybody may ask for any.
 _MAX_UNKNOWN: Final = 100
@@ -48,7 +49,7 @@ class Reviewer:
     """Reviews of writes by admission handlers; a :class:`WebhookFn`.
 
     *find_memo* returns a function for the memo of an object by its uid; for an object that is not watched or does not
-    exist yet, it is a new one.
+    exist yet, it is a new one. *missing* are the indices that are not complete.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Reviewer:
         invoker: Invoker,
         *,
         indices: Indices,
+        missing: MissingIndices,
         find_memo: Callable[[str | None], Callable[[], Any]],
         settings: AdmissionSettings,
     ) -> None:
@@ -64,7 +66,8 @@ class Reviewer:
         self._handlers = handlers
         self._segments = make_segments(dict.fromkeys(handler.id for handler in handlers))
         self._invoker = invoker
-        self._indices = indices
+        self._indices, self._missing = indices, missing
+        self._declared = {handler: find_declared(handler, frozenset(indices)) for handler in handlers if indices}
         self._find_memo = find_memo
         self._logger = get_logger("trioperator.webhooks")
         self._known = trio.Event()
@@ -135,6 +138,7 @@ class Reviewer:
         handlers = [handler for handler in handlers if self._selects(handler, resource)]
         if webhook is not None and other is None and not self._settings.allow_unknown:
             _check_reviewed(handlers, parsed)
+        await self._wait_indexed(handlers)
         cause = self._make_cause(parsed, resource, headers=headers, sslpeer=sslpeer)
         token = current_cause.set(cause)
         try:
@@ -154,6 +158,19 @@ class Reviewer:
         if resource in selected or handler.selector.version is not None:
             return resource in selected
         return any((each.group, each.plural) == (resource.group, resource.plural) for each in selected)
+
+    async def _wait_indexed(self, handlers: Iterable[AdmissionHandler]) -> None:
+        """Wait until the indices that handlers and their filters declare are complete: before, they would allow more.
+
+        Raises ReviewError if that takes too long.
+        """
+        names = frozenset[str]().union(*map(self._declared.__getitem__, handlers)) if self._declared else frozenset()
+        if not names:
+            return
+        with trio.move_on_after(_PATIENCE):
+            await self._missing.wait_complete(names)
+            return
+        raise ReviewError("The indices are not complete yet.", status=503)
 
     def _report_unknown(self, webhook: str | None) -> None:
         """Warn of a webhook without a handler, once."""

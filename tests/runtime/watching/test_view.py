@@ -25,6 +25,7 @@ from trioperator._kube.objects import RawObject, parse_object
 from trioperator._model.resource import Resource
 from trioperator._runtime.cache.cache import ObjectCache
 from trioperator._runtime.cache.kind import Kind
+from trioperator._runtime.watching.index_gate import MissingIndices
 from trioperator._runtime.watching.scope import Scope
 from trioperator._runtime.watching.view import View, open_indexing
 from trioperator._runtime.workqueue import Lane
@@ -99,7 +100,7 @@ class Viewing:
         kind = Kind(WIDGETS, KindHandlers.of(self.registry.resource_handlers()))
         cache = ObjectCache(kind, NoQueue(), memo=None, consistency_timeout=5.0, indices=self.indices)
         self.settings.queueing.backlog_limit = 3
-        views = build_read_caches(plan, self.indices, invoker)
+        views = build_read_caches(plan, self.indices, invoker, MissingIndices())
         async with open_indexing() as queue:
             stage = msgspec.structs.replace(views.make_stage(queue), observe=lambda cache: Both(cache, self.readings))
             yield View(None, stage, cache=cache)

@@ -262,11 +262,13 @@ def declares_any(handlers: KindHandlers, names: frozenset[str]) -> bool:
 
 
 def _declares_any(handlers: Iterable[ResourceHandler], names: frozenset[str]) -> bool:
-    return any(
-        not names.isdisjoint(handler.signature.names)
-        or any(not names.isdisjoint(signature_of(fn).names) for _, fn in callbacks(handler))
-        for handler in handlers
-    )
+    return any(find_declared(handler, names) for handler in handlers)
+
+
+def find_declared(handler: ResourceHandler, names: frozenset[str]) -> frozenset[str]:
+    """Return those of the names that a handler, or one of its filters, declares as arguments."""
+    filters = (signature_of(fn).names for _, fn in callbacks(handler))
+    return names & handler.signature.names.union(*filters)
 
 
 def select_matching(handlers: tuple[R, ...], cause: ObjectCause) -> tuple[R, ...]:

@@ -21,13 +21,33 @@ _logger = get_logger("trioperator.runtime.indexing")
 _PATIENCE = 120.0
 
 
+class MissingIndices:
+    """The indices that are not complete, for reviews, which come at any time: also before objects are handled."""
+
+    def __init__(self) -> None:
+        self._names: frozenset[str] | None = None
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    def update(self, names: frozenset[str] | None) -> None:
+        """Take the names of the indices that are not complete; None for all of them, whatever they are."""
+        self._names = names
+        self._waiting.unpark_all()
+
+    async def wait_complete(self, names: frozenset[str]) -> None:
+        """Wait until all of these indices are complete."""
+        while self._names is None or not names.isdisjoint(self._names):
+            await self._waiting.park()
+
+
 class IndexGate:
     """Keeps objects from being handled until all objects that are to be indexed are.
 
-    ``opened`` is set when the indices are complete, except for kinds that cannot be listed.
+    ``opened`` is set when the indices are complete, except for kinds that cannot be listed. *missing* is told which
+    are not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, missing: MissingIndices) -> None:
+        self._missing = missing
         self.opened = trio.Event()
         self.opened.set()
         self._held: list[ObjectCache] = []
@@ -38,6 +58,7 @@ class IndexGate:
         """Keep the objects of new watches waiting if there is anything to be indexed before."""
         indexed = [(cache, reflector) for cache, reflector in watches if cache.kind.handlers.indices]
         if not indexed and not self._incomplete:
+            self._missing.update(frozenset())
             return
         for cache, _ in watches:
             cache.backlog.hold()
@@ -77,10 +98,11 @@ class IndexGate:
 
     def _release(self) -> None:
         """Release the objects that no longer need to wait for an index."""
+        missing = _index_names(*self._incomplete)
+        self._missing.update(missing)
         if self._incomplete - self._unlistable:
             return
         self.opened.set()
-        missing = _index_names(*self._incomplete)
         held, self._held = self._held, []
         for cache in held:
             if cache in self._incomplete or declares_any(cache.kind.handlers, missing):

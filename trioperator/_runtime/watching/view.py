@@ -20,6 +20,7 @@ from trioperator._runtime.cache.leaving import LEFT
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.execution.indexing import Indexing
 from trioperator._runtime.result import DONE, RequeueAt, Result
+from trioperator._runtime.watching.index_gate import MissingIndices
 from trioperator._runtime.watching.reflector import Observer
 from trioperator._runtime.watching.targets import Read
 from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue
@@ -79,14 +80,16 @@ def _observe_directly(cache: ObjectCache) -> Observer:
 class Stage(msgspec.Struct, frozen=True, eq=False):
     """Indexing of the objects of all views. At most *limit* events of an object wait for that.
 
-    ``reindexed`` is called for objects that are indexed again though they have not changed. ``observe`` returns what is
-    notified in the place of a cache, if anything counts its watch events.
+    ``reindexed`` is called for objects that are indexed again though they have not changed, ``missing`` told which
+    indices are not complete. ``observe`` returns what is notified in the place of a cache, if anything counts its watch
+    events.
     """
 
     indexing: Indexing
     queue: WorkQueue[Unindexed]
     limit: int
     reindexed: Callable[[ObjectState], None]
+    missing: MissingIndices
     observe: Callable[[ObjectCache], Observer] = _observe_directly
 
 

@@ -79,7 +79,7 @@ class WatchSet:
         self._make_cache = make_cache
         self._shards = shards
         self._announce = announce
-        self.gate = IndexGate()
+        self.gate = IndexGate(stage.missing)
         self._watches: dict[Key, Watch] = {}
         self._retired: dict[Key, ObjectCache] = {}  # by their keys in whatever version
         self._seen: dict[Key, str] = {}  # the newest resource versions of watches that have ended, likewise
