@@ -90,7 +90,7 @@ async def _run(operator: Operator, task_status: trio.TaskStatus[None]) -> None:
                     intake.open() as nursery,  # stops first
                 ):
                     await intake.watch(nursery, workers)  # until a stop or a pause
-                memories = workers.watches.remember(memories)  # for the time after a pause
+                memories = workers.manager.remember(memories)  # for the time after a pause
         if stop.failure is not None:
             raise stop.failure
 

@@ -6,7 +6,9 @@ import copy
 import json
 from typing import Any
 
+import msgspec
 import pytest
+import trio
 from trio.testing import MockClock
 
 import trioperator
@@ -353,3 +355,30 @@ async def test_without_handlers_nothing_is_asked(bench: Bench, autojump_clock: M
     async with bench.running():
         await settle(60)
     assert len(bench.cluster.requests) == 0
+
+
+async def test_a_pause_in_which_an_api_group_was_not_available_makes_nothing_forgotten(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    ran: list[float] = []
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def run_once(**_: Any) -> None:
+        ran.append(trio.current_time())
+
+    @on.event("configmaps", registry=bench.registry)
+    async def observe(**_: Any) -> None: ...
+
+    bench.settings.scanning.disabled = True  # so that only discovery tells what kinds there are
+    bench.settings.leadership.enabled = True
+    bench.settings.networking.error_backoffs = ()
+    plan, began = FaultPlan(), trio.current_time()
+    groups = {"kind": "APIGroupList", "groups": [{"name": "example.com", "versions": [{"version": "v1"}]}]}
+    plan.add(Fault.answer(200, msgspec.json.encode(groups)), path="^/apis$", since=began + 10, until=began + 90)
+    plan.add(Fault.status(503), path="^/apis/example.com/v1$", since=began + 10, until=began + 90)
+    for second in (15, 60):  # then the lease is lost
+        plan.add(Fault.refuse(), resource="leases", since=began + second, until=began + second + 15)
+    await bench.cluster.create(widget())
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(300)
+        assert len(ran) == 1

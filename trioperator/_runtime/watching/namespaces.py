@@ -33,6 +33,11 @@ class Namespaces:
         is_everywhere = self._scope.clusterwide or resource.namespaced is False
         return (None,) if is_everywhere else self._served()
 
+    @property
+    def are_known(self) -> bool:
+        """Whether it is known in which namespaces objects are watched."""
+        return self._scope.clusterwide or self._scope.is_exact or self.items.complete
+
     def has(self, namespace: str | None) -> bool:
         """Check whether a namespace may exist; None stands for all."""
         return namespace is None or not self.items.complete or namespace in self.items

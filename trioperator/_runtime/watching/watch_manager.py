@@ -17,6 +17,7 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator._model.jsontypes import JsonObject
 from trioperator._model.resource import Resource, Selector
+from trioperator._runtime.cache.kind import Memory
 from trioperator._runtime.watching.catalog import CRDS, Catalog
 from trioperator._runtime.watching.namespaces import NAMESPACES, Namespaces
 from trioperator._runtime.watching.readiness import NO_HANDLERS, describe_unwatched
@@ -106,6 +107,14 @@ class WatchManager:
             while True:
                 await self._changed.wait()
                 self._adjust(intake)
+
+    def remember(self, unseen: Mapping[str, Memory]) -> dict[str, Memory]:
+        """Return what is remembered of the objects while the operator is paused: see :meth:`WatchSet.remember`.
+
+        Nothing is forgotten while kinds or namespaces are unknown: their objects may exist.
+        """
+        is_known = self._namespaces.are_known and not self._catalog.undiscovered
+        return ({} if is_known else dict(unseen)) | self.watches.remember(unseen)
 
     @property
     def problems(self) -> tuple[str, ...]:
