@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 import trio
 from trio.testing import MockClock
@@ -12,7 +14,7 @@ import trioperator
 from tests.coordination.peers import Operator, peering, peering_crd
 from tests.runtime.conftest import CRD, settle, widget
 from trioperator.apiserver import Cluster
-from trioperator.testing import Fault, FaultPlan, FaultyTransport
+from trioperator.testing import Fault, FaultPlan, FaultyTransport, deterministic
 
 
 async def test_nothing_is_handled_before_the_peers_are_known(autojump_clock: MockClock) -> None:
@@ -147,3 +149,60 @@ async def test_a_pod_without_election_and_peering_is_told_that_another_one_would
         async with operator.bench.running():
             await settle(1)
     assert ("another pod of this operator" in caplog.text) is (in_pod and not elects)
+
+
+class HeldTransport(httpx.AsyncBaseTransport):
+    """A network on which the events of all watches are held until the gate is open, and then arrive at once."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.gate = trio.Event()
+        self.gate.set()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self._inner.handle_async_request(request)
+        if b"watch=" in request.url.query:
+            response.stream = HeldStream(self, response.stream)
+        return response
+
+
+class HeldStream(httpx.AsyncByteStream):
+    def __init__(self, network: HeldTransport, inner: httpx.SyncByteStream | httpx.AsyncByteStream) -> None:
+        assert isinstance(inner, httpx.AsyncByteStream)
+        self._network = network
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for line in self._inner:
+            if not self._network.gate.is_set():
+                await self._network.gate.wait()
+            yield line
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_peering_object_that_goes_at_the_same_time_as_its_namespace_pauses_nobody(seed: int) -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        for manifest in (CRD, peering_crd(clusterwide=False)):
+            await cluster.apply(manifest)
+        operator, network = Operator(cluster), HeldTransport(cluster.transport())
+        for name in ("team-a", "team-b"):
+            await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            await cluster.create(peering(namespace=name))
+        async with operator.bench.running(namespaces=["team-*"], peering_name="default", transport=network):
+            await settle(1)
+            network.gate = trio.Event()
+            await cluster.delete("kopfpeerings", "default", namespace="team-a")
+            await cluster.delete("namespaces", "team-a")
+            await settle(1)
+            network.gate.set()
+            await settle(1)
+            await cluster.create({**widget(), "metadata": {"name": "w", "namespace": "team-b"}})
+            await settle(1)
+            assert operator.running == {"w"}
+
+    with deterministic(seed):
+        trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -112,9 +112,8 @@ class Peerings:
         """Begin the peerings of new namespaces, and end them where namespaces are gone. Returns what is new."""
         wanted = self._wanted()
         for namespace in set(self._peerings) - set(wanted):
-            peering, scope = self._peerings.pop(namespace)
+            _, scope = self._peerings.pop(namespace)
             scope.cancel(reason="the namespace is gone")
-            peering.leave()
         return [self._begin(nursery, resource, name) for name in wanted if name not in self._peerings]
 
     def _begin(self, nursery: trio.Nursery, resource: Resource, namespace: str | None) -> Reflector:
@@ -146,3 +145,4 @@ class Peerings:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(reflector.serve)
                 nursery.start_soon(keep, f"judge the {peering}", peering.serve, name=f"judge the {peering}")
+        peering.leave()  # only now: a task that was already woken up may have judged once more
