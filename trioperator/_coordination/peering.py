@@ -21,7 +21,8 @@ from trioperator._concurrency.clock import steady_now, wall_now
 from trioperator._concurrency.core_tasks import keep
 from trioperator._concurrency.pulse import Pulse
 from trioperator._coordination.pauses import Pauses
-from trioperator._coordination.peers import Candidate, Peer, Sightings, Verdict, find_unlisted, parse_peers
+from trioperator._coordination.peer_records import OwnRecord, Records
+from trioperator._coordination.peers import Candidate, Peer, Verdict, parse_peers
 from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import RawObject, parse_object
 from trioperator._logs import get_logger
@@ -42,10 +43,6 @@ _MARGIN, _MARGIN_SHARE = 1.0, 0.1
 _REMOVE_TIMEOUT: Final = 2.0
 # Delays between attempts to renew a record after errors.
 _BACKOFF: Final = Backoff(initial=1.0, maximum=30.0, jitter=0.25)
-
-# Seconds between two renewals because others have taken the record back: one whose clock is ahead does so each time.
-_CALM: Final = 5.0
-_NEVER: Final = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 _logger = get_logger("trioperator.coordination")
 
@@ -104,25 +101,14 @@ class Peering:
         self._client = client
         self._pauses = pauses
         self._object = obj
-        self._identity = identity
         self._settings = settings.peering
         self._is_divided = bool(settings.watching.shard_selectors)
         self._owner = f"peering {obj.namespace or ''}"
-        self._peers: list[Peer] = []  # with times on the steady clock
-        self._own: Peer | None = None  # as it was read
-        self._unlisted: list[Peer] = []  # those that a restored etcd has not heard of, and that may be alive
-        self._sightings = Sightings()
-        self._version = ""  # of the object as it was seen last
-        self._uid: str | None = None
+        self._records = Records(identity)
+        self._own = OwnRecord()
         self._changed = Pulse()
-        self._read_at = _NEVER  # on the steady clock: the records are not older than that
         self._due = Pulse()  # the own record is to be written, and all are to be read with it
         self._died = Pulse()
-        self._written = False
-        self._is_writing = False
-        self._lastseen = _NEVER  # of the own record as it was written last
-        self._restored_at = -math.inf  # on Trio's clock: when others had taken the own record back
-        self._expires_at = math.inf  # on Trio's clock, if the record was ever written
 
     def __str__(self) -> str:
         where = f" in namespace {self._object.namespace!r}" if self._object.namespace else ""
@@ -137,58 +123,29 @@ class Peering:
             return key
         if type == "DELETED":
             self._forget()
-        elif type is None or self._uid != key or not self._is_older(obj):
-            self._take(obj, key)
+        elif type is None or self._records.uid != key or not self._records.is_newer_than(obj):
+            self._take(obj)
         return key
 
-    def _take(self, obj: RawObject, key: str) -> None:
+    def _take(self, obj: RawObject) -> None:
         try:
             status = obj.decode().get("status")
         except (msgspec.MsgspecError, ValueError) as error:
             _logger.warning("The %s cannot be read: %s", self, error)
             return
-        peers = parse_peers(status, now=wall_now())
-        self._own = next((peer for peer in peers if peer.identity == self._identity), None)
-        if self._uid == key and self._has_gone_back(obj):
-            self._unlisted = self._peers
-        self._version = obj.resource_version
-        listed = self._sightings.take(peers, now=wall_now(), steady=steady_now())
-        self._unlisted = find_unlisted(self._unlisted, listed, now=steady_now())
-        self._peers = [*listed, *self._unlisted]
-        if self._uid != key or self._is_taken_back(obj):
-            self._uid = key
+        records, before, now = self._records, self._records.uid, wall_now()
+        records.take(obj, parse_peers(status, now=now), self._own, now=now, steady=steady_now())
+        # Without numbers as versions, the watch may just be late.
+        has_numbers = obj.resource_version.isdecimal()
+        if records.uid != before or (has_numbers and self._own.is_taken_back(records.own, now=trio.current_time())):
             self._due.set()
         self._note_change()
 
-    def _is_taken_back(self, obj: RawObject) -> bool:
-        """Check whether the own record is gone, or older than it was written: for others, it would be dead.
-
-        That is answered at once, but only now and then: two operators whose clocks differ would never rest.
-        """
-        now = trio.current_time()
-        if not self._written or not obj.resource_version.isdecimal() or now < self._restored_at + _CALM:
-            return False  # without numbers as versions, the watch may just be late
-        if self._own is not None and self._own.lastseen >= self._lastseen:
-            return False
-        self._restored_at = now
-        return True
-
-    def _has_gone_back(self, obj: RawObject) -> bool:
-        """Check whether etcd was restored: by versions, or by our own record, which nobody else sets back."""
-        if not obj.resource_version.isdecimal():
-            return False
-        return self._is_older(obj) or (self._own is not None and self._own.lastseen < self._lastseen)
-
-    def _is_older(self, obj: RawObject) -> bool:
-        """Check whether the object is older than what was read, as a watch may be late."""
-        new, known = obj.resource_version, self._version
-        return new.isdecimal() and known.isdecimal() and int(new) < int(known)
-
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list."""
-        if self._uid is not None and self._uid not in listed:
+        if self._records.uid is not None and self._records.uid not in listed:
             self._forget()
-        elif self._uid is None:
+        elif self._records.uid is None:
             if not self._settings.mandatory and self._settings.name == "default":
                 _logger.warning("Default peering object is not found, falling back to the standalone mode.")
             elif not self._settings.mandatory:
@@ -196,10 +153,10 @@ class Peering:
             self._note_change()
 
     def _forget(self) -> None:
-        if self._uid is not None and not self._settings.mandatory:
+        if self._records.uid is not None and not self._settings.mandatory:
             _logger.warning("The %s is gone, falling back to the standalone mode.", self)
-        self._uid, self._peers, self._own, self._written, self._expires_at = None, [], None, False, math.inf
-        self._unlisted = []
+        self._records.forget()
+        self._own.forget()
         self._note_change()
 
     def _note_change(self) -> None:
@@ -222,7 +179,7 @@ class Peering:
                     self._due.set()
                     wait = math.inf
                 now = trio.current_time()
-                expires_at = self._expires_at if self._expires_at > now else math.inf
+                expires_at = self._own.expires_at if self._own.expires_at > now else math.inf
                 with trio.move_on_at(min(now + max(0.0, wait), expires_at)):
                     await self._changed.wait()
 
@@ -233,19 +190,19 @@ class Peering:
         order: everything is cancelled at once. Nothing is written from that moment on, also if the process was
         suspended then.
         """
-        settings = self._settings
+        settings, records, expires_at = self._settings, self._records, self._own.expires_at
         candidate = Candidate(
-            self._identity, settings.priority, tie_break=settings.tie_break, is_divided=self._is_divided
+            records.identity, settings.priority, tie_break=settings.tie_break, is_divided=self._is_divided
         )
-        verdict = candidate.judge(self._peers, now=steady_now(), read_at=self._read_at)
-        is_expired = trio.current_time() >= self._expires_at
-        reason = f"until the {self} exists" if self._uid is None and settings.mandatory else verdict.reason
+        verdict = candidate.judge(records.peers, now=steady_now(), read_at=records.read_at)
+        is_expired = trio.current_time() >= expires_at
+        reason = f"until the {self} exists" if records.uid is None and settings.mandatory else verdict.reason
         if reason is None and is_expired:
             reason = f"until it can show that it is alive in the {self}"
         if reason is None:
-            self._pauses.resume(self._owner, until=self._expires_at)
+            self._pauses.resume(self._owner, until=expires_at)
         else:
-            self._pauses.pause(self._owner, reason, at_once=is_expired, until=self._expires_at)
+            self._pauses.pause(self._owner, reason, at_once=is_expired, until=expires_at)
         return verdict
 
     async def _clean_up(self) -> None:
@@ -259,29 +216,29 @@ class Peering:
             dead = self.judge().dead  # by now: there may be others, or none
             if not dead:
                 continue
-            self._peers = [peer for peer in self._peers if peer.identity not in dead]
+            self._records.drop(dead)
             try:
-                await self._object.remove_records(self._client, dead, version=self._version)
+                await self._object.remove_records(self._client, dead, version=self._records.version)
             except TrioperatorError as error:
                 _logger.debug("The records of dead operators stay in the %s: %s", self, error)
 
     async def _keep_alive(self) -> None:
         failures = 0
         while True:
-            if self._uid is None:
+            if self._records.uid is None:
                 await self._due.wait()
             began = steady_now()
             try:
                 with trio.fail_after(self._timeout):
                     await self._touch()
             except NotFoundError:
-                self._is_writing = False
+                self._own.end(may_be_stored=False)
                 self._forget()
                 continue
             except (TrioperatorError, trio.TooSlowError) as error:
-                failures, self._is_writing = failures + 1, False
+                failures += 1
+                self._own.end(may_be_stored=not isinstance(error, ApiError))
                 self._trust(began)  # nothing better is to be had: the own record ends, too, if this goes on
-                self._written = self._written or not isinstance(error, ApiError)  # it may have been
                 why = str(error) or "no response in time"
                 _logger.warning("The operator cannot show that it is alive in the %s: %s", self, why)
             else:
@@ -294,23 +251,21 @@ class Peering:
     @property
     def _timeout(self) -> float:
         """Timeout of a keep-alive in seconds: short enough for another attempt before the record expires."""
-        lifetime, left = self._settings.lifetime, self._expires_at - trio.current_time()
+        lifetime, left = self._settings.lifetime, self._own.expires_at - trio.current_time()
         return max(_SHORTEST, lifetime * _PATIENCE if left <= 0 else min(lifetime * _PATIENCE, left * _SECOND_CHANCE))
 
     async def _touch(self) -> None:
         settings, began, now, steady = self._settings, trio.current_time(), wall_now(), steady_now()
-        peer = Peer(self._identity, settings.priority, settings.lifetime, now)
-        self._is_writing = True  # also after this, if it is cancelled: the record may be stored
+        peer = Peer(self._records.identity, settings.priority, settings.lifetime, now)
+        self._own.begin()
         stored = await self._object.write_record(self._client, peer)
-        self._is_writing = False
-        if self._uid is None:
+        if self._records.uid is None:
+            self._own.end(may_be_stored=False)
             return  # it is gone meanwhile
-        self._lastseen = now
+        margin = min(_MARGIN, settings.lifetime * _MARGIN_SHARE)
+        self._own.store(now, expires_at=began + settings.lifetime - margin)
         self._read(stored, peer)
         self._trust(steady)
-        margin = min(_MARGIN, settings.lifetime * _MARGIN_SHARE)
-        self._written, self._expires_at = True, began + settings.lifetime - margin
-        self._note_change()
         if not settings.stealth:
             _logger.debug("Keep-alive in the %s: ok.", self)
 
@@ -324,12 +279,12 @@ class Peering:
         except (msgspec.MsgspecError, ValueError) as error:
             _logger.warning("The %s cannot be read: %s", self, error)
             return
-        if not self._is_older(obj) or own != self._own:
-            self._take(obj, obj.uid or obj.name)
+        if not self._records.is_newer_than(obj) or own != self._records.own:
+            self._take(obj)
 
     def _trust(self, read_at: datetime.datetime) -> None:
         """Treat the known records as read at that time."""
-        self._read_at = read_at
+        self._records.read_at = read_at
         self._note_change()
 
     def leave(self) -> None:
@@ -338,11 +293,11 @@ class Peering:
 
     async def release(self) -> None:
         """Remove the operator's record, so that others need not wait until it ends."""
-        if not self._written and not self._is_writing:
+        if not self._own.may_exist:
             return
         with trio.move_on_after(_REMOVE_TIMEOUT, shield=True) as scope:
             try:
-                await self._object.remove_records(self._client, [self._identity])
+                await self._object.remove_records(self._client, [self._records.identity])
             except TrioperatorError as error:
                 _logger.warning("The operator's record stays in the %s until it ends: %s", self, error)
         if scope.cancelled_caught:
