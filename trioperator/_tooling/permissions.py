@@ -40,6 +40,8 @@ _WEBHOOKS: Final = "admissionregistration.k8s.io"
 _CRDS: Final = ("apiextensions.k8s.io", "customresourcedefinitions")
 # Where Kubernetes Events about cluster-scoped objects are.
 _DEFAULT_NAMESPACE: Final = "default"
+# What loads None: the second one since Python 3.15.
+_LOADS: Final = frozenset({"LOAD_CONST", "LOAD_COMMON_CONSTANT"})
 
 
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
@@ -340,7 +342,7 @@ def _returns_something(handler: Handler) -> bool:
         if step.opname == "RETURN_CONST" and step.argval is not None:
             return True
         if step.opname == "RETURN_VALUE":
-            is_none = before is not None and before.opname == "LOAD_CONST" and before.argval is None
+            is_none = before is not None and before.opname in _LOADS and before.argval is None
             if not is_none or step.is_jump_target:
                 return True
         before = step
