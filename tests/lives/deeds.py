@@ -62,6 +62,14 @@ async def fault(
     life.faults[name].add(make_fault(kind, number), since=now, until=until, times=times, **selection)
 
 
+async def hold_back(life: Life, seconds: float) -> None:
+    """Let the events of all watches arrive at the same moment, after a while."""
+    if life.tide.is_set():
+        life.tide = trio.Event()
+        await trio.sleep(seconds)
+        life.tide.set()
+
+
 async def slow(life: Life, resource: str, seconds: float, duration: float) -> None:
     """Let responses about a resource (or all) be slow for a while."""
     now = trio.current_time()

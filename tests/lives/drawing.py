@@ -100,6 +100,7 @@ _LATER = {
     "fillings": 0.08,
     "logins": 0.06,
     "clinging": 0.2,
+    "bursts": 0.15,
 }
 # The shares of lives of their parts in which timers wait for objects to be idle, delete handlers are optional, and
 # daemons take some time to end.
@@ -143,6 +144,8 @@ def _draw_later(seed: int, way: _Way, names: list[str], troubles: frozenset[str]
     later = {trouble for trouble, share in _LATER.items() if rng.random() < share}
     if way.together in {"alone", "apart"}:
         later -= {"restore", "rollout"}  # they have restores and upgrades of their own
+    if {"restore", "freeze"} & (later | troubles):
+        later -= {"bursts"}  # what is held back is of another time then
     if names != ["waiting"]:
         later -= {"freeze"}  # which is about leaders, or threads
     if "changes" not in names:

@@ -79,6 +79,8 @@ class Life:
         self.frozen = 0.0  # seconds, so far
         self.stolen_until = 0.0  # the lease
         self.cut = trio.Event()  # watches of the cluster that is there now
+        self.tide = trio.Event()  # which lets the events of watches pass
+        self.tide.set()
         self.forbidden: set[str] = set()
         self.end = 0.0
         self.framework: Any = make_modules()["kopf"] if plan.options.get("asyncio") else trioperator

@@ -107,22 +107,32 @@ class _Current(httpx.AsyncBaseTransport):
         response = await self._life.cluster.transport().handle_async_request(request)
         if is_watch and response.status_code == 200:
             assert isinstance(response.stream, httpx.AsyncByteStream)
-            response.stream = _Stream(response.stream, self._life.cut)
+            response.stream = _Stream(response.stream, self._life)
         return response
 
 
 class _Stream(httpx.AsyncByteStream):
     """The stream of a watch, until it is cut."""
 
-    def __init__(self, inner: httpx.AsyncByteStream, cut: trio.Event) -> None:
+    def __init__(self, inner: httpx.AsyncByteStream, life: Life) -> None:
         self._inner = inner
         self._chunks = inner.__aiter__()
-        self._cut = cut
+        self._cut = life.cut
+        self._life = life
+        self._held: bytes | None = None  # as long as the tide is out; a read that is cancelled loses nothing
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
+        if self._held is None:
+            self._held = await self._receive()
+        if not self._life.tide.is_set():
+            await self._life.tide.wait()
+        chunk, self._held = self._held, None
+        return chunk
+
+    async def _receive(self) -> bytes:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cancel_when_cut, nursery.cancel_scope)
             chunk = await anext(self._chunks, None)

@@ -84,6 +84,10 @@ class Troubles:
         else:
             self._fault((kind, self._number(kind)), {"watch": True})
 
+    def _bursts(self) -> None:
+        """Let the events of all watches arrive at the same moment: the tasks that they wake run in any order."""
+        self._add("hold_back", self._rng.choice([0.2, 2, 4]))
+
     def _number(self, kind: str) -> float:
         return 410 if kind == "status" else 0.05 if kind == "lag" else self._rng.choice([0, 0, 1, 2])
 
