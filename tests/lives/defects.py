@@ -286,8 +286,8 @@ DEFECTS = (
         (
             Edit(
                 "_supervisor/tree.py",
-                "                memories = workers.watches.remember(memories)",
-                "                kept = workers.watches.remember(memories)\n"
+                "                memories = workers.manager.remember(memories)",
+                "                kept = workers.manager.remember(memories)\n"
                 "                memories = {key: Memory(each.memo, each.initial) for key, each in kept.items()}",
             ),
         ),
@@ -408,8 +408,8 @@ DEFECTS = (
         (
             Edit(
                 "_coordination/peering.py",
-                "        self._written, self._expires_at = True, began + settings.lifetime - margin\n",
-                "        self._written = True\n",
+                "        self._own.store(now, expires_at=began + settings.lifetime - margin)\n",
+                "        self._own.store(now, expires_at=math.inf)\n",
             ),
             Edit(
                 "_coordination/peering.py",
