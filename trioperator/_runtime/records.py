@@ -11,8 +11,8 @@ import msgspec
 
 from trioperator._model.resource import Resource
 
-# Limit of the records on a page, in bytes.
-_MAX_BYTES: Final = 740
+# Limit of the records on a page, in bytes: with it, all that is kept of an object fits into 1 KiB.
+_MAX_BYTES: Final = 736
 # Bytes that a record takes besides its own while it is repeated.
 _REPEATED: Final = 120
 # Bytes in which the length of a record is stored, before the record.
