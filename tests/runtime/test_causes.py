@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import trioperator
 from tests.model.test_outlines import LIMITS, VALUES, all_huge, make_lazy
 from tests.runtime.guards import make_guard
+from trioperator._handling.arguments.cause import DaemonCause, EventCause, ObjectCause
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._handling.handlers.handler import Reason
 from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage
@@ -29,7 +30,7 @@ from trioperator._model.resource import Resource
 from trioperator._runtime.cache.cache import ObjectCache
 from trioperator._runtime.cache.kind import Kind
 from trioperator._runtime.cache.object_state import ObjectState
-from trioperator._runtime.causes import CauseFactory, Change, Essences
+from trioperator._runtime.causes import CauseFactory, Change, Essences, make_cause
 from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
@@ -414,13 +415,13 @@ def test_every_cause_has_the_body_and_the_memo_of_its_object(detector: Detector)
     body = make_object()
     state = make_state(body)
     for cause in (
-        detector.causes.make_index_cause(state, body),
-        detector.causes.make_event_cause(state, body, type="MODIFIED"),
-        detector.causes.make_daemon_cause(state, body),
+        make_cause(ObjectCause, state, body),
+        make_cause(EventCause, state, body, type="MODIFIED"),
+        make_cause(DaemonCause, state, body, local=False),
         detector.detect(state).cause,
     ):
         assert (cause.raw, cause.resource, cause.get_memo()) == (body, state.cache.kind.resource, state.get_memo())
-    assert detector.causes.make_event_cause(state, body, type="DELETED").type == "DELETED"
+    assert make_cause(EventCause, state, body, type="DELETED").type == "DELETED"
 
 
 MEMBERS = st.sampled_from(["size", "a", "b", "c"])

@@ -35,6 +35,7 @@ from trioperator._reconciling.reporting import is_news, log_failure, make_report
 from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule
 from trioperator._reconciling.watches import RelatedWatches
 from trioperator._runtime.cache.object_state import ObjectState
+from trioperator._runtime.causes import make_cause
 from trioperator._runtime.execution.execution import Executor
 from trioperator._runtime.execution.handler_patch import HandlerPatch
 from trioperator._runtime.execution.io_mark import IoMark
@@ -159,7 +160,7 @@ class LevelReconciler:
         if self._executor.stopping.is_set():
             return DONE
         schedule = self._begin(state)
-        cause = self._executor.causes.make_reconcile_cause(state, body)
+        cause = make_cause(ReconcileCause, state, body)
         digest = self._executor.essences.digest(state, body)
         for handler, own in schedule.match(select_matching(state.cache.kind.handlers.reconciles, cause)).items():
             if not own.is_due(digest, trio.current_time()):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from trioperator._concurrency.clock import steady_now
-from trioperator._handling.arguments.cause import ChangeCause, DaemonCause, EventCause, ObjectCause, detect_reason
-from trioperator._handling.arguments.reconciling import ReconcileCause
+from trioperator._handling.arguments.cause import ChangeCause, ObjectCause, detect_reason
 from trioperator._handling.calls.handler_state import HandlerState
 from trioperator._handling.handlers.handler import Reason
 from trioperator._handling.storages.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage, encode_essence
@@ -35,6 +34,9 @@ TITLES: Final[Mapping[Reason, str]] = {
 
 #: Function that returns the last-handled configuration of an object, given the stored one and the encoded current one.
 Recall = Callable[[ObjectState, Mapping[str, Any] | None, bytes], Mapping[str, Any] | None]
+
+
+AnyCause = TypeVar("AnyCause", bound=ObjectCause)
 
 
 class Change(msgspec.Struct, frozen=True, eq=False):
@@ -90,7 +92,7 @@ class Essences:
 
 
 class CauseFactory:
-    """Makes the causes of handlers and of filters, for all kinds of handlers of objects."""
+    """Makes the causes of change handlers, from the newest state of an object and the last-handled one."""
 
     def __init__(
         self,
@@ -104,47 +106,6 @@ class CauseFactory:
         self._diffbase = diffbase
         self._finalizer = finalizer
         self._digests = digests or FieldDigests()
-
-    def make_index_cause(self, state: ObjectState, body: Mapping[str, Any]) -> ObjectCause:
-        """Return the cause of index handlers: a state of the object."""
-        return ObjectCause(
-            resource=state.cache.kind.resource,
-            raw=body,
-            get_memo=state.get_memo,
-            logger=state.make_logger(),
-            indices=state.cache.indices,
-        )
-
-    def make_event_cause(self, state: ObjectState, body: Mapping[str, Any], *, type: str | None) -> EventCause:
-        """Return the cause of event handlers: one watch event of the object."""
-        return EventCause(
-            resource=state.cache.kind.resource,
-            raw=body,
-            get_memo=state.get_memo,
-            logger=state.make_logger(),
-            indices=state.cache.indices,
-            type=type,
-        )
-
-    def make_reconcile_cause(self, state: ObjectState, body: Mapping[str, Any]) -> ReconcileCause:
-        """Return the cause of reconcile handlers: the newest state of the object. Their logs are no events."""
-        return ReconcileCause(
-            resource=state.cache.kind.resource,
-            raw=body,
-            get_memo=state.get_memo,
-            logger=state.make_logger(),
-            indices=state.cache.indices,
-        )
-
-    def make_daemon_cause(self, state: ObjectState, body: Mapping[str, Any]) -> DaemonCause:
-        """Return the cause of daemons and timers: the object as long as it exists and matches."""
-        return DaemonCause(
-            resource=state.cache.kind.resource,
-            raw=body,
-            get_memo=state.get_memo,
-            logger=state.make_logger(local=False),
-            indices=state.cache.indices,
-        )
 
     def detect_change(self, state: ObjectState, recall: Recall, *, withheld: bool = False) -> Change:
         """Detect what has happened to an object, by its newest state and the last-handled one.
@@ -175,7 +136,8 @@ class CauseFactory:
         new = conserve_part(essence, like=body, raw=encoded)
         old = new if old is essence else conserve(old, like=body) if old else old
         rest_huge(body, old, new)
-        cause = self._make_change_cause(state, reason, initial=initial, old=old, new=new, encoded=encoded)
+        detected = {"reason": reason, "initial": initial, "old": old, "new": new, "encoded": encoded}
+        cause = make_cause(ChangeCause, state, body, local=False, **detected)
         return Change(cause, state.revision, encoded, current, finalized)
 
     def _compare_digested(self, state: ObjectState, essence: BodyEssence) -> tuple[bool, Mapping[str, Any] | None]:
@@ -192,33 +154,28 @@ class CauseFactory:
 
     def make_deletion_cause(self, state: ObjectState) -> ChangeCause:
         """Return the cause of the optional delete handlers of an object that is gone, from its last state."""
-        assert state.body is not None
-        essence = conserve(self._essences.reduce(state, self._essences.view(state, state.body)), like=state.body)
-        return self._make_change_cause(state, Reason.DELETE, initial=False, old=essence, new=essence)
+        body = state.body
+        assert body is not None
+        essence = conserve(self._essences.reduce(state, self._essences.view(state, body)), like=body)
+        found = {"reason": Reason.DELETE, "initial": False, "old": essence, "new": essence}
+        return make_cause(ChangeCause, state, body, local=False, **found)
 
-    @staticmethod
-    def _make_change_cause(
-        state: ObjectState,
-        reason: Reason,
-        *,
-        initial: bool,
-        old: Mapping[str, Any] | None,
-        new: Mapping[str, Any],
-        encoded: bytes | None = None,
-    ) -> ChangeCause:
-        assert state.body is not None
-        return ChangeCause(
-            resource=state.cache.kind.resource,
-            raw=state.body,
-            get_memo=state.get_memo,
-            logger=state.make_logger(local=False),
-            indices=state.cache.indices,
-            reason=reason,
-            initial=initial,
-            old=old,
-            new=new,
-            encoded=encoded,
-        )
+
+def make_cause(
+    cls: type[AnyCause], state: ObjectState, body: Mapping[str, Any], *, local: bool = True, **own: Any
+) -> AnyCause:
+    """Return the cause of handlers of an object, whose logs are no Kubernetes Events if they are *local*.
+
+    *own* is what only this class of causes has.
+    """
+    return cls(
+        resource=state.cache.kind.resource,
+        raw=body,
+        get_memo=state.get_memo,
+        logger=state.make_logger(local=local),
+        indices=state.cache.indices,
+        **own,
+    )
 
 
 def report_begin(cause: ChangeCause, states: Iterable[HandlerState]) -> None:

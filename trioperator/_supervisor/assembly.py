@@ -174,8 +174,7 @@ class ReadCaches(msgspec.Struct, frozen=True, eq=False):
 
 def build_read_caches(plan: Plan, indices: Indices, invoker: Invoker, missing: MissingIndices) -> ReadCaches:
     """Build what keeps the indices of an operator and its caches of related objects up to date."""
-    causes, by_id = _build_records(plan.settings)[1], plan.settings.share_ids
-    indexing = Indexing(indices, invoker, causes=causes, by_id=by_id)
+    indexing = Indexing(indices, invoker, by_id=plan.settings.share_ids)
     return ReadCaches(indexing, missing, _build_related(plan, indices), plan.settings.queueing.backlog_limit)
 
 
@@ -217,13 +216,11 @@ def build_watch_manager(
     )
 
 
-def _build_records(
-    settings: OperatorSettings, pokes: Pokes | None = None
-) -> tuple[Essences, CauseFactory, RecordStore]:
+def _build_records(settings: OperatorSettings, pokes: Pokes) -> tuple[Essences, CauseFactory, RecordStore]:
     progress_storage = guarded(settings.persistence.progress_storage or SmartProgressStorage())
     diffbase_storage = guarded(settings.persistence.diffbase_storage or AnnotationsDiffBaseStorage())
     pausing = settings.pausing
-    ignored = frozenset(filter(None, (pausing.annotation, *Pokes(pausing.poke_annotation).annotations)))
+    ignored = frozenset(filter(None, (pausing.annotation, *pokes.annotations)))
     essences = Essences(progress=progress_storage, diffbase=diffbase_storage, ignored=ignored)
     digests = FieldDigests(settings.persistence.digest_key)
     finalizer = settings.persistence.finalizer
@@ -248,7 +245,7 @@ def build_reconciling(
     patcher = Patcher(client, pending, guard)
     progress = Progress(records, patcher)
     loops = DaemonLoops(settings, pending, invoker)
-    daemons = DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
+    daemons = DaemonManager(loops, pending=pending, essences=essences, settings=settings)
     pauses = ObjectPauses(settings.pausing, schemas, pending=pending, progress=progress, daemons=daemons)
     lifecycle = get_default_lifecycle() if plan.lifecycle is None else plan.lifecycle
     executor = Executor(invoker, progress, pending, essences, causes, patcher, settings, stopping, lifecycle)

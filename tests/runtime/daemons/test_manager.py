@@ -19,7 +19,7 @@ from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._model import lazy_object
 from trioperator._runtime.cache.cache import ObjectCache
 from trioperator._runtime.cache.kind import Kind
-from trioperator._runtime.causes import CauseFactory, Essences
+from trioperator._runtime.causes import Essences
 from trioperator._runtime.daemons.loops import DaemonLoops
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.patching.pending import PendingPatches
@@ -866,10 +866,9 @@ async def test_an_operator_that_is_cancelled_cancels_its_daemons(bench: Bench, a
 def make_manager(settings: trioperator.OperatorSettings) -> DaemonManager:
     diffbase = trioperator.AnnotationsDiffBaseStorage()
     essences = Essences(progress=trioperator.SmartProgressStorage(), diffbase=diffbase)
-    causes = CauseFactory(essences, diffbase=diffbase, finalizer=settings.persistence.finalizer)
     pending = PendingPatches()
     loops = DaemonLoops(settings, pending)
-    return DaemonManager(loops, pending=pending, causes=causes, essences=essences, settings=settings)
+    return DaemonManager(loops, pending=pending, essences=essences, settings=settings)
 
 
 async def test_all_daemons_can_be_stopped_for_a_pause_and_none_is_spawned_then(

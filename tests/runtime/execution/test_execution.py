@@ -12,12 +12,14 @@ from trio.testing import MockClock
 
 import trioperator
 from tests.runtime.harness import LOGGER, Harness, observe, open_harness
+from trioperator._handling.arguments.cause import EventCause
 from trioperator._handling.calls.invoke import Invoker
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
 from trioperator._handling.handlers.handler import ChangeHandler, EventHandler, Reason
 from trioperator._handling.handlers.lifecycles import Lifecycle, all_at_once, asap
 from trioperator._model.resource import Selector
 from trioperator._runtime.cache.object_state import ObjectState
+from trioperator._runtime.causes import make_cause
 from trioperator._runtime.execution.execution import Execution, Executor
 from trioperator._runtime.progress.saver import Saver
 from trioperator.apiserver import Cluster
@@ -375,7 +377,7 @@ async def test_an_event_handler_is_called_once_and_its_patch_becomes_pending(
 
     handler = EventHandler(fn=handle, id="event", selector=WIDGETS)
     assert bench.state.body is not None
-    cause = bench.parts.causes.make_event_cause(bench.state, bench.state.body, type="MODIFIED")
+    cause = make_cause(EventCause, bench.state, bench.state.body, type="MODIFIED")
     await bench.executor.call_event_handler(bench.state, cause, handler)
     assert calls == [("MODIFIED", 0)]
     assert bench.pending == {"spec": {"seen": True}}

@@ -24,7 +24,7 @@ from trioperator._handling.handlers.handler import SpawningHandler, TimerHandler
 from trioperator._model.finalizer import has_finalizer, is_deleting
 from trioperator._runtime.cache.kind import Memory
 from trioperator._runtime.cache.object_state import ObjectState
-from trioperator._runtime.causes import CauseFactory, Essences
+from trioperator._runtime.causes import Essences, make_cause
 from trioperator._runtime.daemons.daemon import Daemon, ObjectDaemons
 from trioperator._runtime.daemons.loops import DaemonLoops
 from trioperator._runtime.daemons.stopping import has_timeout, stop_in_stages, warn_of_abandoned
@@ -44,13 +44,11 @@ class DaemonManager:
         loops: DaemonLoops,
         *,
         pending: PendingPatches,
-        causes: CauseFactory,
         essences: Essences,
         settings: OperatorSettings,
     ) -> None:
         self._loops = loops
         self._pending = pending
-        self._causes = causes
         self._essences = essences
         self._settings = settings
         self._finalizer = settings.persistence.finalizer
@@ -80,7 +78,7 @@ class DaemonManager:
         others = self._take_over(state)
         if others and daemons is None:  # at their end, the object is matched again
             daemons = self._add_object(state, body)
-            daemons.begin(self._causes.make_daemon_cause(state, body))
+            daemons.begin(make_cause(DaemonCause, state, body, local=False))
         if daemons is not None:
             daemons.renew(body, pending=self._pending.get(state), own=False)
             daemons.match(body, others)
@@ -89,7 +87,7 @@ class DaemonManager:
             return self.block_deletion(state)
         cause = None if daemons is None else daemons.cause
         if cause is None:
-            cause = self._causes.make_daemon_cause(state, body)
+            cause = make_cause(DaemonCause, state, body, local=False)
         wanted = self._select(state, cause)
         if daemons is None:
             if not wanted:

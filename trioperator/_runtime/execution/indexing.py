@@ -25,7 +25,7 @@ from trioperator._handling.handlers.outcome import Outcome
 from trioperator._kube.objects import RawObject
 from trioperator._runtime.cache.cache import ObjectCache
 from trioperator._runtime.cache.object_state import ObjectState
-from trioperator._runtime.causes import CauseFactory
+from trioperator._runtime.causes import make_cause
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -51,10 +51,9 @@ _GONE: Final = ("", -1)
 class Indexing:
     """Indices of an operator, kept up to date with the objects."""
 
-    def __init__(self, indices: Indices, invoker: Invoker, *, causes: CauseFactory, by_id: bool = False) -> None:
+    def __init__(self, indices: Indices, invoker: Invoker, *, by_id: bool = False) -> None:
         self.indices = indices
         self._invoker = invoker
-        self._causes = causes
         self._by_id = by_id
         # The version of each object that is in the indices, and how many objects have come before it.
         self._indexed: dict[ObjectState, tuple[str, int]] = {}
@@ -125,7 +124,7 @@ class Indexing:
         self._running += 1
         token = None
         try:
-            cause = self._causes.make_index_cause(state, obj.decode())
+            cause = make_cause(ObjectCause, state, obj.decode())
             token = current_cause.set(cause)
             await self._call(state, obj, cause, again=again)
         except (msgspec.MsgspecError, ValueError) as error:

@@ -7,11 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
+from trioperator._handling.arguments.cause import EventCause
 from trioperator._handling.declaring.registry import select_matching
 from trioperator._handling.handlers.handler import EventHandler
 from trioperator._model.pause import Pause
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.cache.watch_event import WatchEvent
+from trioperator._runtime.causes import make_cause
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.execution.execution import Executor
 from trioperator._runtime.patching.contention_guard import ContentionGuard
@@ -154,7 +156,7 @@ class PendingEvents:
             return
         missed = self._missed.pop(state, event_type)
         shown = missed if missed in _APPEARANCES and event_type != "DELETED" else event_type
-        cause = self._executor.causes.make_event_cause(state, body, type=shown)
+        cause = make_cause(EventCause, state, body, type=shown)
         for handler in select_matching(handlers, cause):
             await self._executor.call_event_handler(state, cause, handler)
 
