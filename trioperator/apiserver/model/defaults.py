@@ -152,20 +152,14 @@ def _pod(pod: Object) -> None:
 # -- workloads ----------------------------------------------------------------------------------------------------
 
 
-def _deployment_strategy(strategy: Object) -> None:
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        rolling = strategy.get("rollingUpdate") or {}
-        strategy["rollingUpdate"] = {"maxUnavailable": "25%", "maxSurge": "25%", **rolling}
+def _rolling_updates(**defaults: str | int) -> Callable[[Object], None]:
+    """Return the function that sets the defaults of a strategy of updates."""
 
+    def fill(strategy: Object) -> None:
+        if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+            strategy["rollingUpdate"] = {**defaults, **(strategy.get("rollingUpdate") or {})}
 
-def _daemon_set_strategy(strategy: Object) -> None:
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        strategy["rollingUpdate"] = {"maxUnavailable": 1, "maxSurge": 0, **(strategy.get("rollingUpdate") or {})}
-
-
-def _stateful_set_strategy(strategy: Object) -> None:
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        strategy["rollingUpdate"] = {"partition": 0, **(strategy.get("rollingUpdate") or {})}
+    return fill
 
 
 def _stateful_set(spec: Object) -> None:
@@ -280,10 +274,10 @@ def _driver(spec: Object) -> None:
 _DERIVED: Final[Mapping[str, Callable[[Object], None]]] = {
     "admissionregistration.v1.MutatingWebhook": _webhook,
     "admissionregistration.v1.ValidatingWebhook": _webhook,
-    "apps.v1.DaemonSetUpdateStrategy": _daemon_set_strategy,
-    "apps.v1.DeploymentStrategy": _deployment_strategy,
+    "apps.v1.DaemonSetUpdateStrategy": _rolling_updates(maxUnavailable=1, maxSurge=0),
+    "apps.v1.DeploymentStrategy": _rolling_updates(maxUnavailable="25%", maxSurge="25%"),
     "apps.v1.StatefulSetSpec": _stateful_set,
-    "apps.v1.StatefulSetUpdateStrategy": _stateful_set_strategy,
+    "apps.v1.StatefulSetUpdateStrategy": _rolling_updates(partition=0),
     "autoscaling.v2.HorizontalPodAutoscalerSpec": _autoscaler,
     "batch.v1.Job": _job,
     "core.v1.Container": _container,

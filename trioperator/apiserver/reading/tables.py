@@ -22,7 +22,6 @@ def render_table(
     meta: Object,
     now: datetime.datetime,
     include: str = "Metadata",
-    head: bool = True,
 ) -> dict[str, Any]:
     """Return the ``Table`` of the objects; *include* is what each row contains: Metadata, Object or None."""
     columns = columns_of(kind)
@@ -38,7 +37,7 @@ def render_table(
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": dict(meta),
-        "columnDefinitions": [_definition(column) for column, _ in columns] if head else [],
+        "columnDefinitions": [_definition(column) for column, _ in columns],
         "rows": rows,
     }
 

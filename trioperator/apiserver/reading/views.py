@@ -42,12 +42,13 @@ class View:
         if self.form == "metadata":
             return _encode(partial_metadata(stored.obj))
         meta = {"resourceVersion": stored.obj["metadata"]["resourceVersion"]}
-        return _encode(self._table(kind, [stored], meta, head=head))
+        table = self._table(kind, [stored], meta)
+        return _encode(table if head else {**table, "columnDefinitions": []})
 
     def render_list(self, kind: Kind, items: Sequence[Stored], meta: dict[str, Any]) -> bytes:
         """Return the JSON of the list in this representation."""
         if self.form == "table":
-            return _encode(self._table(kind, items, meta, head=True))
+            return _encode(self._table(kind, items, meta))
         if self.form == "metadata":
             metas = [partial_metadata(stored.obj) for stored in items]
             return _encode(
@@ -56,10 +57,10 @@ class View:
         head = _encode({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": meta})
         return b'%b,"items":[%b]}' % (head[:-1], b",".join([_item(kind, stored) for stored in items]))
 
-    def _table(self, kind: Kind, items: Sequence[Stored], meta: dict[str, Any], *, head: bool) -> dict[str, Any]:
+    def _table(self, kind: Kind, items: Sequence[Stored], meta: dict[str, Any]) -> dict[str, Any]:
         assert self.now is not None
         objects = [stored.obj for stored in items]
-        return render_table(kind, objects, meta=meta, now=self.now(), include=self.include, head=head)
+        return render_table(kind, objects, meta=meta, now=self.now(), include=self.include)
 
 
 def encode_object(kind: Kind, stored: Stored) -> bytes:
