@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Iterable, MutableMapping
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 import trio
 
 from trioperator._handling.arguments.reconciling import ReconcileHandler
 from trioperator._handling.calls.interruption import Interruption
-from trioperator._handling.calls.invoke import Attempt, CallLog, Clients, Invoker, RunningCall
-from trioperator._handling.calls.thread_limiter import ThreadLimiter
+from trioperator._handling.calls.invoke import Attempt, Invoker
 from trioperator._handling.handlers.handler import ChangeHandler, EventHandler, Handler, IndexHandler, SpawningHandler
 from trioperator._handling.handlers.outcome import Outcome, name_outcome
 from trioperator._handling.reviews.admission import AdmissionHandler
@@ -68,9 +67,7 @@ class Instruments:
         self.live = Live() if live else None
         self.statistics = Statistics()
         self.handlers = frozenset(handlers)
-        self.failed: set[str | None] = (
-            set()
-        )  # the uids of objects for which a handler has failed in the running reconcile
+        self.failed: set[str | None] = set()  # uids of objects: a handler has failed in the running reconcile
         self.now = trio.lowlevel.current_clock().current_time
         self.reconciles: list[Reconcile] = []  # that are not counted yet
         self._kinds: dict[tuple[str, str], KindStatistics] = {}  # by the plural and the group
@@ -127,18 +124,9 @@ class Instruments:
         """Return a client that counts its requests, on the same connections."""
         return CountingClient(client, self.statistics, self.tracing)
 
-    def make_invoker(
-        self,
-        *,
-        limiter: ThreadLimiter,
-        backoff: float,
-        running: MutableMapping[Attempt, RunningCall],
-        clients: Clients | None = None,
-        log: CallLog | None = None,
-    ) -> Invoker:
-        """Return an invoker whose calls are counted."""
-        counter = CallCounter(self)
-        return Invoker(limiter=limiter, backoff=backoff, running=running, clients=clients, observer=counter, log=log)
+    def make_invoker(self, **options: Any) -> Invoker:
+        """Return an invoker, with the *options* of that, whose calls are counted."""
+        return Invoker(observer=CallCounter(self), **options)
 
     def count_reviews(self, fn: WebhookFn, handlers: Iterable[str], *, converts: bool) -> WebhookFn:
         """Return a function for reviews that counts the calls of *fn* by the ids of the handlers of reviews."""
