@@ -71,10 +71,13 @@ class ControlPlane:
     def apply(self, *manifests: Any) -> None:
         self.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(manifests))
 
-    def requests(self, **wanted: str) -> list[dict[str, Any]]:
-        """List the requests of operators and of service accounts, as the server's audit log has them."""
+    def requests(self, text: str = "", **wanted: str) -> list[dict[str, Any]]:
+        """List the requests of operators and of service accounts, as the server's audit log has them.
+
+        Of a long log, only the records with the *text* are decoded.
+        """
         lines = (self.folder / "audit.log").read_text().splitlines()
-        events = [json.loads(line) for line in lines]
+        events = [json.loads(line) for line in lines if text in line]
         return [event for event in events if all(event.get(key) == value for key, value in wanted.items())]
 
     def start(self, *, with_controllers: bool = True) -> None:

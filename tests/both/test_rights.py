@@ -56,7 +56,6 @@ class Robot(Server):
         super().__init__(connection, admin, is_real=plane is not None)
         self.user = f"system:serviceaccount:{self.namespace}:robot"
         self._plane, self._cluster = plane, cluster
-        self._past = len(plane.requests()) if plane else 0
 
     def forbidden(self) -> set[str]:
         """Return what the operator was refused; there must be something that it was not."""
@@ -65,7 +64,7 @@ class Robot(Server):
             assert records
             return {f"{each.verb} {each.path}" for each in records if each.status == 403}
         assert self._plane is not None
-        events = [e for e in self._plane.requests()[self._past :] if e["user"]["username"] == self.user]
+        events = [e for e in self._plane.requests(self.user) if e["user"]["username"] == self.user]
         assert events
         return {f"{e['verb']} {e['requestURI']}" for e in events if e["responseStatus"]["code"] == 403}
 

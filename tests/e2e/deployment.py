@@ -55,7 +55,7 @@ class Deployed:
         [self.deployment] = [each for each in self.manifests if each["kind"] == "Deployment"]
         self.namespace, self.name = self.deployment["metadata"]["namespace"], self.deployment["metadata"]["name"]
         self.health, self.webhooks, self.metrics = free_ports(3)
-        self._past = len(controlplane.requests())
+        self._past = len(controlplane.requests(self.user))
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -131,7 +131,7 @@ class Deployed:
 
     def forbidden(self) -> list[str]:
         """Return the requests that the service account was not allowed."""
-        requests = self._controlplane.requests()[self._past :]
+        requests = self._controlplane.requests(self.user)[self._past :]
         events = [event for event in requests if event["user"]["username"] == self.user]
         assert events, "the operator has sent nothing"
         return [f"{event['verb']} {event['requestURI']}" for event in events if event["responseStatus"]["code"] == 403]

@@ -144,5 +144,5 @@ def count_own_writes(controlplane: ControlPlane, name: str) -> int:
     others = [f"fieldManager={manager}" for manager, *_ in FIGHTS.values()]
     return sum(
         each["objectRef"].get("name") == name and not any(manager in each["requestURI"] for manager in others)
-        for each in controlplane.requests(verb="patch")
+        for each in controlplane.requests(name, verb="patch")
     )

@@ -184,7 +184,7 @@ class Release:
 
     def count_writes(self) -> int:
         """Return the number of writes of the CRD."""
-        sent = self._plane.requests(verb="patch")
+        sent = self._plane.requests(NAME, verb="patch")
         return len([e for e in sent if e["user"]["username"] == self.deployed.user and NAME in e["requestURI"]])
 
 

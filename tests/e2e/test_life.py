@@ -96,7 +96,7 @@ def test_what_one_object_costs_on_the_real_server(
     operator.stop()
     writes = [
         (request["verb"], request["objectRef"].get("subresource", ""))
-        for request in controlplane.requests()
+        for request in controlplane.requests(name)
         if request.get("objectRef", {}).get("name") == name
     ]
     assert writes == [("patch", ""), ("patch", "status"), ("patch", ""), ("patch", "")]

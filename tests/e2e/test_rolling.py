@@ -138,7 +138,7 @@ async def _copy(source: trio.SocketStream, target: trio.SocketStream) -> None:
 
 
 class Writer:
-    """50 writes a second, of which every other one is to be denied; and what has become of them."""
+    """20 writes a second, of which every other one is to be denied; and what has become of them."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._url = f"{plane.read_kubeconfig()['server']}/apis/kopf.dev/v1/namespaces/{NAMESPACE}/kopfexamples"
@@ -169,7 +169,7 @@ class Writer:
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
             for number in itertools.count():
-                await trio.sleep_until(began + number * 0.02)
+                await trio.sleep_until(began + number * 0.05)
                 if stopped.is_set():
                     return
                 nursery.start_soon(self._write, client, 1 + number % 2)
