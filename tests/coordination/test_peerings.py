@@ -206,3 +206,33 @@ def test_a_peering_object_that_goes_at_the_same_time_as_its_namespace_pauses_nob
 
     with deterministic(seed):
         trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_namespace_that_is_created_again_at_once_pauses_until_it_has_a_peering_object(seed: int) -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        for manifest in (CRD, peering_crd(clusterwide=False)):
+            await cluster.apply(manifest)
+        operator, network = Operator(cluster), HeldTransport(cluster.transport())
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}
+        await cluster.create(namespace)
+        await cluster.create(peering(namespace="team-a"))
+        async with operator.bench.running(namespaces=["team-*"], peering_name="default", transport=network):
+            await settle(1)
+            network.gate = trio.Event()
+            await cluster.delete("kopfpeerings", "default", namespace="team-a")
+            await cluster.delete("namespaces", "team-a")
+            await settle(1)
+            await cluster.create(namespace)
+            await cluster.create({**widget(), "metadata": {"name": "w", "namespace": "team-a"}})
+            await settle(1)
+            network.gate.set()
+            await settle(30)
+            assert not operator.running
+            await cluster.create(peering(namespace="team-a"))
+            await settle(1)
+            assert operator.running == {"w"}
+
+    with deterministic(seed):
+        trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -127,7 +127,7 @@ class Peerings:
         scope = trio.CancelScope()
         self._peerings[namespace] = peering, scope
         reflector = self._make_reflector(peering.path, peering)
-        nursery.start_soon(self._serve, peering, reflector, scope, name=f"take part in the {peering}")
+        nursery.start_soon(self._serve, namespace, peering, reflector, scope, name=f"take part in the {peering}")
         return reflector
 
     def _make_reflector(self, path: str, observer: Observer) -> Reflector:
@@ -139,10 +139,12 @@ class Peerings:
             can_do_without=True,
         )
 
-    @staticmethod
-    async def _serve(peering: Peering, reflector: Reflector, scope: trio.CancelScope) -> None:
+    async def _serve(
+        self, namespace: str | None, peering: Peering, reflector: Reflector, scope: trio.CancelScope
+    ) -> None:
         with scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(reflector.serve)
                 nursery.start_soon(keep, f"judge the {peering}", peering.serve, name=f"judge the {peering}")
-        peering.leave()  # only now: a task that was already woken up may have judged once more
+        if namespace not in self._peerings:  # else it has come again, and a new peering decides for it
+            peering.leave()  # only now: a task that was already woken up may have judged once more
