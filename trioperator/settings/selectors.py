@@ -21,22 +21,21 @@ _NAME: Final = r"[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?"
 _LABEL: Final = rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}"
 _VALUES: Final = rf"\(\s*(?:{_NAME})?\s*(?:,\s*(?:{_NAME})?\s*)*\)"
 _CONDITION: Final = rf"(?:\s*=\s*|\s*==\s*|\s*!=\s*)(?:{_NAME})?|\s+(?:not)?in\s*{_VALUES}|\s*[<>]\s*-?\d+"
-_LABELS: Final = re.compile(
-    rf"(?:!\s*{_LABEL}|{_LABEL}(?:{_CONDITION})?)(?:\s*,\s*(?:!\s*{_LABEL}|{_LABEL}(?:{_CONDITION})?))*", re.ASCII
-)
+# Not compiled before they are needed: that takes as long as to import three modules.
+_LABELS: Final = rf"(?:!\s*{_LABEL}|{_LABEL}(?:{_CONDITION})?)(?:\s*,\s*(?:!\s*{_LABEL}|{_LABEL}(?:{_CONDITION})?))*"
 _FIELD: Final = r"\s*[^=!,\s]+(?:!=|==?)(?:[^,=\\]|\\[\\,=])*"
-_FIELDS: Final = re.compile(rf"{_FIELD}(?:,{_FIELD})*")
+_FIELDS: Final = rf"{_FIELD}(?:,{_FIELD})*"
 
 
 def check_labels(text: str) -> None:
     """Raise ValueError if no API server would accept a label selector."""
-    if not _LABELS.fullmatch(text):
+    if not re.fullmatch(_LABELS, text, re.ASCII):
         raise ValueError("a label selector is such as 'tier=gold', 'tier in (gold,silver)', 'tier' or '!tier'")
 
 
 def check_fields(text: str) -> None:
     """Raise ValueError if no API server would accept a field selector."""
-    if not _FIELDS.fullmatch(text):
+    if not re.fullmatch(_FIELDS, text):
         raise ValueError("a field selector is such as 'status.phase!=Succeeded' or 'metadata.name=x'")
 
 
