@@ -141,11 +141,7 @@ def _make_invoker(
 
 def _get_announcer(instruments: Instruments | None) -> Callable[[], None]:
     """Return the function that notifies live views of a change."""
-    return _announce_nothing if instruments is None else instruments.announce
-
-
-def _announce_nothing() -> None:
-    """Do nothing: nobody watches."""
+    return (lambda: None) if instruments is None else instruments.announce
 
 
 class Reconciling(msgspec.Struct, frozen=True, eq=False):

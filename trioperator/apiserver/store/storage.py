@@ -288,7 +288,7 @@ class Store:
         if len(table.changes) > self.history + self.history // 4:
             table.drop(len(table.changes) - self.history)
         elif table.changes[0].time < now - self.history_age * 1.25:
-            table.drop(bisect.bisect_left(table.changes, now - self.history_age, key=_time_of))
+            table.drop(bisect.bisect_left(table.changes, now - self.history_age, key=lambda change: change.time))
         while table.size > HISTORY_SIZE:
             table.drop(max(len(table.changes) // 4, 1))
         for listener in self.on_change:
@@ -319,7 +319,3 @@ _FIRST: Final = (("apiextensions.k8s.io", "customresourcedefinitions"), ("", "na
 def _restore_order(name: tuple[str, str, str]) -> tuple[int, str, str, str]:
     resource = name[:2]
     return (_FIRST.index(resource) if resource in _FIRST else len(_FIRST), *name)
-
-
-def _time_of(change: Change) -> float:
-    return change.time

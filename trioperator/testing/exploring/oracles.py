@@ -201,14 +201,13 @@ def _judge_cost(step: Step) -> Iterator[Finding]:
     children = len(step.snapshot)
     if len(calls) > _MAX_CALLS + 10 * children:
         text = f"Handlers are called {len(calls)} times for one change of an object with {children - 1} children."
-        yield _describe_loop("cost", text, sorted({call.handler for call in calls}), step, calls)
+        yield _describe_loop(text, sorted({call.handler for call in calls}), step, calls)
     if len(step.writes) > _MAX_WRITES + 10 * children + 2 * (len(step.calls) - len(calls)):
         text = f"{len(step.writes)} writes follow one change of an object with {children - 1} children."
-        yield _describe_loop("cost", text, dict.fromkeys(map(str, step.writes)), step, calls, step.writes)
+        yield _describe_loop(text, dict.fromkeys(map(str, step.writes)), step, calls, step.writes)
 
 
 def _describe_loop(
-    oracle: str,
     text: str,
     details: Iterable[str],
     step: Step,
@@ -222,7 +221,7 @@ def _describe_loop(
     busy |= {write.handler for write in writes if write.handler is not None}
     causes = {_name_loop(handler) for handler in busy} or {str(write).rpartition("/")[0] for write in writes}
     return Finding(
-        oracle=oracle,
+        oracle="cost",
         summary=text,
         details=list(details)[:MAX_DETAILS],
         causes=frozenset(causes),
@@ -293,12 +292,13 @@ def _judge_quiet(hours: Sequence[Step]) -> Iterator[Finding]:
     if writes:
         text = f"An hour after the last change, the operator still writes: {len(writes)} times an hour."
         details = dict.fromkeys(f"{write} {write.body.decode(errors='replace')[:200]}" for write in writes)
-        finding = _describe_loop("quiet", text, details, last, calls, writes)
+        finding = _describe_loop(text, details, last, calls, writes)
+        finding.oracle = "quiet"
         finding.is_information = collections.Counter(map(str, writes)).most_common(1)[0][1] < _OFTEN
         yield finding
     if len(calls) > _MAX_HOURLY_CALLS:
         text = f"An hour after the last change, handlers are called {len(calls)} times an hour."
-        yield _describe_loop("cost", text, sorted({call.handler for call in calls}), last, calls)
+        yield _describe_loop(text, sorted({call.handler for call in calls}), last, calls)
 
 
 def _is_spawned(write: Write, step: Step) -> bool:

@@ -155,7 +155,17 @@ class Stage:
 
     def list_leftovers(self) -> list[str]:
         """Describe what still exists after the deletion."""
-        return _list_leftovers(self, self.subject)
+        left = []
+        for obj in list_written(self.cluster, self.before):
+            kind, namespace, name = _key(obj)
+            if obj["kind"] == self.subject.kind and name == self.subject.name:
+                finalizers = ", ".join(obj["metadata"].get("finalizers", ()))
+                left.append(f"{kind} {name} itself is not deleted: it is kept by the finalizers {finalizers}")
+            elif obj["metadata"]["uid"] not in self.before:
+                left.append(f"{kind} {f'{namespace}/' if namespace else ''}{name} is left behind")
+        left += [f"{name}: {', '.join(map(str, kept))} is left behind" for name, kept in self.list_outside().items()]
+        running = [call for call in self.operator.calls if call.ended is None and call.name == self.subject.name]
+        return left + [f"{call.handler} is still running" for call in running]
 
     async def settle(self) -> bool:
         """Wait until nothing has changed for a while; return whether that was in time."""
@@ -238,22 +248,6 @@ class Stage:
 def _key(obj: Mapping[str, Any]) -> tuple[str, str, str]:
     meta = obj["metadata"]
     return obj["kind"], meta.get("namespace", ""), meta["name"]
-
-
-def _list_leftovers(stage: Stage, subject: Subject) -> list[str]:
-    """Describe what still exists after the deletion."""
-    left = []
-    for obj in list_written(stage.cluster, stage.before):
-        kind, namespace, name = _key(obj)
-        if obj["kind"] == subject.kind and name == subject.name:
-            finalizers = ", ".join(obj["metadata"].get("finalizers", ()))
-            left.append(f"{kind} {name} itself is not deleted: it is kept by the finalizers {finalizers}")
-        elif obj["metadata"]["uid"] not in stage.before:
-            left.append(f"{kind} {f'{namespace}/' if namespace else ''}{name} is left behind")
-    left += [f"{name}: {', '.join(map(str, kept))} is left behind" for name, kept in stage.list_outside().items()]
-    running = [call for call in stage.operator.calls if call.ended is None and call.name == subject.name]
-    left += [f"{call.handler} is still running" for call in running]
-    return left
 
 
 def _without_results(snapshot: Snapshot, handlers: Collection[str]) -> Snapshot:
