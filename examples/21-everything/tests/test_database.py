@@ -87,6 +87,8 @@ async def test_a_database_grows_with_its_pods(database: None, autojump_clock: Mo
 async def test_one_more_replica_takes_few_writes(
     database: None, autojump_clock: MockClock, cluster: Cluster, operator: OperatorRunner
 ) -> None:
+    await set_spec(cluster, backups=None)  # one that is due would be more writes
+    await trio.sleep(10)
     before = operator.why("orders", kind="databases")
     await set_spec(cluster, replicas=3)
     await cluster.wait_for("databases", "orders", lambda found: found["status"]["readyReplicas"] == 3)
