@@ -182,16 +182,26 @@ class HeldStream(httpx.AsyncByteStream):
         await self._inner.aclose()
 
 
+def make_namespace(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+async def make_cluster(*names: str) -> Cluster:
+    """Return a cluster with these namespaces, and a peering object in each."""
+    cluster = Cluster()
+    for manifest in (CRD, peering_crd(clusterwide=False)):
+        await cluster.apply(manifest)
+    for name in names:
+        await cluster.create(make_namespace(name))
+        await cluster.create(peering(namespace=name))
+    return cluster
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_peering_object_that_goes_at_the_same_time_as_its_namespace_pauses_nobody(seed: int) -> None:
     async def main() -> None:
-        cluster = Cluster()
-        for manifest in (CRD, peering_crd(clusterwide=False)):
-            await cluster.apply(manifest)
+        cluster = await make_cluster("team-a", "team-b")
         operator, network = Operator(cluster), HeldTransport(cluster.transport())
-        for name in ("team-a", "team-b"):
-            await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-            await cluster.create(peering(namespace=name))
         async with operator.bench.running(namespaces=["team-*"], peering_name="default", transport=network):
             await settle(1)
             network.gate = trio.Event()
@@ -211,20 +221,15 @@ def test_a_peering_object_that_goes_at_the_same_time_as_its_namespace_pauses_nob
 @pytest.mark.parametrize("seed", range(4))
 def test_a_namespace_that_is_created_again_at_once_pauses_until_it_has_a_peering_object(seed: int) -> None:
     async def main() -> None:
-        cluster = Cluster()
-        for manifest in (CRD, peering_crd(clusterwide=False)):
-            await cluster.apply(manifest)
+        cluster = await make_cluster("team-a")
         operator, network = Operator(cluster), HeldTransport(cluster.transport())
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}
-        await cluster.create(namespace)
-        await cluster.create(peering(namespace="team-a"))
         async with operator.bench.running(namespaces=["team-*"], peering_name="default", transport=network):
             await settle(1)
             network.gate = trio.Event()
             await cluster.delete("kopfpeerings", "default", namespace="team-a")
             await cluster.delete("namespaces", "team-a")
             await settle(1)
-            await cluster.create(namespace)
+            await cluster.create(make_namespace("team-a"))
             await cluster.create({**widget(), "metadata": {"name": "w", "namespace": "team-a"}})
             await settle(1)
             network.gate.set()
