@@ -41,13 +41,13 @@ def _render_headers(host: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> by
 class Http1Connection:
     """An HTTP/1.1 connection and the response that is being read from it.
 
-    ``used`` is set if the connection has carried an earlier request, ``response_begun`` once a byte of the current
-    response has arrived, ``complete`` when all of it has. ``counted`` and ``idle_since`` belong to the pool.
+    ``status`` is that of the response once its headers have arrived; until then 0, or that of an interim one (1xx).
+    ``response_begun`` is set once a byte of the response has arrived, ``complete`` when all of it has. ``counted`` and
+    ``idle_since`` belong to the pool; the latter is finite once the connection has carried a request.
     """
 
     __slots__ = (
         "_before_head",
-        "_head_done",
         "_parser",
         "_parts",
         "_stream",
@@ -59,16 +59,14 @@ class Http1Connection:
         "response_begun",
         "reusable",
         "status",
-        "used",
     )
 
     def __init__(self, stream: TlsConnection, *, address: str) -> None:
         self._stream = stream
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self.address = address
-        self.used = False
         self.counted = True
-        self.idle_since = 0.0
+        self.idle_since = -float("inf")
         self._reset()
 
     def _reset(self) -> None:
@@ -76,7 +74,6 @@ class Http1Connection:
         self.headers: list[tuple[bytes, bytes]] = []
         self._parts: list[bytes] = []
         self._before_head = 0
-        self._head_done = False
         self.response_begun = False
         self.complete = False
         self.reusable = False
@@ -92,11 +89,11 @@ class Http1Connection:
             await self._stream.send(request)
         except (BrokenPipeError, ConnectionResetError):
             # The server closed before it had read the request. Its response, if any, says why (400, 408, 413).
-            while not self._head_done:
+            while self.status < 200:
                 await self._feed()
             self.reusable = False
             return
-        while not self._head_done:
+        while self.status < 200:
             await self._feed()
 
     async def receive(self) -> bytes:
@@ -143,7 +140,7 @@ class Http1Connection:
             self._finish_at_eof()
             return
         self.response_begun = True
-        if not self._head_done:
+        if self.status < 200:
             self._before_head += len(data)
         try:
             parser.feed_data(data)
@@ -155,14 +152,14 @@ class Http1Connection:
                 raise exc.__context__ from None
             reason = str(exc) or type(exc).__name__
             raise TransportError(f"{self.address}: the response is not valid HTTP: {reason}", reached=True) from exc
-        if not self._head_done and self._before_head > MAX_HEAD:
+        if self.status < 200 and self._before_head > MAX_HEAD:
             raise TransportError(
                 f"{self.address}: the response's headers are larger than {MAX_HEAD} bytes.", reached=True
             )
 
     def _finish_at_eof(self) -> None:
         """Handle end of file: the end of a body without a length, or a truncated response."""
-        if not self._head_done:
+        if self.status < 200:
             when = "in the middle of the response's headers" if self.response_begun else "without a response"
             raise TransportError(f"{self.address}: the connection was closed {when}.", reached=True)
         names = {name.lower() for name, _ in self.headers}
@@ -181,14 +178,13 @@ class Http1Connection:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header; ignore trailers."""
-        if not self._head_done:
+        if self.status < 200:
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Store the status; the headers of an interim (1xx) response are not final."""
         assert self._parser is not None
         self.status = self._parser.get_status_code()
-        self._head_done = self.status >= 200
 
     def on_body(self, data: bytes) -> None:
         """Store a part of the body."""
@@ -196,7 +192,7 @@ class Http1Connection:
 
     def on_message_complete(self) -> None:
         """Mark the response as complete; discard an interim one."""
-        if not self._head_done:
+        if self.status < 200:
             self.headers.clear()
             return
         assert self._parser is not None

@@ -53,6 +53,34 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+class _Dialer(msgspec.Struct):
+    """How connections to a server are opened."""
+
+    origin: Origin
+    timeouts: Timeouts | None
+
+    async def dial(self, seconds: float) -> Http1Connection:
+        """Open a connection. Raises TransportError with ``reached=False``."""
+        origin, stream = self.origin, None
+        try:
+            with trio.move_on_after(seconds):
+                stream = await open_connection(
+                    origin.host,
+                    origin.port,
+                    context=origin.context,
+                    server_name=origin.server_name or origin.host,
+                    timeouts=self.timeouts,
+                )
+        except (OSError, ValueError) as exc:  # ValueError: not a valid host name
+            final = isinstance(exc, (ssl.SSLCertVerificationError, ValueError))
+            text = f"Cannot connect to {origin.address}: {describe_error(exc)}"
+            raise TransportError(text, reached=False, final=final) from exc
+        if stream is None:
+            text = f"Cannot connect to {origin.address}: no connection within {seconds} s."
+            raise TransportError(text, reached=False)
+        return Http1Connection(stream, address=origin.address)
+
+
 class ConnectionPool:
     """A pool of keep-alive connections to one server; implements :class:`Transport`.
 
@@ -61,10 +89,8 @@ class ConnectionPool:
     """
 
     def __init__(self, origin: Origin, *, max_connections: Callable[[], int], timeouts: Timeouts | None = None) -> None:
-        self._origin = origin
-        self._timeouts = timeouts
-        self._address = origin.address
-        self._host = self._address.encode("ascii", "replace")
+        self._dialer = _Dialer(origin, timeouts)
+        self._host = origin.address.encode("ascii", "replace")
         self._max_connections = max_connections
         self._reserved: ConnectionPool | None = None
         self._busy = 0  # requests, streaming ones aside, that have a connection or are opening one
@@ -129,7 +155,8 @@ class ConnectionPool:
     def reserved(self) -> ConnectionPool:
         """See :attr:`Transport.reserved`."""
         if self._reserved is None:
-            self._reserved = ConnectionPool(self._origin, max_connections=lambda: _RESERVED, timeouts=self._timeouts)
+            origin, timeouts = self._dialer.origin, self._dialer.timeouts
+            self._reserved = ConnectionPool(origin, max_connections=lambda: _RESERVED, timeouts=timeouts)
         return self._reserved
 
     async def retire(self) -> bool:
@@ -164,9 +191,9 @@ class ConnectionPool:
             await conn.start(data)
         except _CONNECTION_ERRORS as exc:
             self._discard(conn)
-            if conn.used and not conn.response_begun and request.is_repeatable():
+            if conn.idle_since > -_NEVER and not conn.response_begun and request.is_repeatable():
                 return False  # the server closed the idle connection just before the request
-            raise _as_transport_error(exc, self._address) from exc
+            raise _as_transport_error(exc, conn.address) from exc
         except BaseException:
             self._discard(conn)
             raise
@@ -242,28 +269,8 @@ class ConnectionPool:
         return None
 
     async def _dial(self, connect_timeout: float | None) -> Http1Connection:
-        """Open a connection. Raises TransportError with ``reached=False``."""
-        origin, self._now = self._origin, find_clock()
-        stream = None
-        try:
-            with trio.move_on_after(_NEVER if connect_timeout is None else connect_timeout):
-                stream = await open_connection(
-                    origin.host,
-                    origin.port,
-                    context=origin.context,
-                    server_name=origin.server_name or origin.host,
-                    timeouts=self._timeouts,
-                )
-        except (OSError, ValueError) as exc:  # ValueError: not a valid host name
-            final = isinstance(exc, (ssl.SSLCertVerificationError, ValueError))
-            raise TransportError(
-                f"Cannot connect to {self._address}: {describe_error(exc)}", reached=False, final=final
-            ) from exc
-        if stream is None:
-            raise TransportError(
-                f"Cannot connect to {self._address}: no connection within {connect_timeout} s.", reached=False
-            )
-        conn = Http1Connection(stream, address=self._address)
+        self._now = find_clock()
+        conn = await self._dialer.dial(_NEVER if connect_timeout is None else connect_timeout)
         self._opened.add(conn)
         return conn
 
@@ -283,7 +290,6 @@ class ConnectionPool:
         if conn.reusable and not self._retired and len(self._idle) < max(_MAX_IDLE, self._max_connections()):
             now = self._now()
             conn.limit(_NEVER)
-            conn.used = True
             conn.idle_since = now
             self._idle.append(conn)
             while self._idle[0].idle_since < now - _MAX_IDLE_TIME:
