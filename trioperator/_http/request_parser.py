@@ -58,9 +58,8 @@ class RequestParser:
         self.is_mid_request = False
         self.started = 0
         self._parser = httptools.HttpRequestParser(self)
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._message = Message(self._headers)
-        self._in_head = False
+        self._headers: list[tuple[bytes, bytes]] | None = None  # of the head that is being received
+        self._message = Message([])
         self._head_size = 0
         self._parts = self._size = 0  # of the body
         self._unused = 0  # bytes since the request has started, or since the last part of its body
@@ -87,7 +86,7 @@ class RequestParser:
         self._headers = []
         self._message = Message(self._headers)
         self._head_size = self._unused = 0
-        self._in_head = self.is_mid_request = True
+        self.is_mid_request = True
         self.started += 1
 
     def on_url(self, url: bytes) -> None:
@@ -102,12 +101,12 @@ class RequestParser:
         self._head_size += len(name) + len(value) + _HEADER_OVERHEAD
         if self._head_size > HEAD_LIMIT:
             self._fail(431)
-        if self._in_head:
+        if self._headers is not None:
             self._headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """Check the head, and queue the request."""
-        self._in_head, self._unused = False, 0
+        self._headers, self._unused = None, 0
         self._parts = self._size = 0
         message = self._message
         message.method = self._parser.get_method().decode("ascii")
