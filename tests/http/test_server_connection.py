@@ -39,7 +39,7 @@ class Exchange:
         self.is_draining = False
         self.timeouts = Timeouts()
         serving = Serving(Caller(app or self.answer), LIMITS, self.timeouts, lambda: self.is_draining)
-        self.connection = Connection(transport, PEERS, serving)
+        self.connection = Connection(transport, serving)
         self.ended = trio.Event()
 
     async def answer(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -91,7 +91,7 @@ async def connected(app: AsgiApp | None = None) -> AsyncIterator[Exchange]:
 
     async def serve() -> None:
         try:
-            await bench.connection.serve()
+            await bench.connection.serve(PEERS)
         except OSError:
             pass  # the client is gone
         finally:

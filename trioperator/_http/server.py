@@ -143,10 +143,10 @@ class _Connections:
             is_tls=self._make_context is not None,
             certificate=transport.peer,
         )
-        connection = Connection(transport, peers, self._serving)
+        connection = Connection(transport, self._serving)
         self._open.add(connection)
         try:
-            await connection.serve()
+            await connection.serve(peers)
         finally:
             self._open.discard(connection)
             self._drained.set()

@@ -89,37 +89,34 @@ class Phase(enum.IntEnum):
 class Connection:
     """One connection, after the TLS handshake. It ends with :meth:`serve`, which does not close the transport."""
 
-    def __init__(self, transport: TlsConnection, peers: Peers, serving: Serving) -> None:
+    def __init__(self, transport: TlsConnection, serving: Serving) -> None:
         self._transport = transport
-        self._peers = peers
-        self._call, self._limits, self._timeouts = serving.call, serving.limits, serving.timeouts
-        self._is_draining = serving.is_draining
+        self._serving = serving
         self._parser = RequestParser()
         self._scope, self._linger_scope = trio.CancelScope(), trio.CancelScope()
         self.deadline = float("inf")
         self.phase = Phase.IDLE
         self._now = find_clock()
         self.since = self._now()  # when the phase has begun
-        self._receiving_left = _RECEIVING  # seconds, without those in which the application does not receive
         self._exchange: _Exchange | None = None
         self._status = 0  # of the response to what is refused
-        self._is_ending = self._is_lost = False
+        self._is_ending = False
 
     @property
     def is_last(self) -> bool:
         """Whether the next response is the last one."""
-        return self._is_ending or self._is_draining()
+        return self._is_ending or self._serving.is_draining()
 
-    async def serve(self) -> None:
+    async def serve(self, peers: Peers) -> None:
         """Answer requests until the client or the server ends the connection, or a limit is exceeded."""
-        self._timeouts.add(self)
+        self._serving.timeouts.add(self)
         try:
             with self._scope:
-                await self._serve_requests()
+                await self._serve_requests(peers)
         finally:
-            self._timeouts.discard(self)
+            self._serving.timeouts.discard(self)
         exchange, status = self._exchange, self._status
-        if self._is_lost:
+        if self._linger_scope.cancel_called:
             return
         if exchange is not None and exchange.has_started:
             if exchange.is_complete:
@@ -144,7 +141,6 @@ class Connection:
 
     def drop(self) -> None:
         """Close the connection now."""
-        self._is_lost = True
         self._scope.cancel(reason="the connection is closed")
         self._linger_scope.cancel(reason="the connection is closed")
 
@@ -155,12 +151,13 @@ class Connection:
                 self._status = 504
             self._scope.cancel(reason="a limit is exceeded")
 
-    async def _serve_requests(self) -> None:
+    async def _serve_requests(self, peers: Peers) -> None:
+        call, limits = self._serving.call, self._serving.limits
         while (request := await self._receive_request()) is not None:
             if request.is_complete:
-                self._enter(Phase.ANSWERING, self._limits.answering)
+                self._enter(Phase.ANSWERING, limits.answering)
             self._exchange = exchange = _Exchange(self, request)
-            await self._call(exchange, self._peers)
+            await call(exchange, peers)
             if not (exchange.is_complete and exchange.keeps):
                 return
             self._exchange = None
@@ -171,9 +168,9 @@ class Connection:
         if parser.messages:
             await trio.lowlevel.checkpoint()  # requests that came together take turns with others'
         if parser.is_mid_request:
-            self._begin_receiving()
+            self._enter(Phase.RECEIVING, _RECEIVING)
         elif not parser.messages:
-            self._enter(Phase.IDLE, self._limits.idle)
+            self._enter(Phase.IDLE, self._serving.limits.idle)
         while not parser.messages:
             if parser.error:
                 await self._refuse(parser.error)
@@ -181,28 +178,28 @@ class Connection:
                 return None
         return parser.messages.popleft()
 
-    async def receive_body(self, request: Request) -> bool:
+    async def receive_body(self, exchange: _Exchange) -> bool:
         """Receive something more of the body of a request. Return False if there is nothing more to come."""
         if self._parser.error:
             await self._refuse(self._parser.error)
             return False
         self.phase = Phase.RECEIVING
-        self._timeouts.set(self, self._now() + self._receiving_left)
+        self._serving.timeouts.set(self, self._now() + exchange.receiving_left)
         try:
-            if request.expects_continue:
-                request.expects_continue = False
+            if exchange.request.expects_continue:
+                exchange.request.expects_continue = False
                 await self._transport.send(_CONTINUE)
             return await self._read()
         except OSError:
             return False
         finally:
             if not self._scope.cancel_called:
-                self._receiving_left = self.deadline - self._now()
-                self._enter(Phase.ANSWERING, self._limits.answering)
+                exchange.receiving_left = self.deadline - self._now()
+                self._enter(Phase.ANSWERING, self._serving.limits.answering)
 
     def limit(self, seconds: float) -> None:
         """Limit the time until the application sends something."""
-        self._timeouts.set(self, min(self.deadline, self._now() + seconds))
+        self._serving.timeouts.set(self, min(self.deadline, self._now() + seconds))
 
     async def send(self, data: bytes) -> None:
         """Send a part of a response. If the client is gone, its request is cancelled."""
@@ -214,7 +211,7 @@ class Connection:
         except OSError:
             self.drop()
             await trio.lowlevel.checkpoint_if_cancelled()
-        self._enter(Phase.ANSWERING, self._limits.answering)
+        self._enter(Phase.ANSWERING, self._serving.limits.answering)
 
     async def wait_for_disconnect(self) -> None:
         """Return when the client is gone. A request that comes before is kept, and then that is not noticed."""
@@ -234,7 +231,7 @@ class Connection:
         messages = self._parser.messages
         self._parser.feed(data)
         if self.phase is Phase.IDLE and not (messages and messages[0].is_complete):
-            self._begin_receiving()
+            self._enter(Phase.RECEIVING, _RECEIVING)
         return True
 
     async def _refuse(self, status: int) -> None:
@@ -250,13 +247,9 @@ class Connection:
                 await self._transport.send(last)
             await self._transport.finish()
 
-    def _begin_receiving(self) -> None:
-        self._enter(Phase.RECEIVING, _RECEIVING)
-        self._receiving_left = _RECEIVING
-
     def _enter(self, phase: Phase, seconds: float) -> None:
         self.phase, self.since = phase, self._now()
-        self._timeouts.set(self, self.since + seconds)
+        self._serving.timeouts.set(self, self.since + seconds)
 
 
 class _Exchange:
@@ -264,6 +257,7 @@ class _Exchange:
 
     def __init__(self, connection: Connection, request: Request) -> None:
         self.request = request
+        self.receiving_left = _RECEIVING  # seconds, without those in which the application does not receive
         self.has_started = self.is_complete = self.keeps = self.is_limited = False
         self._connection = connection
         self._is_received = False
@@ -281,7 +275,7 @@ class _Exchange:
             await self._connection.wait_for_disconnect()
             return {"type": "http.disconnect"}
         while not (request.body or request.is_complete):
-            if not await self._connection.receive_body(request):
+            if not await self._connection.receive_body(self):
                 return {"type": "http.disconnect"}
         body = bytes(request.body)
         request.body.clear()
