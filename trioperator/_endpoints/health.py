@@ -24,6 +24,8 @@ from trioperator._logs import get_logger
 if TYPE_CHECKING:
     import socket
 
+_logger = get_logger("trioperator.endpoints.health")
+
 # Seconds between two questions to the operator's loop while nobody asks.
 _INTERVAL: Final = 5.0
 # Seconds that a request waits for the operator's loop: less than the second that kubelets wait.
@@ -91,9 +93,7 @@ async def serve_health(
             try:
                 await thread.serving.wait()
                 url = str(where)
-                get_logger("trioperator.endpoints.health").info(
-                    "Serving health checks at %s/livez and %s/readyz", url, url
-                )
+                _logger.info("Serving health checks at %s/livez and %s/readyz", url, url)
                 task_status.started(url)
                 await trio.sleep_forever()
             finally:
@@ -118,7 +118,6 @@ class _HealthThread:
         self._sockets = sockets
         self._describe = describe
         self._limit = limit
-        self._logger = get_logger("trioperator.endpoints.health")
         self.serving = trio.Event()
         self._operator = trio.lowlevel.current_trio_token()
         self._stopped = threading.Event()
@@ -172,7 +171,7 @@ class _HealthThread:
         try:
             report: HealthReport | None = self._describe()
         except Exception:
-            self._logger.exception("The health of the operator cannot be checked.")
+            _logger.exception("The health of the operator cannot be checked.")
             report = None
         assert self._token is not None
         with contextlib.suppress(trio.RunFinishedError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 import trio
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from trioperator._telemetry.tracing import Tracing
+
+    _Tracked: TypeAlias = tuple[contextlib.AbstractContextManager[Span], Span]
 
 # Handlers that can be cancelled on request. Reviews cannot: the write would be allowed then.
 _CANCELLABLE: Final = (ChangeHandler, EventHandler, SpawningHandler)
@@ -170,9 +172,8 @@ class ReconcileCounter:
         self._pending = instruments.statistics.pending
         self._due: dict[ObjectState, float] = {}  # of objects that are reconciled again by a schedule
         self._at_work = instruments.statistics.at_work
-        self._began: dict[ObjectState, tuple[float | None, float]] = {}  # since when it was queued, when it began
+        self._began: dict[ObjectState, tuple[float | None, float, _Tracked | None]] = {}  # since when it was queued
         self._reconciles, self._failed = instruments.reconciles, instruments.failed
-        self._spans: dict[ObjectState, tuple[contextlib.AbstractContextManager[Span], Span]] = {}
 
     def queued(self, state: ObjectState, lane: Lane) -> None:
         """See :class:`QueueObserver`."""
@@ -190,15 +191,17 @@ class ReconcileCounter:
     def began(self, state: ObjectState) -> None:
         """See :class:`QueueObserver`."""
         began = self._at_work[state] = self._now()
-        self._began[state] = self._queued_at.pop(state, None), began
+        tracked = None
         if (tracing := self._instruments.tracing) is not None:
             reconciling = tracing.reconciling(state, self._instruments.kind_of(state.cache.kind.resource).name)
-            self._spans[state] = reconciling, reconciling.__enter__()
+            tracked = reconciling, reconciling.__enter__()
+        self._began[state] = self._queued_at.pop(state, None), began, tracked
 
     def ended(self, state: ObjectState, result: Result | None) -> None:
         """See :class:`QueueObserver`."""
-        if self._spans:
-            self._end_span(*self._spans.pop(state))
+        queued, began, tracked = self._began.pop(state)
+        if tracked is not None:
+            self._end_span(*tracked)
         name = None
         if type(result) is RequeueAt:
             self._due[state] = result.time
@@ -206,7 +209,7 @@ class ReconcileCounter:
             name = "requeue" if type(result) is Again and not self._failed else self._classify(state, result)
         del self._at_work[state]
         since = None if name is None or type(result) is Again else self._finish(state, name)
-        self._reconciles.append((state.cache, *self._began.pop(state), self._now(), name, since))
+        self._reconciles.append((state.cache, queued, began, self._now(), name, since))
         self._announce()
         if len(self._reconciles) >= BATCH:
             self._instruments.fold()
