@@ -14,6 +14,7 @@ import sqlite3
 import stat
 from typing import Final, TypeAlias
 
+import msgspec
 import trio
 
 from trioperator._concurrency.threads import run_in_thread
@@ -33,6 +34,17 @@ _REVISION: Final = "revision"  # the fact that has it
 _Name: TypeAlias = tuple[str, str, str]  # group, plural, key
 
 
+class _Batch(msgspec.Struct):
+    """What is committed together: the new contents of objects, None for those that are gone, and facts."""
+
+    changes: dict[_Name, bytes | None] = {}
+    facts: dict[str, str] = {}
+
+    def followed_by(self, later: _Batch) -> _Batch:
+        """Return both in one."""
+        return _Batch({**self.changes, **later.changes}, {**self.facts, **later.facts})
+
+
 class DataFile:
     """An open data file, locked against other processes.
 
@@ -45,8 +57,7 @@ class DataFile:
         self.facts: dict[str, str] = {}
         self.revision = 0
         self._database: sqlite3.Connection | None = None
-        self._changes: dict[_Name, bytes | None] = {}
-        self._new_facts: dict[str, str] = {}
+        self._pending = _Batch()
         self._noted = 0  # number of changes so far
         self._flushed = 0  # number of changes in the file
         self._failure: DataFileError | None = None
@@ -107,16 +118,16 @@ class DataFile:
         """Queue a change: it is in the file when :meth:`flush` returns."""
         name = (*table.resource, change.key)
         if change.new is None:
-            self._changes[name] = None
+            self._pending.changes[name] = None
             self.objects.pop(name, None)
         else:
-            self._changes[name] = self.objects[name] = change.new.raw
+            self._pending.changes[name] = self.objects[name] = change.new.raw
         self.revision = change.revision
         self._noted += 1
 
     def set_fact(self, name: str, value: str) -> None:
         """Queue a named value that belongs to the cluster, as :meth:`observe` queues a change."""
-        self.facts[name] = self._new_facts[name] = value
+        self.facts[name] = self._pending.facts[name] = value
         self._noted += 1
 
     async def flush(self) -> None:
@@ -134,12 +145,12 @@ class DataFile:
                 await self._write()
 
     async def _write(self) -> None:
-        noted, changes, facts = self._noted, self._changes, {**self._new_facts, _REVISION: str(self.revision)}
-        self._changes, self._new_facts = {}, {}
+        noted, batch, self._pending = self._noted, self._pending, _Batch()
+        batch.facts[_REVISION] = str(self.revision)
         self._is_writing = True
         try:
             # Not cancellable: it takes no longer than the disk does.
-            commit = functools.partial(self._commit, changes, facts)
+            commit = functools.partial(self._commit, batch)
             await run_in_thread(commit, limiter=self._limiter, abandon_on_cancel=False)
             self._flushed = noted
         except sqlite3.Error as error:
@@ -148,20 +159,19 @@ class DataFile:
             raise self._failure from error
         finally:
             if self._flushed < noted:  # it was cancelled before it began
-                self._changes = {**changes, **self._changes}
-                self._new_facts = {**facts, **self._new_facts}
+                self._pending = batch.followed_by(self._pending)
             self._is_writing = False
             self._written.unpark_all()
 
-    def _commit(self, changes: dict[_Name, bytes | None], facts: dict[str, str]) -> None:
+    def _commit(self, batch: _Batch) -> None:
         assert self._database is not None
         run = self._database.executemany
         self._database.execute("BEGIN")
-        stored = [(*name, raw) for name, raw in changes.items() if raw is not None]
+        stored = [(*name, raw) for name, raw in batch.changes.items() if raw is not None]
         run("REPLACE INTO objects VALUES (?, ?, ?, ?)", stored)
-        gone = [name for name, raw in changes.items() if raw is None]
+        gone = [name for name, raw in batch.changes.items() if raw is None]
         run("DELETE FROM objects WHERE (resource_group, plural, key) = (?, ?, ?)", gone)
-        run("REPLACE INTO facts VALUES (?, ?)", list(facts.items()))
+        run("REPLACE INTO facts VALUES (?, ?)", list(batch.facts.items()))
         self._database.execute("COMMIT")
 
     def close(self) -> None:
