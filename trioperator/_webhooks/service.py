@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import trio
 
-from trioperator._concurrency.clock import find_clock
 from trioperator._concurrency.core_tasks import keep
 from trioperator._handling.reviews.admission import Headers, SSLPeer
 from trioperator._handling.reviews.conversion_review import is_conversion
@@ -26,6 +25,8 @@ from trioperator._webhooks.other_versions import OtherVersion
 from trioperator._webhooks.reviewer import Reviewer
 from trioperator.errors import ConfigError
 from trioperator.settings import AdmissionSettings
+
+_logger = get_logger("trioperator.webhooks")
 
 # Seconds for clearing the managed configurations when the operator stops.
 _RELEASE_TIMEOUT: Final = 5.0
@@ -78,8 +79,6 @@ class Admission:
         self._stopping = stopping
         self._delay = settings.shutdown_delay
         self._reviewed_at = -math.inf
-        self._now = find_clock()
-        self._logger = get_logger("trioperator.webhooks")
         self._configurations: WebhookConfigurations | None = None
         if settings.managed is not None:
             self._configurations = WebhookConfigurations(
@@ -107,7 +106,7 @@ class Admission:
         sslpeer: SSLPeer | None = None,
     ) -> JsonObject:
         """Answer a review; a :class:`WebhookFn`."""
-        self._reviewed_at = self._now()
+        self._reviewed_at = trio.current_time()
         if is_conversion(request):
             return await self._converter(request, headers=headers, sslpeer=sslpeer)
         other = self._find_other(webhook)
@@ -151,7 +150,7 @@ class Admission:
 
     def _take_address(self, address: Mapping[str, Any]) -> None:
         where = address.get("url") or address.get("service")
-        self._logger.info("Serving admission webhooks at %s", where)
+        _logger.info("Serving admission webhooks at %s", where)
         self._publish(address)
 
     def _publish(self, address: Mapping[str, Any]) -> None:
@@ -218,7 +217,7 @@ class Admission:
         """
         quiet_at = since + self._find_delay()
         if trio.current_time() < quiet_at:
-            self._logger.info("Webhooks are served for %g s more.", round(quiet_at - trio.current_time(), 1))
+            _logger.info("Webhooks are served for %g s more.", round(quiet_at - trio.current_time(), 1))
         with trio.move_on_after(remaining * _DELAY_SHARE):
             while trio.current_time() < quiet_at:
                 await trio.sleep_until(quiet_at)
@@ -240,4 +239,4 @@ class Admission:
             if self._definitions is not None and not self._has_replicas:
                 await self._definitions.release()
         if scope.cancelled_caught:
-            self._logger.error("The webhook configurations could not be cleared in time.")
+            _logger.error("The webhook configurations could not be cleared in time.")
