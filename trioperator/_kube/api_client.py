@@ -11,8 +11,9 @@ import contextlib
 import copy
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
 import trio
 
 from trioperator._concurrency.threads import run_in_thread
@@ -50,23 +51,29 @@ _JSON: Final = "application/json"
 _MAX_ERROR_BODY: Final = 1024 * 1024
 
 
+class _Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a client sends requests; see the methods that set them. None stands for what the settings say."""
+
+    fence: Callable[[], None] | None = None
+    is_reserved: bool = False
+    is_compressed: bool = False
+    backoffs: Iterable[float] | float | None = None
+    timeout: float | None = None
+    max_size: int | None = None
+    selection: Params = {}
+    forms: Forms = (None, None)
+    note_headers: Callable[[Headers], None] | None = None
+    note_request: NoteRequest | None = None
+    find_logger: Callable[[], Logger] = lambda: _logger
+
+
 class ApiClient:
     """A client of one API server, shared by any number of tasks. Created by :func:`open_client`."""
 
     def __init__(self, credentials: CredentialStore, settings: OperatorSettings) -> None:
         self._credentials = credentials
         self._settings = settings
-        self._fence: Callable[[], None] | None = None
-        self._is_reserved = False
-        self._is_compressed = False
-        self._backoffs: Iterable[float] | float | None = None  # None, here and below: as the settings say
-        self._timeout: float | None = None
-        self._max_size: int | None = None
-        self._selection: Params = {}
-        self._forms: Forms = (None, None)
-        self._note_headers: Callable[[Headers], None] | None = None
-        self._note_request: NoteRequest | None = None
-        self.find_logger: Callable[[], Logger] = lambda: _logger
+        self._options = _Options()
         self.outage = Outage()
         self.bookmarks = Bookmarks()
         self._thread = trio.CapacityLimiter(1)  # for lists that take long to parse
@@ -76,15 +83,11 @@ class ApiClient:
 
         It is called once more when there is a connection for the request, directly before that is sent.
         """
-        client = copy.copy(self)
-        client._fence = fence
-        return client
+        return self._with(fence=fence)
 
     def reserved(self) -> ApiClient:
         """Return a client with connections of its own, but for streams: its requests never wait for others'."""
-        client = copy.copy(self)
-        client._is_reserved = True
-        return client
+        return self._with(is_reserved=True)
 
     def retrying(self, backoffs: Iterable[float] | float | None, *, timeout: float | None = None) -> ApiClient:
         """Return a client on the same connections that sends a failed request again after these delays.
@@ -92,58 +95,54 @@ class ApiClient:
         Pass ``()`` for a single attempt. *timeout* is for each attempt, in seconds. None stands for
         ``settings.networking.error_backoffs`` and ``request_timeout``.
         """
-        client = copy.copy(self)
-        client._backoffs, client._timeout = backoffs, timeout
-        return client
+        return self._with(backoffs=backoffs, timeout=timeout)
 
     def limiting(self, max_size: int | None) -> ApiClient:
         """Return a client on the same connections for responses of at most *max_size* bytes.
 
         The default is ``settings.networking.response_limit``.
         """
-        client = copy.copy(self)
-        client._max_size = max_size
-        return client
+        return self._with(max_size=max_size)
 
     def logging_to(self, find_logger: Callable[[], Logger]) -> ApiClient:
         """Return a client on the same connections that logs its retries to the logger that *find_logger* returns."""
-        client = copy.copy(self)
-        client.find_logger = find_logger
-        return client
+        return self._with(find_logger=find_logger)
 
     def selecting(self, params: Params, *, forms: Forms) -> ApiClient:
         """Return a client on the same connections whose lists and watches have these parameters, in these *forms*."""
-        client = copy.copy(self)
-        client._selection, client._forms = params, forms
-        return client
+        return self._with(selection=params, forms=forms)
 
     def noting_headers(self, note: Callable[[Headers], None]) -> ApiClient:
         """Return a client on the same connections that calls *note* with the headers of each response."""
-        client = copy.copy(self)
-        client._note_headers = note
-        return client
+        return self._with(note_headers=note)
 
     def noting_requests(self, note: NoteRequest) -> ApiClient:
         """Return a client on the same connections that calls *note* for each request but streams."""
-        client = copy.copy(self)
-        client._note_request = note
-        return client
+        return self._with(note_request=note)
 
     def compressed(self) -> ApiClient:
         """Return a client on the same connections whose responses may be compressed, where few bytes matter more."""
+        return self._with(is_compressed=True)
+
+    def _with(self, **options: Any) -> ApiClient:
         client = copy.copy(self)
-        client._is_compressed = True
+        client._options = msgspec.structs.replace(self._options, **options)
         return client
+
+    @property
+    def find_logger(self) -> Callable[[], Logger]:
+        """The function that returns the logger of retries."""
+        return self._options.find_logger
 
     @property
     def selection(self) -> Params:
         """The parameters of lists and watches that select objects."""
-        return self._selection
+        return self._options.selection
 
     @property
     def fence(self) -> Callable[[], None] | None:
         """The function that is called before each attempt of a request that may write, if any."""
-        return self._fence
+        return self._options.fence
 
     async def keep_credentials(self) -> None:
         """Renew the credentials before they expire, until cancelled."""
@@ -195,7 +194,7 @@ class ApiClient:
         """
         target = build_target(path, params)
         headers = build_headers(accept, content_type or (_JSON if body is not None else None))
-        headers = (*headers, (b"Accept-Encoding", b"gzip")) if self._is_compressed else headers
+        headers = (*headers, (b"Accept-Encoding", b"gzip")) if self._options.is_compressed else headers
         request = Request(method, target, headers, body, functools.partial(is_repeatable, method, content_type, body))
         return await self._retry(functools.partial(self._attempt, request), path, request)
 
@@ -237,8 +236,8 @@ class ApiClient:
         Objects that cannot be read are in ``page.broken``. Raises as :meth:`request` does; after ExpiredError the list
         must be started again.
         """
-        params = {**self._selection, **(params or {}), "limit": limit or None, "continue": continue_ or None}
-        data = await self.request("GET", path, params=params, accept=self._forms[0])
+        params = {**self._options.selection, **(params or {}), "limit": limit or None, "continue": continue_ or None}
+        data = await self.request("GET", path, params=params, accept=self._options.forms[0])
         try:
             try:
                 return parse_page(data)
@@ -259,7 +258,7 @@ class ApiClient:
 
         Not retried, except after a 401. *timeout* is for the headers, in seconds. Raises as :meth:`request` does.
         """
-        target = build_target(path, {**self._selection, **(params or {})})
+        target = build_target(path, {**self._options.selection, **(params or {})})
         attempt = functools.partial(
             self._attempt_stream, path=path, target=target, timeout=timeout, connect_timeout=connect_timeout
         )
@@ -277,7 +276,7 @@ class ApiClient:
                 if not is_retryable(exc, repeatable=request.is_repeatable()):
                     raise
                 if delays is None:
-                    backoffs = networking.error_backoffs if self._backoffs is None else self._backoffs
+                    backoffs = networking.error_backoffs if self._options.backoffs is None else self._options.backoffs
                     delays = iterate_backoffs(backoffs)
                 delay = next(delays, None)
                 if delay is None:
@@ -291,8 +290,8 @@ class ApiClient:
 
     def report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
         """Log that a request has failed, and is sent again after *delay* seconds."""
-        if self._note_request is not None and isinstance(error, ConnectionLostError):
-            self._note_request(method, path, 0)
+        if self._options.note_request is not None and isinstance(error, ConnectionLostError):
+            self._options.note_request(method, path, 0)
         if isinstance(error, TransportError) and not error.reached:
             text, place = "Cannot reach the API server %s; retrying %s %s in %g s: %s", self.credentials.info.place
             self.find_logger().warning(text, place, method, path, delay, error)
@@ -301,14 +300,14 @@ class ApiClient:
 
     async def _attempt(self, request: Request, credentials: Credentials) -> bytes:
         """Send a request once and read its whole response."""
-        method, target = request.method, request.target
-        fence = None if method == "GET" else self._fence
+        method, target, options = request.method, request.target, self._options
+        fence = None if method == "GET" else options.fence
         if fence is not None:
             fence()  # what must not be sent does not wait for a connection
         networking = self._settings.networking
-        timeout = self._get_timeout(self._timeout)
-        limit = networking.response_limit if self._max_size is None else self._max_size
-        transport = credentials.transport.reserved if self._is_reserved else credentials.transport
+        timeout = self._get_timeout(options.timeout)
+        limit = networking.response_limit if options.max_size is None else options.max_size
+        transport = credentials.transport.reserved if options.is_reserved else credentials.transport
         connect_timeout, signed = networking.connect_timeout, credentials.sign(request)
         try:
             fetched = await transport.fetch(
@@ -319,10 +318,10 @@ class ApiClient:
             response, data = fetched[0], decompress(fetched[0].headers, fetched[1], limit)
         except BodyTooLargeError as exc:
             raise size_error(method, target, limit) from exc
-        if self._note_headers is not None:
-            self._note_headers(response.headers)
-        if self._note_request is not None:
-            self._note_request(method, target, response.status)
+        if options.note_headers is not None:
+            options.note_headers(response.headers)
+        if options.note_request is not None:
+            options.note_request(method, target, response.status)
         self._raise_for_status(response, data, target)
         return data
 
@@ -333,13 +332,13 @@ class ApiClient:
         seconds = self._get_timeout(timeout)
         with trio.move_on_after(seconds):
             response = await credentials.transport.send(
-                credentials.sign(Request("GET", target, build_headers(self._forms[1], None))),
+                credentials.sign(Request("GET", target, build_headers(self._options.forms[1], None))),
                 streaming=True,
                 connect_timeout=connect_timeout or self._settings.networking.connect_timeout,
             )
             if 200 <= response.status < 300:
-                if self._note_headers is not None:
-                    self._note_headers(response.headers)
+                if self._options.note_headers is not None:
+                    self._options.note_headers(response.headers)
                 self._credentials.note_accepted()
                 return response
             self._raise_for_status(response, await response.read(_MAX_ERROR_BODY), target)

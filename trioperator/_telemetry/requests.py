@@ -29,7 +29,7 @@ class CountingClient(ApiClient):
 
     def __init__(self, client: ApiClient, statistics: Statistics, tracing: Tracing | None = None) -> None:
         super().__init__(client._credentials, client._settings)
-        self._fence, self.find_logger, self._note_request = client._fence, client.find_logger, client._note_request
+        self._options = client._options
         self._statistics = statistics
         self._tracing = tracing
         self._now = trio.lowlevel.current_clock().current_time
