@@ -73,6 +73,67 @@ def login_in_thread(source: Callable[[], ConnectionInfo]) -> Login:
     return login
 
 
+class _Loader:
+    """What logs in and reads files: it returns credentials that are ready for use, and keeps those to be tried next.
+
+    Connections that were refused are tried after all others.
+    """
+
+    def __init__(
+        self, login: Login, *, settings: OperatorSettings, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._login = login
+        self._settings = settings
+        self._transport = transport
+        self.timeouts = Timeouts()
+        self.spares: list[ConnectionInfo] = []
+        self._refused: collections.deque[ConnectionInfo] = collections.deque(maxlen=_MAX_REMEMBERED)
+        self._thread = trio.CapacityLimiter(1)
+
+    async def log_in(self, previous: Credentials | None) -> Credentials:
+        """Return the first usable credentials of a login; the others are spares. Those once rejected are the last."""
+        found = await self._login()
+        self.spares = sorted(found, key=lambda info: (info in self._refused, -info.priority, random.random()))
+        while self.spares:
+            credentials = await self.prepare_spare(previous)
+            if credentials is not None:
+                return credentials
+        raise LoginError("There are no credentials.")
+
+    async def prepare_spare(self, previous: Credentials | None) -> Credentials | None:
+        """Return the next credentials, None if they cannot be used and there are others."""
+        info = self.spares.pop(0)
+        if self.spares and is_expired(info):
+            return None
+        try:
+            return await self.prepare(info, previous)
+        except ConfigError as exc:
+            if not self.spares:
+                raise
+            _logger.warning("Cannot use the credentials for %s; trying the next ones: %s", info.server, exc)
+            return None
+
+    async def prepare(self, info: ConnectionInfo, previous: Credentials | None) -> Credentials:
+        """Read the files of a connection in a thread, unless there is nothing to read. Raises ConfigError."""
+        settings = self._settings
+        prepare = functools.partial(
+            prepare_credentials, info, previous, transport=self._transport, settings=settings, timeouts=self.timeouts
+        )
+        has_files = bool(info.paths) or info.trust_env or settings.networking.trust_env
+        if not has_files and (self._transport is not None or not info.server.startswith("https:")):
+            return prepare()
+        with trio.move_on_after(_READ_TIMEOUT):
+            return await run_in_thread(prepare, limiter=self._thread)
+        raise ConfigError(
+            f"The files of the credentials were not read within {_READ_TIMEOUT:g} s. Are they on a network?"
+        )
+
+    def refuse(self, info: ConnectionInfo) -> None:
+        """Note that the API server has rejected the credentials of a connection."""
+        if not info.paths:  # else the next time they are others
+            self._refused.append(info)
+
+
 class CredentialStore:
     """The current credentials of a client, and those to be tried next. One task at a time renews them.
 
@@ -83,15 +144,9 @@ class CredentialStore:
     def __init__(
         self, login: Login, *, settings: OperatorSettings, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        self._login = login
-        self._settings = settings
-        self._transport = transport
-        self.timeouts = Timeouts()
-        self._spares: list[ConnectionInfo] = []
-        self._refused: collections.deque[ConnectionInfo] = collections.deque(maxlen=_MAX_REMEMBERED)
+        self._loader = _Loader(login, settings=settings, transport=transport)
         self._retired: list[Transport] = []
         self._renewal = trio.Lock()
-        self._thread = trio.CapacityLimiter(1)
         self._failures = 0  # logins since credentials were accepted
         self._accepted_count = 0
         self._rejected = False
@@ -105,13 +160,18 @@ class CredentialStore:
         return self._current
 
     @property
+    def timeouts(self) -> Timeouts:
+        """The deadlines of requests, which a task may keep."""
+        return self._loader.timeouts
+
+    @property
     def default_namespace(self) -> str | None:
         """The namespace of the current connection, if it has one."""
         return self._current.info.default_namespace
 
     async def open(self) -> None:
         """Log in. Raises ConfigError if the connection is invalid, LoginError if there are no credentials."""
-        self._current = await self._log_in(None)
+        self._current = await self._loader.log_in(None)
         self._current.start_ageing()
         info = self._current.info
         if info.insecure:
@@ -142,7 +202,7 @@ class CredentialStore:
             try:
                 return await attempt(credentials)
             except UnauthorizedError as exc:
-                rejections += not self._spares
+                rejections += not self._loader.spares
                 self._check_login(exc)
                 if rejections >= (_MAX_REJECTIONS if self._accepted_count == accepted else _MAX_OWN_REJECTIONS):
                     raise
@@ -159,7 +219,7 @@ class CredentialStore:
     async def reload(self) -> None:
         """Log in again; keep the current credentials if that fails."""
         try:
-            await self._replace(await self._log_in(self._current))
+            await self._replace(await self._loader.log_in(self._current))
         except (ConfigError, LoginError) as exc:
             self._keep_current(exc)
 
@@ -189,8 +249,8 @@ class CredentialStore:
     async def _replace_rejected(self) -> None:
         """Use the next credentials, or log in again if there are no more."""
         try:
-            while self._spares:
-                spare = await self._prepare_spare(self._current)
+            while self._loader.spares:
+                spare = await self._loader.prepare_spare(self._current)
                 if spare is not None:
                     await self._replace(spare)
                     return
@@ -203,7 +263,7 @@ class CredentialStore:
         """Read the files of the current credentials again."""
         current = self._current
         try:
-            fresh = await self._prepare(current.info, current)
+            fresh = await self._loader.prepare(current.info, current)
         except ConfigError as exc:
             # A file that is being replaced may be incomplete for a moment.
             self._keep_current(exc)
@@ -217,60 +277,21 @@ class CredentialStore:
         at = trio.current_time() + _RETRY_AGE
         current.reload_at, current.renew_at = max(current.reload_at, at), max(current.renew_at, at)
 
-    async def _log_in(self, previous: Credentials | None) -> Credentials:
-        """Return the first usable credentials of a login; the others are spares. Those once rejected are the last."""
-        found = await self._login()
-        self._spares = sorted(found, key=lambda info: (info in self._refused, -info.priority, random.random()))
-        while self._spares:
-            credentials = await self._prepare_spare(previous)
-            if credentials is not None:
-                return credentials
-        raise LoginError("There are no credentials.")
-
-    async def _prepare_spare(self, previous: Credentials | None) -> Credentials | None:
-        """Return the next credentials, None if they cannot be used and there are others."""
-        info = self._spares.pop(0)
-        if self._spares and is_expired(info):
-            return None
-        try:
-            return await self._prepare(info, previous)
-        except ConfigError as exc:
-            if not self._spares:
-                raise
-            _logger.warning("Cannot use the credentials for %s; trying the next ones: %s", info.server, exc)
-            return None
-
-    async def _prepare(self, info: ConnectionInfo, previous: Credentials | None) -> Credentials:
-        """Read the files of a connection in a thread, unless there is nothing to read. Raises ConfigError."""
-        settings = self._settings
-        prepare = functools.partial(
-            prepare_credentials, info, previous, transport=self._transport, settings=settings, timeouts=self.timeouts
-        )
-        has_files = bool(info.paths) or info.trust_env or settings.networking.trust_env
-        if not has_files and (self._transport is not None or not info.server.startswith("https:")):
-            return prepare()
-        with trio.move_on_after(_READ_TIMEOUT):
-            return await run_in_thread(prepare, limiter=self._thread)
-        raise ConfigError(
-            f"The files of the credentials were not read within {_READ_TIMEOUT:g} s. Are they on a network?"
-        )
-
     def _note_rejected(self, used: Credentials) -> None:
         """Record a 401, unless the rejected credentials have been replaced in the meantime."""
         if used is not self._current or self._rejected:
             return
         self._rejected = True
-        self._renew_at = trio.current_time() + (0.0 if self._spares else _BACKOFF.delay(self._failures))
-        if not used.info.paths:  # else the next time they are others
-            self._refused.append(used.info)
+        self._renew_at = trio.current_time() + (0.0 if self._loader.spares else _BACKOFF.delay(self._failures))
+        self._loader.refuse(used.info)
         if not self._failures:
-            action = "trying the next ones" if self._spares else "reloading them"
+            action = "trying the next ones" if self._loader.spares else "reloading them"
             text = "The API server rejected the credentials (HTTP 401): they are wrong or have expired; %s."
             _logger.warning(text, action)
 
     def _check_login(self, error: UnauthorizedError) -> None:
         """Raise LoginError after several logins if no credentials have ever been accepted."""
-        if not self._accepted_count and self._failures >= _LOGIN_ATTEMPTS and not self._spares:
+        if not self._accepted_count and self._failures >= _LOGIN_ATTEMPTS and not self._loader.spares:
             raise LoginError(
                 f"The API server {self._current.info.place} rejected the credentials: {error.message}. They are wrong"
                 " or have expired: log in again."
