@@ -804,3 +804,23 @@ async def test_an_api_server_whose_certificate_is_not_verified_is_warned_of_once
     assert caplog.messages == [
         "The certificate of the API server https://cluster is not verified: it may be anybody's."
     ]
+
+
+async def test_responses_to_requests_from_before_rejections_do_not_end_others_sooner(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    async def respond(request: httpx.Request) -> httpx.Response:
+        if 1 < trio.current_time() < 40:
+            return status(401)
+        if request.url.path.startswith("/slow"):
+            await trio.sleep(int(request.url.path.removeprefix("/slow/")))  # authenticated at its beginning
+        return ok()
+
+    async with open_client(Source(), settings=settings, transport=Memory(respond)) as client:
+        await client.get("/x")
+        async with trio.open_nursery() as requests:
+            for seconds in range(2, 22):
+                requests.start_soon(client.get, f"/slow/{seconds}")
+            await trio.sleep(1.5)
+            assert await client.get("/x") == {}
+        assert 40 < trio.current_time() <= 55

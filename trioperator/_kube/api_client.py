@@ -339,16 +339,13 @@ class ApiClient:
             if 200 <= response.status < 300:
                 if self._options.note_headers is not None:
                     self._options.note_headers(response.headers)
-                self._credentials.note_accepted()
                 return response
             self._raise_for_status(response, await response.read(_MAX_ERROR_BODY), target)
         raise timeout_error("GET", path, seconds)
 
     def _raise_for_status(self, response: Response, data: bytes, target: str) -> None:
-        """Raise ApiError for an error response; record whether the credentials were accepted."""
+        """Raise ApiError for an error response."""
         status = response.status
-        if status < 500 and status not in (401, 429):
-            self._credentials.note_accepted()
         if not 200 <= status < 300:
             secret = self._settings.persistence.digested_fields
             # Not by a variable: then the traceback, and all that its frames have, would stay until it is collected.

@@ -23,7 +23,7 @@ from trioperator._http.transport import Transport
 from trioperator._kube.connection_info import ConnectionInfo
 from trioperator._kube.credentials import Credentials, is_expired, prepare_credentials
 from trioperator._logs import get_logger
-from trioperator.errors import ConfigError, LoginError, UnauthorizedError
+from trioperator.errors import ApiError, ConfigError, LoginError, TooManyRequestsError, UnauthorizedError
 from trioperator.settings import OperatorSettings
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ class CredentialStore:
         self._failures = 0  # logins since credentials were accepted
         self._accepted_count = 0
         self._rejected = False
+        self._series = 0  # of rejections, during which nothing was accepted
+        self._is_in_series = False
         self._renew_at = 0.0
         self._replaced, self.renewed = Pulse(), Pulse()  # one for the task here, one for a task of others
         self._current: Credentials
@@ -198,18 +200,31 @@ class CredentialStore:
         while True:
             if self._rejected or trio.current_time() >= self._current.reload_at:
                 await self._renew()
-            credentials = self._current
+            credentials, series = self._current, self._series
             try:
-                return await attempt(credentials)
+                result = await attempt(credentials)
             except UnauthorizedError as exc:
                 rejections += not self._loader.spares
                 self._check_login(exc)
                 if rejections >= (_MAX_REJECTIONS if self._accepted_count == accepted else _MAX_OWN_REJECTIONS):
                     raise
                 self._note_rejected(credentials)
+            except ApiError as exc:
+                if exc.status < 500 and not isinstance(exc, TooManyRequestsError):
+                    self._note_accepted(series)
+                raise
+            else:
+                self._note_accepted(series)
+                return result
 
-    def note_accepted(self) -> None:
-        """Record that the API server has accepted the credentials."""
+    def _note_accepted(self, series: int) -> None:
+        """Record that the API server has accepted a request, which was sent after this *series* of rejections began.
+
+        Responses to earlier requests do not count: the credentials may have expired since those were authenticated.
+        """
+        if series != self._series:
+            return
+        self._is_in_series = False
         if self._failures:
             _logger.info("The API server accepts the credentials again.")
             self._failures = 0
@@ -282,6 +297,8 @@ class CredentialStore:
         if used is not self._current or self._rejected:
             return
         self._rejected = True
+        self._series += not self._is_in_series
+        self._is_in_series = True
         self._renew_at = trio.current_time() + (0.0 if self._loader.spares else _BACKOFF.delay(self._failures))
         self._loader.refuse(used.info)
         if not self._failures:
