@@ -92,6 +92,39 @@ async def test_operators_may_end_in_any_order() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+async def test_a_program_may_handle_signals_itself_from_the_middle_of_an_operator_on() -> None:
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append("before"))
+    seen: list[str] = []
+    try:
+        operator = handle_signals(Shutdown(lambda: 25.0), describe=str)
+        operator.__enter__()
+        with trio.open_signal_receiver(signal.SIGTERM) as signals:
+            operator.__exit__(None, None, None)
+            signal.raise_signal(signal.SIGTERM)
+            assert await anext(signals) == signal.SIGTERM
+        # The receiver has put back the handler that it had replaced: that of an operator that has ended.
+        signal.raise_signal(signal.SIGTERM)
+        assert seen == ["before"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def test_the_next_operator_gets_signals_where_the_handler_of_the_last_one_was_put_back() -> None:
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append("before"))
+    seen: list[str] = []
+    try:
+        operator = handle_signals(Shutdown(lambda: 25.0), describe=str)
+        operator.__enter__()
+        with trio.open_signal_receiver(signal.SIGTERM):
+            operator.__exit__(None, None, None)
+        with handle_signals(Shutdown(lambda: 25.0), describe=str):
+            pass
+        signal.raise_signal(signal.SIGTERM)
+        assert seen == ["before"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_nothing_is_handled_outside_of_the_main_thread() -> None:
     before = signal.getsignal(signal.SIGTERM)
     seen: list[bool] = []

@@ -137,20 +137,30 @@ def _receiving(listener: _Listener | _Notifier) -> Iterator[None]:
         yield
         return
     if not _listeners:
-        _originals.update({number: signal.signal(number, _receive) for number in _NUMBERS})
+        replaced = {number: signal.signal(number, _receive) for number in _NUMBERS}
+        _originals.update({number: handler for number, handler in replaced.items() if handler is not _receive})
     _listeners.append(listener)
     try:
         yield
     finally:
         _listeners.remove(listener)
         if not _listeners:
-            for number, original in _originals.items():
-                signal.signal(number, signal.SIG_DFL if original is None else original)
+            for number in _NUMBERS:
+                if signal.getsignal(number) is _receive:  # else the program has set its own meanwhile, which stays
+                    _restore(number)
+
+
+def _restore(number: int) -> None:
+    original = _originals[number]
+    signal.signal(number, signal.SIG_DFL if original is None else original)
 
 
 def _receive(number: int, _: object) -> None:
     for listener in tuple(_listeners):
         listener.receive(number)
+    if not _listeners:  # the program has put this back, in place of a handler of its own, after the last operator
+        _restore(number)
+        signal.raise_signal(number)
 
 
 def end_process_after(seconds: float) -> None:
