@@ -198,6 +198,44 @@ def test_failures_of_operators_fail_their_tests_without_exception_groups(tmp_pat
     assert "run_activity" not in start  # no frames of the framework
 
 
+def test_a_failed_test_that_is_run_again_can_pass(tmp_path: Path) -> None:
+    rerunning = """
+        import _pytest.runner, pytest
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtest_protocol(item, nextitem):  # as pytest-rerunfailures does
+            reports = _pytest.runner.runtestprotocol(item, nextitem=nextitem, log=False)
+            if any(report.failed for report in reports):
+                item._initrequest()
+                reports = _pytest.runner.runtestprotocol(item, nextitem=nextitem, log=False)
+            for report in reports:
+                item.ihook.pytest_runtest_logreport(report=report)
+            return True
+    """
+    source = """
+        import trio, trioperator
+
+        runs = []
+
+        async def test_it(operator, cluster, autojump_clock):
+            @trioperator.on.create("configmaps")
+            async def fail(**_):
+                if len(runs) == 1:
+                    raise ValueError("no database")
+
+            runs.append(1)
+            await operator.start()
+            await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+            await trio.sleep(1)
+            assert len(operator.calls) == 1
+    """
+    (tmp_path / "conftest.py").write_text(textwrap.dedent(rerunning))
+    (tmp_path / "test_it.py").write_text(textwrap.dedent(source))
+    plugin = [] if "trioperator" in _entry_points() else ["-p", "trioperator.testing.plugin"]
+    result = run("-m", "pytest", "-q", "-o", "trio_mode=true", *plugin, cwd=tmp_path)
+    assert "1 passed" in result.stdout, result.stdout + result.stderr
+
+
 def _entry_points() -> set[str]:
     from importlib.metadata import entry_points
 

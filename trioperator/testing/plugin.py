@@ -108,12 +108,13 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     pytest does not recognize a KeyboardInterrupt in the exception groups of nurseries. Tests of operators fail with a
     single error itself instead of its group, and with what their operators have done wrong.
     """
+    item.stash[_RUNNERS] = []  # without those of an earlier run of the same test: some plugins run failed tests again
     try:
         yield
     except BaseExceptionGroup as group:
         if group.subgroup(KeyboardInterrupt) is not None:
             raise KeyboardInterrupt from group
-        if _RUNNERS not in item.stash:
+        if not item.stash[_RUNNERS]:
             raise
         from trioperator._model.exception_groups import unwrap_group
 
@@ -123,7 +124,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     except Exception as error:
         _add_problems(item, error)
         raise
-    problems = [problem for runner in item.stash.get(_RUNNERS, ()) for problem in runner.problems]
+    problems = [problem for runner in item.stash[_RUNNERS] for problem in runner.problems]
     if problems:
         pytest.fail("\n\n".join(problems), pytrace=False)
 
@@ -139,7 +140,7 @@ def _add_rights(config: pytest.Config, missing: Iterable[LackedRights]) -> None:
 
 def _add_problems(item: pytest.Item, error: BaseException) -> None:
     """Add what the operators of a failed test have done wrong, which may be why it has failed."""
-    for runner in item.stash.get(_RUNNERS, ()):
+    for runner in item.stash[_RUNNERS]:
         for problem in runner.problems:
             error.add_note(problem)
 
@@ -191,7 +192,7 @@ else:
         from trioperator.testing.operator_runner import open_unchecked_runner
 
         async with open_unchecked_runner(cluster, module=request.module.__name__) as runner:
-            request.node.stash.setdefault(_RUNNERS, []).append(runner)
+            request.node.stash[_RUNNERS].append(runner)
             yield runner
             if request.config.getoption("--operator-rights") and runner.has_started:
                 _add_rights(request.config, await runner.find_missing_rights())
