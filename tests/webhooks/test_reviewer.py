@@ -16,6 +16,7 @@ import pytest
 import trio
 
 import trioperator
+from tests.coordination.peers import peering, peering_crd
 from tests.runtime.conftest import CRD
 from tests.webhooks.admission import make_review, operate_for, operating, sleeping_server, widget
 from tests.webhooks.conversions import definition
@@ -637,6 +638,40 @@ async def test_handlers_see_complete_indices_at_the_start_and_after_a_pause(
             response = (await fns[0](make_review(new=widget("w", color="red"))))["response"]
             assert response["status"]["message"] == "There is one of this color.", trio.current_time()
             await trio.sleep(0.1)
+
+
+async def test_reviews_by_indices_wait_while_a_paused_operator_drains(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.index("widgets", registry=registry)
+    async def colors(spec: Any, **_: Any) -> dict[str, bool]:
+        return {spec["color"]: True}
+
+    @trioperator.on.create("widgets", registry=registry)
+    async def drain(**_: Any) -> None:
+        await trio.sleep(15)
+
+    @trioperator.on.validate("widgets", id="v", registry=registry)
+    async def validate(spec: Any, colors: trioperator.Index[str, bool], **_: Any) -> None:
+        if spec["color"] in colors:
+            raise trioperator.AdmissionError("There is one of this color.")
+
+    settings = trioperator.OperatorSettings()
+    settings.peering.mandatory = True
+    await cluster.apply(peering_crd())
+    await cluster.create(peering())
+    async with asking(cluster, registry, settings=settings) as ask:
+        await cluster.create(widget("other", color="blue"))
+        await trio.sleep(5)
+        await cluster.delete("clusterkopfpeerings", "default")  # without it, the operator pauses
+        await trio.sleep(1)
+        await cluster.create(widget("another", color="red"))
+        review = make_review(new=widget("w", color="red"))
+        with pytest.raises(ReviewError, match="The indices are not complete") as caught:
+            await ask(review)  # it does not watch until the handler has ended
+        assert caught.value.status == 503
+        await trio.sleep(5)
+        assert (await ask(review))["status"]["message"] == "There is one of this color."
 
 
 async def test_writes_are_not_reviewed_by_handlers_whose_indices_cannot_be_completed(

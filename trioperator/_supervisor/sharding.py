@@ -85,6 +85,8 @@ async def open_workers(
             operator.inspector.replace(router, manager)
             workers = Workers(operator, client, invoker, reads, router=router, manager=manager, nursery=shards)
             yield workers
+            if not operator.stop.requested.is_set():
+                operator.missing.update(None)  # indices do not follow any more: reviews wait for the next lists
             workers.stop()
             shards.cancel_scope.deadline = trio.current_time() + operator.stop.remaining
             _limit(operator, workers, unindexed)
@@ -93,7 +95,6 @@ async def open_workers(
         draining.cancel_scope.cancel(reason="nothing is left to wait for")
     if not operator.stop.requested.is_set():  # else admission handlers still use them
         reads.indexing.clear()
-        operator.missing.update(None)
 
 
 def _limit(operator: Operator, workers: Workers, unindexed: WorkQueue[Unindexed]) -> None:
