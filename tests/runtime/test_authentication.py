@@ -295,3 +295,25 @@ async def test_an_explicit_connection_has_precedence_over_login_handlers(
         handle_signals=False,
     )
     assert called == []
+
+
+async def test_a_leader_leads_on_when_a_login_takes_longer_than_requests_for_its_lease(
+    stage: Stage, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.settings.leadership.enabled, stage.settings.leadership.namespace = True, "default"
+    token = "one"
+
+    @on.login(registry=stage.registry)
+    async def log_in(**_: Any) -> trioperator.ConnectionInfo:
+        info = trioperator.ConnectionInfo(server="http://embedded", token=token)
+        await trio.sleep(7)  # a request for the lease takes five at most
+        return info
+
+    async with stage.running():
+        await trio.sleep(60)
+        token, stage.gate.valid = "two", {"two"}
+        await trio.sleep(60)
+        lease = await stage.cluster.get("leases", "trioperator")
+        renewed = datetime.datetime.fromisoformat(lease["spec"]["renewTime"])
+        assert wall_now() - renewed < datetime.timedelta(seconds=5)
+    assert "The leadership is lost" not in caplog.text

@@ -153,7 +153,9 @@ class CredentialStore:
         self._series = 0  # of rejections, during which nothing was accepted
         self._is_in_series = False
         self._renew_at = 0.0
-        self._replaced, self.renewed = Pulse(), Pulse()  # one for the task here, one for a task of others
+        self._changed, self.renewed = Pulse(), Pulse()  # one for the task here, one for a task of others
+        self._is_served = False
+        self._waiting = trio.lowlevel.ParkingLot()  # requests, until that task has renewed the credentials
         self._current: Credentials
 
     @property
@@ -180,14 +182,21 @@ class CredentialStore:
             _logger.warning("The certificate of the API server %s is not verified: it may be anybody's.", info.place)
 
     async def serve(self) -> None:
-        """Renew credentials before they expire, until cancelled: then no request has to wait for it."""
-        while True:
-            with trio.move_on_at(self._current.renew_at):
-                await self._replaced.wait()
-                continue
-            async with self._renewal:
-                if trio.current_time() >= self._current.renew_at:
-                    await self.reload()
+        """Renew credentials before they expire, and when they are rejected, until cancelled.
+
+        So hardly any request has to wait for that, and a login goes on when the request that needs it is cancelled.
+        """
+        self._is_served = True
+        try:
+            while True:
+                with trio.move_on_at(self._current.renew_at):
+                    await self._changed.wait()
+                async with self._renewal:
+                    await self._update()
+                self._waiting.unpark_all()
+        finally:
+            self._is_served = False
+            self._waiting.unpark_all()
 
     async def call(self, attempt: Callable[[Credentials], Awaitable[_T]]) -> _T:
         """Await *attempt* with the current credentials, and again with others while they are rejected.
@@ -250,16 +259,23 @@ class CredentialStore:
         """
         if not self._rejected and self._renewal.locked() and trio.current_time() < self._current.expires_at:
             return
+        if self._is_served:
+            self._changed.set()
+            await self._waiting.park()
+            return
         async with self._renewal:
-            if self._rejected:
-                await trio.sleep_until(self._renew_at)
-            if self._rejected:
-                await self._replace_rejected()
-                self._rejected = False
-            elif trio.current_time() >= self._current.expires_at:
-                await self.reload()
-            elif trio.current_time() >= self._current.reload_at:
-                await self._read_files()
+            await self._update()
+
+    async def _update(self) -> None:
+        if self._rejected:
+            await trio.sleep_until(self._renew_at)
+        if self._rejected:
+            await self._replace_rejected()
+            self._rejected = False
+        elif trio.current_time() >= min(self._current.expires_at, self._current.renew_at):
+            await self.reload()
+        elif trio.current_time() >= self._current.reload_at:
+            await self._read_files()
 
     async def _replace_rejected(self) -> None:
         """Use the next credentials, or log in again if there are no more."""
@@ -319,7 +335,7 @@ class CredentialStore:
         previous, self._current = self._current, fresh
         fresh.start_ageing()
         self._rejected = False
-        self._replaced.set()
+        self._changed.set()
         self.renewed.set()
         if fresh.transport is not previous.transport:
             self._retired.append(previous.transport)
