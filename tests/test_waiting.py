@@ -32,7 +32,7 @@ SLEEPS: Final = {
     "trioperator.cli.keys._wait": "between two looks at an operator, where no key can be pressed",
     "trioperator.client.writing.retry_conflicts": "backoff after a conflict",
     "trioperator.client.deleting.Deletion.send": "backoff after a failed deletion",
-    "trioperator.client.watching.ObjectWatch.advance": "backoff after a failed list or watch",
+    "trioperator.client.watching._Failures.back_off": "backoff after a failed list or watch",
     "trioperator._coordination.leadership.Leadership._acquire": "the retry period of a lease, as in client-go",
     "trioperator._coordination.leadership.Leadership._renew": "the same, when the lease is held",
     "trioperator._coordination.shards.Shards._keep_session": "the retry period of a session",

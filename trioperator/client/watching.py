@@ -52,6 +52,103 @@ class ObjectEvent(NamedTuple, Generic[T]):
     object: T
 
 
+class _Objects:
+    """The objects as the watch has shown them (``known``), and the events that this makes (``pending``)."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self.known: dict[str, RawObject] = {}
+        self.pending: deque[ObjectEvent[JsonObject]] = deque()
+        self._listed: dict[str, RawObject] = {}  # of the pages of a list that has begun
+
+    def begin_list(self) -> None:
+        """Drop the pages so far."""
+        self._listed.clear()
+
+    def add(self, page: Page) -> None:
+        """Take a page of the list."""
+        self._listed.update((raw.key, raw) for raw in page.items)
+        for broken in page.broken:  # it exists, though nobody knows how
+            report_broken(self._listing.kube, self._listing.path, broken)
+            key = "" if broken.identity is None else broken.identity.key
+            if key in self.known:
+                self._listed[key] = self.known[key]
+
+    def end_list(self) -> None:
+        """Compare the objects that were listed with the known ones."""
+        found, self._listed = self._listed, {}
+        for key in self.known.keys() - found.keys():
+            self.note(RawWatchEvent("DELETED", self.known[key]))
+        for key, raw in found.items():
+            known = self.known.get(key)
+            if known is None or known.resource_version != raw.resource_version:
+                self.note(RawWatchEvent("ADDED" if known is None else "MODIFIED", raw))
+
+    def note(self, event: RawWatchEvent) -> None:
+        """Take an event of a watch."""
+        raw = event.object
+        try:
+            body = raw.decode()
+        except msgspec.MsgspecError as exc:
+            text = "Watching %s: skipping an event of %s: %s"
+            self._listing.kube.find_logger().warning(text, self._listing.path, raw, exc)
+            return
+        if event.type == "DELETED":
+            if self.known.pop(raw.key, None) is not None:  # else it was never shown, or its deletion was
+                self.pending.append(ObjectEvent("DELETED", body))
+        else:
+            known = raw.key in self.known
+            self.known[raw.key] = raw
+            self.pending.append(ObjectEvent("MODIFIED" if known else "ADDED", body))
+
+
+class _Failures:
+    """The failures in a row, and when to go on after the last one."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._kube, self._path = listing.kube, listing.path
+        self._delays: Iterator[float] | None = None
+        self._expirations = 0
+        self._due_at = 0.0
+
+    async def back_off(self) -> None:
+        """Wait until it is time to go on: whoever cancels this repeatedly does not get around it."""
+        if self._due_at:
+            await trio.sleep_until(self._due_at)
+            self._due_at = 0.0
+
+    def end(self) -> None:
+        """Note that requests succeed."""
+        self._delays = None
+
+    def end_all(self) -> None:
+        """Note that the resource version is known, too."""
+        self._delays, self._expirations = None, 0
+
+    def add_expiration(self, error: ApiError) -> None:
+        """Back off from listing again: the server may forget the next version at once, too."""
+        self._expirations += 1
+        first = self._expirations == 1
+        delay = self._kube.settings.watching.reconnect_backoff if first else _BACKOFF.delay(self._expirations - 1)
+        delay = adjust_delay(delay, error, enforce=False)
+        logger = self._kube.find_logger()
+        log = logger.debug if first else logger.warning
+        log("%s is listed again in %g s: %s", self._path, delay, error)
+        self._due_at = trio.current_time() + delay
+
+    def add(self, error: ApiError | ConnectionLostError) -> None:
+        """Back off, or raise the error if there were too many."""
+        networking = self._kube.settings.networking
+        if self._delays is None:
+            self._delays = iterate_backoffs(networking.error_backoffs)
+        delay = next(self._delays, None)
+        if delay is None:
+            raise error
+        delay = adjust_delay(delay, error, enforce=networking.enforce_retry_after)
+        self._kube.find_logger().warning("Watching %s failed; retrying in %g s: %s", self._path, delay, error)
+        self._due_at = trio.current_time() + delay
+
+
 class ObjectWatch(Generic[T]):
     """An asynchronous iterator over the events of objects, which begins with an ADDED event for each that exists.
 
@@ -62,38 +159,30 @@ class ObjectWatch(Generic[T]):
     """
 
     def __init__(self, listing: Listing, params: Params, *, decode: Callable[[JsonObject], T]) -> None:
-        self._kube = listing.kube
-        self._path = listing.path
-        self._forget = listing.forget
+        self._listing = listing
         self._params = params
         self._decode = decode
-        self._known: dict[str, RawObject] = {}
-        self._pending: deque[ObjectEvent[JsonObject]] = deque()
-        self._listed: dict[str, RawObject] = {}  # of the pages of a list that has begun
-        self._token = ""  # of its next page
+        self._objects = _Objects(listing)
+        self._failures = _Failures(listing)
+        self._token = ""  # of the next page of a list
         self._version = ""
         self._watch: Watch | None = None
         self._stack = contextlib.AsyncExitStack()
-        self._delays: Iterator[float] | None = None
-        self._expirations = 0  # in a row
         self._opened_at = 0.0
-        self._due_at = 0.0  # when to go on after a failure
         self._is_interrupted = False
 
     def __aiter__(self) -> ObjectWatch[T]:
         return self
 
     async def __anext__(self) -> ObjectEvent[T]:
-        while not self._pending:
+        while not self._objects.pending:
             await self.advance()
-        event = self._pending.popleft()
+        event = self._objects.pending.popleft()
         return ObjectEvent(event.type, self._decode(event.object))
 
     async def advance(self) -> None:
         """Take one step of the iteration: list one page, open the watch, or receive one event."""
-        if self._due_at:  # a time, so that nobody who cancels this repeatedly gets around the backoff
-            await trio.sleep_until(self._due_at)
-            self._due_at = 0.0
+        await self._failures.back_off()
         try:
             if not self._version:
                 await self._list()
@@ -102,14 +191,15 @@ class ObjectWatch(Generic[T]):
             else:
                 await self._receive(self._watch)
         except NotFoundError:
-            self._forget()
+            self._listing.forget()
             raise
         except (ExpiredError, ConnectionLostError, ServerError, TooManyRequestsError) as error:
             await self._close()
             if isinstance(error, ExpiredError) or (isinstance(error, ApiError) and is_version_too_large(error)):
-                self._start_again(error)
+                self._begin_list()
+                self._failures.add_expiration(error)
             else:
-                self._back_off(error)
+                self._failures.add(error)
 
     async def restart(self) -> None:
         """List the objects again at the next step."""
@@ -128,17 +218,17 @@ class ObjectWatch(Generic[T]):
     @property
     def known(self) -> Collection[RawObject]:
         """The newest states of the objects that exist."""
-        return self._known.values()
+        return self._objects.known.values()
 
     def take(self) -> Sequence[ObjectEvent[JsonObject]]:
         """Remove and return the events that were received but not iterated over yet, with their objects as dicts."""
-        events = list(self._pending)
-        self._pending.clear()
+        events = list(self._objects.pending)
+        self._objects.pending.clear()
         return events
 
     async def _list(self) -> None:
         """List the next page of objects; after the last page, compare them with the known ones."""
-        limit = self._kube.settings.watching.page_size
+        limit = self._listing.kube.settings.watching.page_size
         try:
             page = await self._request_page(limit=limit, token=self._token)
         except ExpiredError:
@@ -146,33 +236,22 @@ class ObjectWatch(Generic[T]):
                 raise
             # The pages take longer than the server keeps its history, so they would expire repeatedly.
             page = await self._request_page(limit=None, token=None)
-            self._listed.clear()
-        self._listed.update((raw.key, raw) for raw in page.items)
-        for broken in page.broken:  # it exists, though nobody knows how
-            report_broken(self._kube, self._path, broken)
-            key = "" if broken.identity is None else broken.identity.key
-            if key in self._known:
-                self._listed[key] = self._known[key]
+            self._objects.begin_list()
+        self._objects.add(page)
         self._token = page.next
         if not self._token:
-            self._compare()
+            self._objects.end_list()
             self._version = page.resource_version
-            self._delays = None
+            self._failures.end()
 
     async def _request_page(self, *, limit: int | None, token: str | None) -> Page:
-        return await self._kube.retrying(()).list_page(self._path, params=self._params, limit=limit, continue_=token)
-
-    def _compare(self) -> None:
-        found, self._listed = self._listed, {}
-        for key in self._known.keys() - found.keys():
-            self._note(RawWatchEvent("DELETED", self._known[key]))
-        for key, raw in found.items():
-            known = self._known.get(key)
-            if known is None or known.resource_version != raw.resource_version:
-                self._note(RawWatchEvent("ADDED" if known is None else "MODIFIED", raw))
+        kube, path = self._listing.kube.retrying(()), self._listing.path
+        return await kube.list_page(path, params=self._params, limit=limit, continue_=token)
 
     async def _open(self) -> None:
-        opening = open_watch(self._kube, self._path, resource_version=self._version, params=self._params)
+        opening = open_watch(
+            self._listing.kube, self._listing.path, resource_version=self._version, params=self._params
+        )
         self._opened_at = trio.current_time()
         self._watch = await self._stack.enter_async_context(opening)
         self._is_interrupted = False
@@ -193,59 +272,22 @@ class ObjectWatch(Generic[T]):
         except UnauthorizedError as error:  # by a proxy, say: the next request renews the credentials
             raise ConnectionLostError(str(error)) from error
         self._version = event.object.resource_version or self._version
-        self._delays, self._expirations, self._is_interrupted = None, 0, False
+        self._failures.end_all()
+        self._is_interrupted = False
         if event.type != "BOOKMARK":
-            self._note(event)
+            self._objects.note(event)
 
     async def _end(self, end: StopAsyncIteration | ConnectionLostError, *, lasted: float) -> None:
         """Close a watch that has ended or is broken. Raises ConnectionLostError if that counts as a failure."""
         await self._close()
         is_broken = isinstance(end, ConnectionLostError)
         if lasted >= (_LONG_ENOUGH if is_broken else _SHORTEST):
-            self._delays = None
+            self._failures.end()
         elif not self._is_interrupted and not is_broken:
             raise ConnectionLostError("the server has ended the watch at once") from None
         if is_broken and not self._is_interrupted:
             raise end
 
-    def _note(self, event: RawWatchEvent) -> None:
-        raw = event.object
-        try:
-            body = raw.decode()
-        except msgspec.MsgspecError as exc:
-            self._kube.find_logger().warning("Watching %s: skipping an event of %s: %s", self._path, raw, exc)
-            return
-        if event.type == "DELETED":
-            if self._known.pop(raw.key, None) is not None:  # else it was never shown, or its deletion was
-                self._pending.append(ObjectEvent("DELETED", body))
-        else:
-            known = raw.key in self._known
-            self._known[raw.key] = raw
-            self._pending.append(ObjectEvent("MODIFIED" if known else "ADDED", body))
-
-    def _start_again(self, error: ApiError) -> None:
-        """List the objects again, with a backoff: the server may forget the next version at once, too."""
-        self._begin_list()
-        self._expirations += 1
-        first = self._expirations == 1
-        delay = self._kube.settings.watching.reconnect_backoff if first else _BACKOFF.delay(self._expirations - 1)
-        delay = adjust_delay(delay, error, enforce=False)
-        logger = self._kube.find_logger()
-        log = logger.debug if first else logger.warning
-        log("%s is listed again in %g s: %s", self._path, delay, error)
-        self._due_at = trio.current_time() + delay
-
     def _begin_list(self) -> None:
         self._version = self._token = ""
-        self._listed.clear()
-
-    def _back_off(self, error: ApiError | ConnectionLostError) -> None:
-        networking = self._kube.settings.networking
-        if self._delays is None:
-            self._delays = iterate_backoffs(networking.error_backoffs)
-        delay = next(self._delays, None)
-        if delay is None:
-            raise error
-        delay = adjust_delay(delay, error, enforce=networking.enforce_retry_after)
-        self._kube.find_logger().warning("Watching %s failed; retrying in %g s: %s", self._path, delay, error)
-        self._due_at = trio.current_time() + delay
+        self._objects.begin_list()
