@@ -405,7 +405,7 @@ async def test_a_leader_that_stops_releases_a_lease_that_somebody_has_changed(
         await settle(3)
         backup = cluster.snapshot()
         await settle(3)
-        lease = leadership.lease.name
+        lease = settings.leadership.name
         match change:
             case "restored":
                 await cluster.restore(backup)

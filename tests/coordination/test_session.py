@@ -77,12 +77,12 @@ async def test_a_renewal_shows_that_etcd_was_restored_though_versions_have_gone_
 ) -> None:
     one, other = make(client, "a"), make(client, "b")
     await renew(one, times=2)
-    before_the_other, version = cluster.snapshot(), one._newest
+    before_the_other, version = cluster.snapshot(), one._lease._newest
     await renew(one, other, times=2)
     assert not one.has_gone_back
     await cluster.restore(before_the_other)
     await renew(one, other)
-    assert one._newest > version
+    assert one._lease._newest > version
     assert one.has_gone_back
     assert other.has_gone_back
     assert await records(cluster) == 2

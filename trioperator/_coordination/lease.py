@@ -33,6 +33,19 @@ class Attempt(enum.Enum):
     """Another process holds the lease."""
 
 
+class LeaseObject:
+    """Where the Lease of a name is, and a client for it that retries nothing."""
+
+    def __init__(self, client: ApiClient, *, namespace: str, name: str) -> None:
+        self.client = client.retrying(())
+        self.metadata = {"name": name, "namespace": namespace}
+        self.collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self.path = f"{self.collection}/{name}"
+
+    def __str__(self) -> str:
+        return f"lease {self.metadata['namespace']}/{self.metadata['name']}"
+
+
 class Lease:
     """One Lease object, as a candidate of the name *identity* sees it.
 
@@ -41,15 +54,11 @@ class Lease:
     """
 
     def __init__(self, client: ApiClient, *, namespace: str, name: str, identity: str, duration: float) -> None:
-        self.namespace = namespace
-        self.name = name
         self.identity = identity
         self.renewed_at = -float("inf")
         self.holder = ""
-        self._client = client.retrying(())
+        self._object = LeaseObject(client, namespace=namespace, name=name)
         self._duration = duration
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._path = f"{self._collection}/{name}"
         self._observed: dict[str, Any] | None = None
         self._observed_at = -float("inf")
         self._doubtful: str | None = None  # the version that is replaced by a write without a response
@@ -58,7 +67,7 @@ class Lease:
         self._busy_until = -float("inf")  # as long as that may be held by others
 
     def __str__(self) -> str:
-        return f"lease {self.namespace}/{self.name}"
+        return str(self._object)
 
     @property
     def transitions(self) -> int:
@@ -111,9 +120,9 @@ class Lease:
         self._doubtful = self._version
         try:
             if self._observed is None:
-                written = await self._client.post(self._collection, record)
+                written = await self._object.client.post(self._object.collection, record)
             else:
-                written = await self._client.put(self._path, record)
+                written = await self._object.client.put(self._object.path, record)
         except ApiError as error:
             if not isinstance(error, ServerError):
                 self._doubtful = None
@@ -153,7 +162,7 @@ class Lease:
     async def read(self) -> None:
         """Read the lease. Raises as requests do."""
         try:
-            self._observe(await self._client.get(self._path))
+            self._observe(await self._object.client.get(self._object.path))
         except NotFoundError:
             self._observed, self.holder = None, ""
             self._note_contact()
@@ -201,7 +210,7 @@ class Lease:
         now = wall_now().astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before = self._spec
         taken = self.holder != self.identity
-        metadata = (self._observed or {}).get("metadata") or {"name": self.name, "namespace": self.namespace}
+        metadata = (self._observed or {}).get("metadata") or self._object.metadata
         spec = {
             **before,
             "holderIdentity": self.identity,

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import msgspec
 import trio
 
+from trioperator._coordination.lease import LeaseObject
 from trioperator._coordination.members import (
     NOTHING,
     Member,
@@ -45,37 +47,98 @@ class _Record(msgspec.Struct):
     metadata: _Metadata
 
 
+class _MembersLease:
+    """The Lease of all members, as one of them writes its own record in it, and reads those of the others.
+
+    ``has_gone_back`` is whether the last write has shown that etcd was restored, or that others have removed the
+    record. Each write tests what was stored by the last one.
+    """
+
+    def __init__(self, lease: LeaseObject) -> None:
+        self.has_gone_back = False
+        self._lease = lease
+        self._newest = 0  # the newest version of the Lease
+        self._stored: str | None = None  # the own record, unless it is not known what is stored
+
+    def __str__(self) -> str:
+        return str(self._lease)
+
+    def forget(self) -> None:
+        """Forget the own record, as another is written from now on."""
+        self._stored = None
+
+    async def write(self, own: Member, removed: Collection[str]) -> tuple[list[Member], int]:
+        """Write the own record, and remove others. Returns all records, and the version. Raises as requests do."""
+        key, data = make_key(own.identity), _encode(own).decode()
+        stored, self._stored = self._stored, None  # until there is a response
+        is_lost, record = False, None
+        if stored is not None and not removed:
+            record = await self._replace(key, stored, data)
+            is_lost = record is None
+        if record is None:
+            annotations: dict[str, str | None] = {make_key(identity): None for identity in removed}
+            record = await self._write({"metadata": {"annotations": {**annotations, key: data}}})
+        self._stored = record.metadata.annotations.get(key)  # as admission has left it
+        version = _parse_version(record.metadata.resource_version)
+        self.has_gone_back, self._newest = is_lost or version < self._newest, version
+        return parse_members(record.metadata.annotations), version
+
+    async def remove(self, identities: Iterable[str]) -> None:
+        """Remove records. Raises as requests do."""
+        await self._patch({"metadata": {"annotations": dict.fromkeys(map(make_key, identities))}})
+
+    async def _replace(self, key: str, stored: str, data: str) -> _Record | None:
+        """Write the record over the one that is stored; return None, and write nothing, if another or none is."""
+        path = "/metadata/annotations/" + key.replace("~", "~0").replace("/", "~1")
+        test = {"op": "test", "path": path, "value": stored}
+        try:
+            return self._parse(await self._patch([test, {"op": "replace", "path": path, "value": data}], JSON_PATCH))
+        except (InvalidError, NotFoundError):
+            return None
+
+    async def _write(self, patch: dict[str, Any]) -> _Record:
+        try:
+            data = await self._patch(patch)
+        except NotFoundError:
+            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": self._lease.metadata}
+            with contextlib.suppress(ConflictError):  # another member was faster
+                await self._lease.client.request("POST", self._lease.collection, body=_encode(lease))
+            data = await self._patch(patch)
+        return self._parse(data)
+
+    async def _patch(self, patch: object, content_type: str = MERGE_PATCH) -> bytes:
+        path, body = self._lease.path, _encode(patch)
+        return await self._lease.client.request("PATCH", path, body=body, content_type=content_type)
+
+    def _parse(self, data: bytes) -> _Record:
+        try:
+            return msgspec.json.decode(data, type=_Record)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ConnectionLostError(f"{self._lease.path}: the response is not a Lease: {error}") from error
+
+
 class Session:
     """The membership of one replica, and what it knows of the other members.
 
     It is valid until *deadline* seconds after the last renewal. It has a new identity whenever it is joined again: one
-    that is seen to be dead has lapsed forever. ``has_gone_back`` is whether the last renewal has shown that etcd was
-    restored, or that others have removed the record.
+    that is seen to be dead has lapsed forever.
     """
 
     def __init__(self, client: ApiClient, *, namespace: str, name: str, member: Member, deadline: float) -> None:
-        self.namespace = namespace
-        self.name = name
-        self._client = client.retrying(())
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._path = f"{self._collection}/{name}"
+        self._lease = _MembersLease(LeaseObject(client, namespace=namespace, name=name))
         self._base = member
         self._own = member
         self._deadline = deadline
         self._sightings: dict[str, Sighting] = {}
         self._earlier: set[str] = set()  # own identities before
         self._left: list[str] = []  # and those whose records are still to be removed, if there are any
-        self._renewals = 0
         self.renewed_at = -float("inf")
         self.is_ranked = False
-        self.has_gone_back = False
-        self._newest = 0  # the newest version of the record
-        self._stored: str | None = None  # the own record, unless it is not known what is stored
         self._begun_at: float | None = None
         self.join()
 
     def __str__(self) -> str:
-        return f"lease {self.namespace}/{self.name}"
+        return str(self._lease)
 
     def join(self) -> None:
         """Begin a new membership: nothing is owned by it yet."""
@@ -85,7 +148,8 @@ class Session:
             self._earlier.add(self.identity)
         identity = f"{self._base.identity}_{secrets.token_hex(3)}"
         self._own = msgspec.structs.replace(self._base, identity=identity)
-        self._begun_at = self._stored = None
+        self._begun_at = None
+        self._lease.forget()
         self.renewed_at = -float("inf")
         self.is_ranked = False
 
@@ -98,6 +162,11 @@ class Session:
     def is_joined(self) -> bool:
         """Whether the record was ever written."""
         return self.renewed_at > -float("inf")
+
+    @property
+    def has_gone_back(self) -> bool:
+        """Whether the last renewal has shown that etcd was restored, or that others have removed the record."""
+        return self._lease.has_gone_back
 
     @property
     def valid_until(self) -> float:
@@ -113,63 +182,22 @@ class Session:
         """Write the record, and read the others' records. Raises as requests do; nothing is retried."""
         now = trio.current_time()
         self._begun_at = now if self._begun_at is None else self._begun_at
-        self._renewals += 1
-        own = msgspec.structs.replace(self._own, renewal=str(self._renewals))
+        own = self._own = msgspec.structs.replace(self._own, renewal=str(int(self._own.renewal or 0) + 1))
         removed = {*self._left, *list_stale(self._sightings, now=self.renewed_at)}
-        annotations: dict[str, str | None] = {make_key(identity): None for identity in removed}
-        annotations[make_key(own.identity)] = data = _encode(own).decode()
-        stored, self._stored = self._stored, None  # until there is a response
-        is_lost, record = False, None
         with trio.fail_after(timeout):
-            if stored is not None and not removed:
-                record = await self._replace(make_key(own.identity), stored, data)
-                is_lost = record is None
-            if record is None:
-                record = await self._write({"metadata": {"annotations": annotations}})
+            members, version = await self._lease.write(own, removed)
         self._left.clear()
-        self._stored = record.metadata.annotations.get(make_key(own.identity))  # as admission has left it
         self.renewed_at = now
         self.is_ranked = own.order is not None
-        version = _parse_version(record.metadata.resource_version)
-        self.has_gone_back, self._newest = is_lost or version < self._newest, version
         if own.order is None:
             self._own = msgspec.structs.replace(own, order=version)
-        members = [member for member in parse_members(record.metadata.annotations) if member.identity != own.identity]
-        self._sightings = observe(self._sightings, members, now=trio.current_time())
-
-    async def _replace(self, key: str, stored: str, data: str) -> _Record | None:
-        """Write the record over the one that is stored; return None, and write nothing, if another or none is."""
-        path = "/metadata/annotations/" + key.replace("~", "~0").replace("/", "~1")
-        test = {"op": "test", "path": path, "value": stored}
-        body = _encode([test, {"op": "replace", "path": path, "value": data}])
-        try:
-            return self._parse(await self._client.request("PATCH", self._path, body=body, content_type=JSON_PATCH))
-        except (InvalidError, NotFoundError):
-            return None
-
-    async def _write(self, patch: dict[str, Any]) -> _Record:
-        try:
-            data = await self._client.request("PATCH", self._path, body=_encode(patch), content_type=MERGE_PATCH)
-        except NotFoundError:
-            metadata = {"name": self.name, "namespace": self.namespace}
-            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
-            with contextlib.suppress(ConflictError):  # another member was faster
-                await self._client.request("POST", self._collection, body=_encode(lease))
-            data = await self._client.request("PATCH", self._path, body=_encode(patch), content_type=MERGE_PATCH)
-        return self._parse(data)
-
-    def _parse(self, data: bytes) -> _Record:
-        try:
-            return msgspec.json.decode(data, type=_Record)
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise ConnectionLostError(f"{self._path}: the response is not a Lease: {error}") from error
+        others = [member for member in members if member.identity != own.identity]
+        self._sightings = observe(self._sightings, others, now=trio.current_time())
 
     async def leave(self) -> None:
         """Remove the record, so that others need not wait until it expires. Raises as requests do."""
         if self._begun_at is not None:
-            keys = [make_key(identity) for identity in (*self._left, self.identity)]
-            body = _encode({"metadata": {"annotations": dict.fromkeys(keys)}})
-            await self._client.request("PATCH", self._path, body=body, content_type=MERGE_PATCH)
+            await self._lease.remove((*self._left, self.identity))
 
     # The other members, as of the last renewal. After a suspension of the process, that may be outdated.
 
