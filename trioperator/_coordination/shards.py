@@ -78,6 +78,74 @@ class ShardOwnership:
             raise PausedError(f"this replica has lost the shard {self.shard}")
 
 
+class _Leases:
+    """The leases of all shards, *by_shard*, and the requests for them, of which each has a *timeout*."""
+
+    def __init__(self, client: ApiClient, settings: LeadershipSettings, *, namespace: str) -> None:
+        self.timeout = max(1.0, settings.renew_deadline / 2)
+        self.by_shard: dict[int, Lease] = {}
+        self._client = client
+        self._settings = settings
+        self._namespace = namespace
+        self._reading = trio.CancelScope()
+
+    def join(self, identity: str) -> None:
+        """Begin with leases for another identity, of which nothing is known."""
+        settings = self._settings
+        self.by_shard = {
+            shard: Lease(
+                self._client,
+                namespace=self._namespace,
+                name=f"{settings.name}-{shard}",
+                identity=identity,
+                duration=settings.lease_duration,
+            )
+            for shard in range(settings.shards)
+        }
+
+    def stop_reading(self) -> None:
+        """Cancel what is being read."""
+        self._reading.cancel(reason="the operator is stopping or paused")
+
+    async def read(self, leases: Mapping[int, Lease]) -> dict[int, str]:
+        """Return the holders of leases, as far as these can be read."""
+        readable = dict[int, str]()
+        with trio.CancelScope() as self._reading:
+            async with trio.open_nursery() as reading:
+                for shard, lease in leases.items():
+                    reading.start_soon(self._read, lease, shard, readable)
+        return readable
+
+    async def _read(self, lease: Lease, shard: int, readable: dict[int, str]) -> None:
+        try:
+            with trio.fail_after(self.timeout):
+                await lease.read()
+        except (TrioperatorError, trio.TooSlowError) as error:
+            _logger.debug("The %s cannot be read: %s", lease, str(error) or "no response in time")
+        else:
+            readable[shard] = lease.holder
+
+    @staticmethod
+    async def settle(lease: Lease) -> None:
+        """Release a lease that was being acquired when all was cancelled."""
+        try:
+            await lease.settle()
+            await lease.release()
+        except TrioperatorError as error:
+            _logger.debug("The %s cannot be released: %s", lease, error)
+
+    async def release(self, lease: Lease) -> bool:
+        """Release a lease; return whether that was possible."""
+        try:
+            with trio.fail_after(self.timeout):
+                await lease.read()  # somebody may have changed a label
+                await lease.release()
+        except (TrioperatorError, trio.TooSlowError) as error:
+            _logger.debug("The %s cannot be released: %s", lease, str(error) or "no response in time")
+            return False
+        return True
+
+
 Serve: TypeAlias = Callable[[ShardOwnership], Awaitable[None]]
 
 
@@ -85,9 +153,9 @@ class Shards:
     """A replica's shards. *serve* handles the objects of a shard, from its acquisition until it is ending."""
 
     def __init__(self, client: ApiClient, *, settings: LeadershipSettings, identity: str, serve: Serve) -> None:
-        self._client = client
         self._settings = settings
         self._serve = serve
+        namespace = settings.namespace or client.default_namespace
         member = Member(
             identity=settings.identity or identity,
             shards=-settings.shards,  # of ranges of hashes
@@ -95,16 +163,14 @@ class Shards:
         )
         self._session = Session(
             client,
-            namespace=settings.namespace or client.default_namespace,
+            namespace=namespace,
             name=f"{settings.name}-members",
             member=member,
             deadline=settings.renew_deadline,
         )
-        self._timeout = max(1.0, settings.renew_deadline / 2)
-        self._leases: dict[int, Lease] = {}
+        self._leases = _Leases(client, settings, namespace=namespace)
         self._terms: dict[int, ShardOwnership] = {}
         self._changed = Pulse()
-        self._reading = trio.CancelScope()
         self._is_stopping = False
         self._failed = False
         self._reported = 0
@@ -132,7 +198,7 @@ class Shards:
     def stop(self) -> None:
         """Release all shards, and acquire no more."""
         self._is_stopping = True
-        self._reading.cancel(reason="the operator is stopping or paused")
+        self._leases.stop_reading()
         self._release_surplus()  # now, though other shards may be being acquired
         self._changed.set()
 
@@ -140,16 +206,7 @@ class Shards:
 
     def _join(self) -> None:
         self._session.join()
-        self._leases = {
-            shard: Lease(
-                self._client,
-                namespace=self._session.namespace,
-                name=f"{self._settings.name}-{shard}",
-                identity=self._session.identity,
-                duration=self._settings.lease_duration,
-            )
-            for shard in range(self._settings.shards)
-        }
+        self._leases.join(self._session.identity)
         self._delay_check()
 
     @property
@@ -174,7 +231,7 @@ class Shards:
 
     async def _renew(self) -> None:
         try:
-            await self._session.renew(timeout=self._timeout)
+            await self._session.renew(timeout=self._leases.timeout)
         except (TrioperatorError, trio.TooSlowError) as error:
             log = _logger.debug if self._failed else _logger.warning
             log("The %s cannot be renewed: %s", self._session, str(error) or "no response in time")
@@ -210,23 +267,14 @@ class Shards:
         """Remove the replica's record, so that others need not wait until it expires, and release what it may hold."""
         with trio.move_on_after(_LEAVE_TIMEOUT, shield=True) as scope:
             async with trio.open_nursery() as nursery:
-                for lease in self._leases.values():
-                    nursery.start_soon(self._settle, lease)
+                for lease in self._leases.by_shard.values():
+                    nursery.start_soon(self._leases.settle, lease)
                 try:
                     await self._session.leave()
                 except TrioperatorError as error:
                     _logger.warning("The replica's record stays in the %s until it ends: %s", self._session, error)
         if scope.cancelled_caught:
             _logger.warning("The replica's record stays in the %s until it ends: no response.", self._session)
-
-    @staticmethod
-    async def _settle(lease: Lease) -> None:
-        """Release a lease that was being acquired when all was cancelled."""
-        try:
-            await lease.settle()
-            await lease.release()
-        except TrioperatorError as error:
-            _logger.debug("The %s cannot be released: %s", lease, error)
 
     # The shards.
 
@@ -240,8 +288,8 @@ class Shards:
 
     async def _acquire(self, nursery: trio.Nursery) -> None:
         """Take shards that nobody owns, as far as the share goes."""
-        leases = {shard: lease for shard, lease in self._leases.items() if shard not in self._terms}
-        identity, readable = self._session.identity, await self._read_all(leases)
+        leases = {shard: lease for shard, lease in self._leases.by_shard.items() if shard not in self._terms}
+        identity, readable = self._session.identity, await self._leases.read(leases)
         if self._is_stopping:
             return
         share = self._session.share
@@ -255,17 +303,17 @@ class Shards:
         """Compare the leases with what is owned: they differ if etcd was restored, or somebody has written them."""
         self._delay_check()
         identity = self._session.identity
-        readable = await self._read_all(self._leases)
+        readable = await self._leases.read(self._leases.by_shard)
         if self._is_stopping or self._session.identity != identity:
             return
         for shard in readable:
-            lease, term = self._leases[shard], self._terms.get(shard)
+            lease, term = self._leases.by_shard[shard], self._terms.get(shard)
             if term is None and lease.holder == identity:
                 if not self._is_settled:
                     self._check_at = min(self._check_at, self._settled_at)
                     continue
                 _logger.info("The %s names this replica, which does not own the shard: it is released.", lease)
-                await self._try_to_release(lease)
+                await self._leases.release(lease)
             elif term is not None and term.is_served and lease.holder != identity:  # perhaps it is draining
                 await self._reclaim(term, lease, lease.holder)
 
@@ -273,7 +321,7 @@ class Shards:
         """Write the lease of an owned shard again, unless somebody else may own the shard by it."""
         if self._session.is_free(holder):
             try:
-                with trio.fail_after(self._timeout):
+                with trio.fail_after(self._leases.timeout):
                     await lease.write()
             except (TrioperatorError, trio.TooSlowError) as error:
                 _logger.debug("The %s cannot be written: %s", lease, str(error) or "no response in time")
@@ -281,28 +329,10 @@ class Shards:
             _logger.warning("The shard %d is lost: the %s names %s.", term.shard, lease, holder)
             term.lose()
 
-    async def _read_all(self, leases: Mapping[int, Lease]) -> dict[int, str]:
-        """Return the holders of leases, as far as these can be read."""
-        readable = dict[int, str]()
-        with trio.CancelScope() as self._reading:
-            async with trio.open_nursery() as reading:
-                for shard, lease in leases.items():
-                    reading.start_soon(self._read, lease, shard, readable)
-        return readable
-
-    async def _read(self, lease: Lease, shard: int, readable: dict[int, str]) -> None:
-        try:
-            with trio.fail_after(self._timeout):
-                await lease.read()
-        except (TrioperatorError, trio.TooSlowError) as error:
-            _logger.debug("The %s cannot be read: %s", lease, str(error) or "no response in time")
-        else:
-            readable[shard] = lease.holder
-
     async def _take(self, lease: Lease, shard: int, identity: str, nursery: trio.Nursery) -> None:
         """Acquire a lease, and begin its term unless the session was lost meanwhile."""
         try:
-            with trio.fail_after(self._timeout):
+            with trio.fail_after(self._leases.timeout):
                 await lease.write()
         except ConflictError:
             self._changed.set()  # another replica was faster: look for other shards at once
@@ -344,7 +374,7 @@ class Shards:
         finally:
             if not released and not term.lost.is_set():  # cancelled
                 with trio.move_on_after(_LEAVE_TIMEOUT, shield=True):
-                    await self._try_to_release(lease)
+                    await self._leases.release(lease)
             del self._terms[term.shard]
             self._changed.set()
 
@@ -360,16 +390,6 @@ class Shards:
     async def _release(self, term: ShardOwnership, lease: Lease) -> None:
         """Release a lease. While it is not, nobody owns the shard: so it is tried again until the session is over."""
         failures = 0
-        while not term.lost.is_set() and not await self._try_to_release(lease):
+        while not term.lost.is_set() and not await self._leases.release(lease):
             failures += 1
             await trio.sleep(_BACKOFF.delay(failures))
-
-    async def _try_to_release(self, lease: Lease) -> bool:
-        try:
-            with trio.fail_after(self._timeout):
-                await lease.read()  # somebody may have changed a label
-                await lease.release()
-        except (TrioperatorError, trio.TooSlowError) as error:
-            _logger.debug("The %s cannot be released: %s", lease, str(error) or "no response in time")
-            return False
-        return True
