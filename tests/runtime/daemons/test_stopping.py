@@ -47,7 +47,8 @@ async def stop(daemon: Daemon, *, ends_at: float | None = None, polling: float =
         ended = await stop_in_stages(daemon, polling=polling)
         took = trio.current_time() - began
         nursery.cancel_scope.cancel()
-    return ended, took, daemon.scope.cancel_called
+    is_cancelled = isinstance(daemon.canceller, trio.CancelScope) and daemon.canceller.cancel_called
+    return ended, took, is_cancelled
 
 
 def test_only_daemons_with_a_cancellation_timeout_are_given_up() -> None:

@@ -7,6 +7,7 @@ exception. Here a task waits for an event, which the only task with a deadline s
 from __future__ import annotations
 
 import datetime
+import enum
 import heapq
 import itertools
 import math
@@ -25,12 +26,23 @@ _WALL_PERIOD = 60.0
 TOLERANCE: Final = 0.01
 
 
+class News(enum.Enum):
+    """What a task may wait for besides a time."""
+
+    CHANGE = enum.auto()
+    RENEWAL = enum.auto()
+
+
 class Alarm:
-    """An alarm that wakes one task: at its time, or earlier by ``ring()``. Until then it is in the clock's heap."""
+    """An alarm that wakes one task: at its time, or earlier by ``ring()``. Until then it is in the clock's heap.
 
-    __slots__ = ("_event", "has_gone_off", "is_dropped")
+    It rings earlier for the news that it *heeds*, if any. It needs no clock without a time.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_event", "has_gone_off", "heeds", "is_dropped")
+
+    def __init__(self, heeds: News | None = None) -> None:
+        self.heeds = heeds
         self._event = trio.Event()
         self.has_gone_off = False
         self.is_dropped = False
@@ -58,13 +70,13 @@ class AlarmClock:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def set(self, time: float, *, by_wall: bool = False) -> Alarm:
+    def set(self, time: float, *, by_wall: bool = False, heeds: News | None = None) -> Alarm:
         """Return an alarm that goes off at *time*. Drop it when it is no longer waited for.
 
         With *by_wall* it also rings within a minute of when the wall clock was set, as its time has to be
         computed again.
         """
-        alarm = Alarm()
+        alarm = Alarm(heeds)
         if by_wall:
             if not self._by_wall:
                 self._wall_offset = _find_wall_offset()

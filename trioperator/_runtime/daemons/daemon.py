@@ -8,7 +8,6 @@ from typing import Any
 
 import trio
 
-from trioperator._concurrency.pulse import Pulse
 from trioperator._handling.arguments.cause import DaemonCause
 from trioperator._handling.arguments.stopping import DaemonStoppingReason, Stopper
 from trioperator._handling.calls.interruption import Interruption
@@ -17,33 +16,28 @@ from trioperator._logs import Logger
 from trioperator._model.lazy_object import conserve, outline_of
 from trioperator._model.patch import apply_merge
 from trioperator._runtime.cache.object_state import ObjectState
-from trioperator._runtime.daemons.alarm_clock import Alarm, AlarmClock
+from trioperator._runtime.daemons.alarm_clock import Alarm, AlarmClock, News
 
 
 class Daemon:
     """One daemon or timer of one object, from its spawning to its end.
 
-    ``stopper`` tells it to stop; ``scope`` cancels it, or ``interruption`` what its thread waits for; ``ended`` is set
-    when it has ended, which may be after it was ``abandoned``. ``is_finished`` is whether it has ended on its own, and
-    has nothing left to do for its object. ``renewals`` counts the newer states of the object, for timers whose rhythm
-    depends on it.
+    ``stopper`` tells it to stop; ``canceller`` cancels it, or what its thread waits for; ``ended`` is set when it has
+    ended, which may be after it was ``abandoned``. ``is_finished`` is whether it has ended on its own, and has nothing
+    left to do for its object.
     """
 
     __slots__ = (
         "_alarm",
-        "_changed",
-        "_heeds_renewals",
         "_queueing",
         "abandoned",
+        "canceller",
         "cause",
         "daemons",
         "ended",
         "handler",
-        "interruption",
         "is_finished",
         "key",
-        "renewals",
-        "scope",
         "state",
         "stopper",
     )
@@ -56,16 +50,12 @@ class Daemon:
         self.daemons = daemons
         self.cause = daemons.cause
         self.stopper = Stopper(is_async=handler.is_async)
-        self.scope = trio.CancelScope()
-        self.interruption = None if handler.is_async else Interruption()
+        self.canceller = trio.CancelScope() if handler.is_async else Interruption()
         self.ended = trio.Event()
         self.abandoned = False
         self.is_finished = False
         self._alarm: Alarm | None = None
-        self._changed = Pulse()
         self._queueing: trio.CancelScope | None = None
-        self._heeds_renewals = False
-        self.renewals = 0
 
     @property
     def blocks_deletion(self) -> bool:
@@ -97,7 +87,6 @@ class Daemon:
     def stop(self, reason: DaemonStoppingReason) -> None:
         """Set the stopped-flag, or add a reason to it."""
         self.stopper.stop(reason)
-        self._changed.set()
         if self._alarm is not None:
             self._alarm.ring()
         if self._queueing is not None:
@@ -106,10 +95,10 @@ class Daemon:
     def cancel(self, why: str) -> None:
         """Cancel the task. A thread goes on until it checks the flag, unless it waits by its client."""
         self.stop(DaemonStoppingReason.DAEMON_CANCELLED)
-        if self.interruption is None:
-            self.scope.cancel(reason=why)
+        if isinstance(self.canceller, Interruption):
+            self.canceller.interrupt(why)
         else:
-            self.interruption.interrupt(why)
+            self.canceller.cancel(reason=why)
 
     def abandon(self) -> None:
         """Let the object be deleted although the daemon has not ended."""
@@ -127,15 +116,18 @@ class Daemon:
             yield
         self._queueing = None
 
-    def note_change(self) -> None:
-        """Wake the daemon, as its object has changed."""
-        self._changed.set()
+    def tell(self, news: News) -> None:
+        """Wake the daemon if it waits for such news of its object."""
+        if self._alarm is not None and self._alarm.heeds is news:
+            self._alarm.ring()
 
-    async def wait_until(self, due: float, clock: AlarmClock, *, by_wall: bool = False) -> bool:
+    async def wait_until(
+        self, due: float, clock: AlarmClock, *, by_wall: bool = False, heeds: News | None = None
+    ) -> bool:
         """Wait until a time on Trio's clock, or with *by_wall* until the wall clock was set. Returns False to stop."""
         if self.stopper.is_set:
             return False
-        self._alarm = alarm = clock.set(due, by_wall=by_wall)
+        self._alarm = alarm = clock.set(due, by_wall=by_wall, heeds=heeds)
         try:
             await alarm.wait()
         finally:
@@ -148,26 +140,20 @@ class Daemon:
         if self._alarm is not None:
             self._alarm.ring()
 
-    def note_renewal(self) -> None:
-        """Note that the object is newer than it was; wake the daemon if it waits for that."""
-        self.renewals += 1
-        if self._heeds_renewals and self._alarm is not None:
-            self._alarm.ring()
-
-    async def wait_until_renewed(self, due: float, clock: AlarmClock, *, seen: int, by_wall: bool) -> bool:
+    async def wait_until_renewed(self, due: float, clock: AlarmClock, *, seen: int | None, by_wall: bool) -> bool:
         """Wait as before, or until the object was renewed more often than was *seen*. Returns False to stop."""
-        if self.renewals != seen:
+        if self.daemons.renewals != seen:
             return not self.stopper.is_set
-        self._heeds_renewals = True
-        try:
-            return await self.wait_until(due, clock, by_wall=by_wall)
-        finally:
-            self._heeds_renewals = False
+        return await self.wait_until(due, clock, by_wall=by_wall, heeds=News.RENEWAL)
 
     async def wait_for_change(self, seen: int) -> bool:
         """Wait until the object has changed more often than was *seen*. Returns False if it has to stop."""
         while self.daemons.changes == seen and not self.stopper.is_set:
-            await self._changed.wait()
+            self._alarm = Alarm(heeds=News.CHANGE)
+            try:
+                await self._alarm.wait()
+            finally:
+                self._alarm = None
         return not self.stopper.is_set
 
     async def ends_within(self, seconds: float) -> bool:
@@ -181,13 +167,13 @@ class ObjectDaemons:
     """Running daemons and timers of one object, and the live view of the object that they share.
 
     ``changes`` counts how often others have changed the object's essence; ``changed_at`` is the time of the last change
-    on Trio's clock. It observes the pending patch of the object: the view shows pending changes as if they were stored.
+    on Trio's clock. ``renewals`` counts the newer states, from the first timer on whose rhythm depends on the object.
+    It observes the pending patch of the object: the view shows pending changes as if they were stored.
     """
 
     __slots__ = (
         "_digest",
         "_digest_of",
-        "_has_variable",
         "_is_opaque",
         "cause",
         "changed_at",
@@ -195,6 +181,7 @@ class ObjectDaemons:
         "is_waiting",
         "matched",
         "others",
+        "renewals",
         "running",
         "state",
     )
@@ -206,11 +193,11 @@ class ObjectDaemons:
         self.cause: DaemonCause | None = None
         self.changes = 0
         self.changed_at = trio.current_time()
+        self.renewals: int | None = None
         self.matched: Mapping[str, Any] | None = None  # the body that the filters have seen last
         self.is_waiting = False  # a daemon cannot be spawned before the finalizer is on the object
         self._digest_of = digest_of  # for timers with idle= only
         self._digest: int | None = None
-        self._has_variable = False  # a timer depends on the object in when it is due
         self._is_opaque = False  # functions of patches are pending, and their effect is not known yet
 
     @property
@@ -252,7 +239,8 @@ class ObjectDaemons:
     def add(self, daemon: Daemon, key: Hashable) -> None:
         """Add a daemon that is being spawned."""
         self.running[key] = daemon
-        self._has_variable = self._has_variable or daemon.is_variable
+        if self.renewals is None and daemon.is_variable:
+            self.renewals = 0
 
     def remove(self, key: Hashable) -> None:
         """Remove a daemon that has ended."""
@@ -292,16 +280,17 @@ class ObjectDaemons:
             before, self._digest = self._digest, self._digest_of(body)
             if self._digest != before and not (own and (self._is_opaque or self._digest == self._digest_of(shown))):
                 self._count_change()
-        if self._has_variable:
+        if self.renewals is not None:
+            self.renewals += 1
             for daemon in self.running.values():
-                daemon.note_renewal()
+                daemon.tell(News.RENEWAL)
         self._is_opaque = self._is_opaque and not own
 
     def _count_change(self) -> None:
         self.changes += 1
         self.changed_at = trio.current_time()
         for daemon in self.running.values():
-            daemon.note_change()
+            daemon.tell(News.CHANGE)
 
     def unwanted(self, wanted: Collection[Hashable]) -> list[Daemon]:
         """Return the running daemons that are no longer wanted."""

@@ -10,6 +10,7 @@ import trio
 from trioperator._concurrency.clock import steady_now, wall_now
 from trioperator._handling.arguments.context import current_cause
 from trioperator._handling.calls.handler_state import add_seconds, build_result_patch
+from trioperator._handling.calls.interruption import Interruption
 from trioperator._handling.calls.invoke import Attempt, Invoker
 from trioperator._handling.calls.storing import make_patch
 from trioperator._handling.calls.thread_limiter import ThreadLimiter
@@ -89,7 +90,7 @@ class DaemonLoops:
         first = self._first_call(daemon, timer) + delay
         turns, problem = Turns(first, add_seconds(wall_now(), delay), sharp=timer.sharp), None
         while True:
-            seen = daemon.renewals
+            seen = daemon.daemons.renewals
             try:
                 turns.follow(resolve(daemon, timer))
                 due, problem = math.inf if turns.due is None else _put_off(daemon, turns.due), None
@@ -99,7 +100,7 @@ class DaemonLoops:
                 due = trio.current_time() + max(backoff, _MIN_BACKOFF)
             if not await daemon.wait_until_renewed(due, self.clock, seen=seen, by_wall=turns.is_scheduled):
                 return
-            if problem is not None or daemon.renewals != seen or trio.current_time() < _put_off(daemon, due):
+            if problem is not None or daemon.daemons.renewals != seen or trio.current_time() < _put_off(daemon, due):
                 continue
             if turns.is_early:
                 continue
@@ -166,8 +167,8 @@ class DaemonLoops:
         """Call the function once, and wait until its patch is stored, so that its next call cannot overtake that."""
         handler, cause = daemon.handler, daemon.cause
         patch = make_patch(lambda: self._store(daemon, patch), is_async=handler.is_async)
-        if daemon.interruption is not None:
-            attempt = msgspec.structs.replace(attempt, interruption=daemon.interruption)
+        if isinstance(daemon.canceller, Interruption):
+            attempt = msgspec.structs.replace(attempt, interruption=daemon.canceller)
         if isinstance(handler, DaemonHandler):  # timers go on, without what cannot be stored
             attempt = msgspec.structs.replace(attempt, patch=patch)
         outcome = None

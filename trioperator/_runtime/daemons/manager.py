@@ -8,6 +8,7 @@ its object, which is requeued for that; it is requeued at the end of a daemon, t
 from __future__ import annotations
 
 import collections
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -275,7 +276,7 @@ class DaemonManager:
     async def _run(self, daemon: Daemon) -> None:
         """Run a daemon or a timer, from its first call to its last."""
         try:
-            with daemon.scope:
+            with daemon.canceller if isinstance(daemon.canceller, trio.CancelScope) else contextlib.nullcontext():
                 await self._loops.serve(daemon)
         except Exception as error:
             daemon.logger.error("%s could not be run, and is not started again.", daemon.handler, exc_info=error)
