@@ -53,6 +53,40 @@ _AUTH_ERRORS: Final = frozenset({401, 403})
 _IN_ALL_NAMESPACES: Final = frozenset({"list", "watch"})
 
 
+class _Subresources:
+    """The subresources that are not parts of their objects, and how they are read and written."""
+
+    def __init__(self, state: State, writer: Writer, deleter: Deleter, webhooks: AdmissionWebhooks) -> None:
+        self.pod_logs = PodLogs(state)
+        self._state = state
+        self._scale_writer = ScaleWriter(writer)
+        self._binder = Binder(state, writer, webhooks)
+        self._evictor = Evictor(state, writer, deleter, webhooks)
+
+    async def create(self, target: Target, request: Request) -> Response:
+        """Evict a Pod, or assign it to a node."""
+        options, place = read_write_options("create", request), (target.namespace, target.name)
+        if target.subresource == "binding":
+            sent = decode_body(BINDING, request, options)
+            return Response.of(await self._binder.bind(target.kind, place, sent, options), 201)
+        sent = decode_body(EVICTION, request, options)
+        deletion = parse_nested_options(sent, request)
+        return Response.of(await self._evictor.evict(target.kind, place, sent, options=options, deletion=deletion), 201)
+
+    def read_log(self, target: Target, request: Request) -> Response:
+        """Return the log of a Pod."""
+        options = read_log_options(target.name, request.query)
+        log = self.pod_logs.read(self._state.require(target.kind, target.namespace, target.name), options)
+        return Response(200 if log else 204, log, "text/plain")  # as for Pods that have no node yet
+
+    async def write_scale(self, target: Target, request: Request, options: WriteOptions) -> Response:
+        """Write the scale of an object."""
+        kind, place = target.kind, (target.namespace, target.name)
+        self._state.require(kind, *place)
+        written = await self._scale_writer.write(kind, place, request, options)
+        return Response.of(scale_subresource.read_scale(kind, _stored(kind, written)))
+
+
 class Api:
     """The API of one cluster."""
 
@@ -64,25 +98,26 @@ class Api:
         self._router = Router(state.catalog)
         self.followups = FollowUps()
         self.converter = Converter(state, webhook_client)
-        self.webhooks = AdmissionWebhooks(state, webhook_client, self.converter)
         self._webhook_client = webhook_client
         self.reader = Reader(state, self.converter)
-        self.writer = Writer(state, settle=self._settle, admission=self.webhooks, converter=self.converter)
-        self.scale_writer = ScaleWriter(self.writer)
-        self.deleter = Deleter(state, settle=self._settle, admission=self.webhooks, converter=self.converter)
-        self._system = SystemDeleter(state, self.webhooks, self.deleter, follow=self.followups.run)
-        self._binder = Binder(state, self.writer, self.webhooks)
-        self._evictor = Evictor(state, self.writer, self.deleter, self.webhooks)
-        self.pod_logs = PodLogs(state)
-        self._connect_followups()
+        webhooks = AdmissionWebhooks(state, webhook_client, self.converter)
+
+        async def settle() -> None:
+            await system.settle()
+
+        self.writer = Writer(state, settle=settle, admission=webhooks, converter=self.converter)
+        self.deleter = Deleter(state, settle=settle, admission=webhooks, converter=self.converter)
+        system = SystemDeleter(state, webhooks, self.deleter, follow=self.followups.run)
+        self.subresources = _Subresources(state, self.writer, self.deleter, webhooks)
+        self._connect_followups(system)
         self.writer.guard = gate.guard
         self.writer.check_creation = gate.check_creation
         self.body_limit = body_limit
         self._log = log
 
-    def _connect_followups(self) -> None:
-        garbage = GarbageCollection(self.state, self.followups, delete=self._system.delete)
-        namespaces = NamespaceTermination(self.state, self.followups, delete=self._system.delete)
+    def _connect_followups(self, system: SystemDeleter) -> None:
+        garbage = GarbageCollection(self.state, self.followups, delete=system.delete)
+        namespaces = NamespaceTermination(self.state, self.followups, delete=system.delete)
         registration = DefinitionRegistration(self.state, self.followups, self.deleter)
         # The finalizers of a namespace are served after its objects are deleted.
         self.state.store.on_change += [
@@ -91,9 +126,6 @@ class Api:
             registration.observe,
             garbage.observe_finalizers,
         ]
-
-    async def _settle(self) -> None:
-        await self._system.settle()
 
     async def handle(self, request: Request) -> Response:
         """Return the response to the request."""
@@ -176,9 +208,9 @@ class Api:
             case "create" if target.kind.is_virtual or target.subresource == "token":
                 response = self._review(target, request)
             case "create" if target.subresource in {"binding", "eviction"}:
-                response = await (self._bind if target.subresource == "binding" else self._evict)(target, request)
+                response = await self.subresources.create(target, request)
             case "get" if target.subresource == "log":
-                return self._read_log(target, request)
+                return self.subresources.read_log(target, request)
             case "watch":
                 return self._watch(target, request, view)
             case "get" | "list":
@@ -203,24 +235,6 @@ class Api:
             answer = self.gate.reviews.answer(kind, target.namespace, review, request.user)
         return Response.of(answer, 201)
 
-    async def _evict(self, target: Target, request: Request) -> Response:
-        options = read_write_options("create", request)
-        sent = decode_body(EVICTION, request, options)
-        deletion = parse_nested_options(sent, request)
-        place = target.namespace, target.name
-        return Response.of(await self._evictor.evict(target.kind, place, sent, options=options, deletion=deletion), 201)
-
-    async def _bind(self, target: Target, request: Request) -> Response:
-        options = read_write_options("create", request)
-        sent = decode_body(BINDING, request, options)
-        place = target.namespace, target.name
-        return Response.of(await self._binder.bind(target.kind, place, sent, options), 201)
-
-    def _read_log(self, target: Target, request: Request) -> Response:
-        options = read_log_options(target.name, request.query)
-        log = self.pod_logs.read(self.state.require(target.kind, target.namespace, target.name), options)
-        return Response(200 if log else 204, log, "text/plain")  # as for Pods that have no node yet
-
     def _watch(self, target: Target, request: Request, view: View) -> Response:
         if request.upgrade == "websocket":
             return Response(200, b"")  # complete, so that a client does not wait for its end, and asks without
@@ -242,7 +256,7 @@ class Api:
     async def _write(self, target: Target, request: Request, verb: str, view: View) -> Response:
         options = read_write_options(verb, request)
         if target.subresource == "scale":
-            response = await self._write_scale(target, request, options)
+            response = await self.subresources.write_scale(target, request, options)
         else:
             written = await self._write_object(target, request, verb, options)
             response = self._written(target.kind, written, view)
@@ -257,12 +271,6 @@ class Api:
         if verb == "create":
             return await self.writer.create(kind, target.namespace, sent, options)
         return await self.writer.replace(kind, place, sent, options, subresource=target.subresource)
-
-    async def _write_scale(self, target: Target, request: Request, options: WriteOptions) -> Response:
-        kind, place = target.kind, (target.namespace, target.name)
-        self.state.require(kind, *place)
-        written = await self.scale_writer.write(kind, place, request, options)
-        return Response.of(scale_subresource.read_scale(kind, _stored(kind, written)))
 
     async def _delete(self, target: Target, request: Request, view: View) -> Response:
         options = parse_delete_options(request)

@@ -269,7 +269,7 @@ class Cluster:
         """
         kind = self._kind("pods")
         stored = self._state.require(kind, self._namespace(kind, namespace), pod)
-        self.api.pod_logs.write(stored, container, text)
+        self.api.subresources.pod_logs.write(stored, container, text)
 
     # -- garbage collection and controllers -----------------------------------------------------------------------
 
