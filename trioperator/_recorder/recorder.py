@@ -37,6 +37,8 @@ from trioperator.errors import ApiError, ForbiddenError, NotFoundError, PausedEr
 from trioperator.settings import OperatorSettings
 from trioperator.settings.posting import PostingSettings
 
+_logger = get_logger("trioperator.recorder")
+
 _Backoffs: TypeAlias = Iterable[float] | float | None
 
 # At most this many events wait for being posted, and of those log messages.
@@ -68,21 +70,83 @@ class _Entry(msgspec.Struct, eq=False):
     backoffs: _Backoffs
 
 
+class _Poster:
+    """What posts events, one at a time. Where that is forbidden, it is tried again after a while."""
+
+    def __init__(self, client: ApiClient, settings: OperatorSettings, identity: str) -> None:
+        self.settings = settings
+        self._client = client
+        self._identity = identity
+        self._denied: dict[str, float] = {}  # namespaces where posting is forbidden, and until when it is not tried
+        self._not_updated: dict[str, float] = {}  # namespaces where updates are forbidden, and until when none is tried
+
+    async def post(self, series: Series, backoffs: _Backoffs) -> None:
+        """Post an event. Errors are logged, but for PausedError."""
+        namespace = get_namespace(series.first)
+        try:
+            if self._denied.get(namespace, 0.0) <= trio.current_time():
+                await self._send(series, namespace, backoffs)
+                self._denied.pop(namespace, None)
+        except PausedError:
+            raise
+        except TrioperatorError as error:
+            self._report_error(series, namespace, error)
+        except msgspec.MsgspecError as error:
+            _logger.warning("The response about an event cannot be read; it may be posted: %s.", error)
+        except Exception:  # events are auxiliary: nothing about them ends the operator
+            _logger.exception("Failed to post an event. Ignoring and continuing.")
+
+    async def _send(self, series: Series, namespace: str, backoffs: _Backoffs) -> None:
+        """Update the event of a series, or create it."""
+        path = events_path(namespace)
+        if series.name is not None and self._not_updated.get(namespace, 0.0) <= trio.current_time():
+            try:
+                update = build_update(series, to_wall=_to_wall)
+                await self._request("PATCH", f"{path}/{series.name}", update, backoffs)
+            except NotFoundError:
+                pass  # it has expired
+            except ForbiddenError as error:
+                log = _logger.debug if namespace in self._not_updated else _logger.warning
+                self._not_updated[namespace] = trio.current_time() + _DENIAL
+                log("Repeated events are posted as new ones, as they cannot be updated: %s", error)
+            else:
+                self._not_updated.pop(namespace, None)
+                return
+        series.name = None
+        event = build_event(series, self.settings.posting, identity=self._identity, to_wall=_to_wall)
+        response = await self._request("POST", path, event, backoffs)
+        series.name = msgspec.json.decode(response, type=_Created).metadata.name
+
+    async def _request(self, method: str, path: str, body: JsonObject, backoffs: _Backoffs) -> bytes:
+        content_type = MERGE_PATCH if method == "PATCH" else None
+        data = msgspec.json.encode(body)
+        client = self._client.retrying(backoffs, timeout=_TIMEOUT)
+        return await client.request(method, path, body=data, content_type=content_type)
+
+    def _report_error(self, series: Series, namespace: str, error: TrioperatorError) -> None:
+        if isinstance(error, ApiError) and (error.status == 404 or _is_terminating(error)):
+            _logger.debug("An event is not posted, as its namespace %r is gone: %s", namespace, error)
+            return
+        if isinstance(error, ForbiddenError):
+            log = _logger.debug if namespace in self._denied else _logger.warning
+            log("No events are posted in the namespace %r; the next try is in %g s. %s", namespace, _DENIAL, error)
+            self._denied[namespace] = trio.current_time() + _DENIAL
+            return
+        text = "Failed to post an event. Ignoring and continuing. %s Event: type=%r, reason=%r, message=%r."
+        event = series.last
+        _logger.warning(text, error, event.type, event.reason, event.message)
+
+
 class EventRecorder:
     """Recorder of the Kubernetes Events of one operator."""
 
     def __init__(self, client: ApiClient, settings: OperatorSettings, *, identity: str) -> None:
-        self._client = client
-        self._settings = settings
-        self._identity = identity
-        self._logger = get_logger("trioperator.recorder")
+        self._poster = _Poster(client, settings, identity)
         self._correlator = Correlator()
         self._inbox: collections.deque[_Entry] = collections.deque()  # from other threads
         self._queue: dict[Key, tuple[Series, _Backoffs]] = {}
         self._posting = False
         self._closed = False
-        self._denied: dict[str, float] = {}  # namespaces where posting is forbidden, and until when it is not tried
-        self._not_updated: dict[str, float] = {}  # namespaces where updates are forbidden, and until when none is tried
         self._queued, self._drained = Pulse(), Pulse()
         self._clock = trio.lowlevel.current_clock()
         self._token = trio.lowlevel.current_trio_token()
@@ -92,7 +156,7 @@ class EventRecorder:
     @property
     def posting(self) -> PostingSettings:
         """The settings of events, as they are now."""
-        return self._settings.posting
+        return self._poster.settings.posting
 
     @property
     def waiting(self) -> int:
@@ -142,7 +206,7 @@ class EventRecorder:
 
     def _record_message(self, record: logging.LogRecord) -> None:
         """Record a message of an object logger as an event, if it is to be posted."""
-        posting = self._settings.posting
+        posting = self._poster.settings.posting
         if not (posting.loggers and posting.enabled and record.levelno >= posting.level):
             return
         if getattr(record, "k8s_skip", False) or current_recorder.get(None) is not self:
@@ -174,7 +238,7 @@ class EventRecorder:
 
     def _drop(self, series: Series) -> None:
         if not self.dropped:
-            self._logger.warning("Events are dropped until those that are queued are posted: %d.", len(self._queue))
+            _logger.warning("Events are dropped until those that are queued are posted: %d.", len(self._queue))
         self.dropped += 1
         self._forget(series)
 
@@ -209,66 +273,16 @@ class EventRecorder:
 
     def _report_dropped(self) -> None:
         if self.dropped:
-            self._logger.warning("%d events were dropped, and are not posted.", self.dropped)
+            _logger.warning("%d events were dropped, and are not posted.", self.dropped)
             self.dropped = 0
 
     async def _post(self, series: Series, backoffs: _Backoffs) -> None:
-        """Post an event. Errors are logged."""
-        namespace = get_namespace(series.first)
         try:
-            if self._denied.get(namespace, 0.0) <= trio.current_time():
-                await self._send(series, namespace, backoffs)
-                self._denied.pop(namespace, None)
+            await self._poster.post(series, backoffs)
         except PausedError as error:
-            self._logger.debug("%d events are left to another operator: %s", len(self._queue) + 1, error)
+            _logger.debug("%d events are left to another operator: %s", len(self._queue) + 1, error)
             self._queue.clear()
-        except TrioperatorError as error:
-            self._report_error(series, namespace, error)
-        except msgspec.MsgspecError as error:
-            self._logger.warning("The response about an event cannot be read; it may be posted: %s.", error)
-        except Exception:  # events are auxiliary: nothing about them ends the operator
-            self._logger.exception("Failed to post an event. Ignoring and continuing.")
         self._forget(series)
-
-    async def _send(self, series: Series, namespace: str, backoffs: _Backoffs) -> None:
-        """Update the event of a series, or create it."""
-        path = events_path(namespace)
-        if series.name is not None and self._not_updated.get(namespace, 0.0) <= trio.current_time():
-            try:
-                update = build_update(series, to_wall=_to_wall)
-                await self._request("PATCH", f"{path}/{series.name}", update, backoffs)
-            except NotFoundError:
-                pass  # it has expired
-            except ForbiddenError as error:
-                log = self._logger.debug if namespace in self._not_updated else self._logger.warning
-                self._not_updated[namespace] = trio.current_time() + _DENIAL
-                log("Repeated events are posted as new ones, as they cannot be updated: %s", error)
-            else:
-                self._not_updated.pop(namespace, None)
-                return
-        series.name = None
-        event = build_event(series, self.posting, identity=self._identity, to_wall=_to_wall)
-        response = await self._request("POST", path, event, backoffs)
-        series.name = msgspec.json.decode(response, type=_Created).metadata.name
-
-    async def _request(self, method: str, path: str, body: JsonObject, backoffs: _Backoffs) -> bytes:
-        content_type = MERGE_PATCH if method == "PATCH" else None
-        data = msgspec.json.encode(body)
-        client = self._client.retrying(backoffs, timeout=_TIMEOUT)
-        return await client.request(method, path, body=data, content_type=content_type)
-
-    def _report_error(self, series: Series, namespace: str, error: TrioperatorError) -> None:
-        if isinstance(error, ApiError) and (error.status == 404 or _is_terminating(error)):
-            self._logger.debug("An event is not posted, as its namespace %r is gone: %s", namespace, error)
-            return
-        if isinstance(error, ForbiddenError):
-            log = self._logger.debug if namespace in self._denied else self._logger.warning
-            log("No events are posted in the namespace %r; the next try is in %g s. %s", namespace, _DENIAL, error)
-            self._denied[namespace] = trio.current_time() + _DENIAL
-            return
-        text = "Failed to post an event. Ignoring and continuing. %s Event: type=%r, reason=%r, message=%r."
-        event = series.last
-        self._logger.warning(text, error, event.type, event.reason, event.message)
 
 
 def _to_wall(time: float) -> datetime.datetime:
