@@ -73,6 +73,39 @@ class WatchOptions:
     not_older: int = 0  # the revision that the initial events must have at least
 
 
+class _Lines:
+    """The lines of a watch, one for each event, in its view."""
+
+    def __init__(self, kind: Kind, view: View) -> None:
+        self._kind = kind
+        self._view = view
+        self._shared = f"{kind.version}:{view.form}"
+        self._needs_columns = True  # only the first table of a watch has column definitions
+
+    def render_change(self, change: Change, event: str, stored: Stored) -> bytes:
+        """Render an event of a change. All watches of the same kind and view share it."""
+        if self._view.is_plain and stored.raw.startswith(self._kind.head):
+            return _frame(event, stored.raw)
+        if self._view.form == "table":
+            return self.render(event, stored)
+        return change.line(event, self._shared, lambda: self.render(event, stored))
+
+    def render(self, event: str, stored: Stored) -> bytes:
+        """Render an event."""
+        content = self._view.render(self._kind, stored, head=self._needs_columns)
+        if self._view.form == "table":
+            self._needs_columns = False
+        return _frame(event, content)
+
+    def render_bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
+        """Render a bookmark."""
+        meta: dict[str, Any] = {"resourceVersion": str(revision)}
+        if initial_end:
+            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+        obj = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": meta}
+        return _encode({"type": "BOOKMARK", "object": obj}) + b"\n"
+
+
 class Watch:
     """One watch request."""
 
@@ -92,45 +125,43 @@ class Watch:
         self._kind = kind
         self._table = state.table(kind)
         self._selection = selection
-        self._view = view
-        self._options = options
+        self._lines = _Lines(kind, view)
         now = trio.current_time()
         self._deadline = now + options.timeout
         self._bookmark_at = now + BOOKMARK_INTERVAL if options.bookmarks else float("inf")
         self._initial: Iterator[bytes] | None = None
         self._position = 0
         self._has_ended = False
-        self._needs_columns = True  # only the first table of a watch has column definitions
-        self._shared = f"{kind.version}:{view.form}"
-        self._start()
+        self._start(options)
 
-    def _start(self) -> None:
-        revision = self._options.revision
-        if revision is None and self._options.not_older > self._state.store.revision:
-            too_large = version_too_large(self._options.not_older, self._state.store.revision)
-            self._initial = iter([self._error(too_large)])
+    def _start(self, options: WatchOptions) -> None:
+        revision = options.revision
+        if revision is None and options.not_older > self._state.store.revision:
+            too_large = version_too_large(options.not_older, self._state.store.revision)
+            self._initial = iter([_frame_error(too_large)])
             self._has_ended = True
             return
         if revision is None:
             self._position = self._table.end
             found = [self._table.objects[key] for key in self._table.keys(self._selection.prefix)]
             self._unconverted = found
-            self._initial = self._initial_lines(found, self._state.store.revision)
+            ends = options.initial_end and options.bookmarks
+            self._initial = self._initial_lines(found, self._state.store.revision, ends=ends)
             return
         index = self._table.index_after(revision)
         if isinstance(index, Expired):
-            self._initial = iter([self._error(expired(f"too old resource version: {revision} ({index.oldest})"))])
+            self._initial = iter([_frame_error(expired(f"too old resource version: {revision} ({index.oldest})"))])
             self._has_ended = True
         else:
             self._position = index
 
-    def _initial_lines(self, stored: list[Stored], revision: int) -> Iterator[bytes]:
+    def _initial_lines(self, stored: list[Stored], revision: int, *, ends: bool) -> Iterator[bytes]:
         for item in stored:
             shown = self._converter.shown(self._kind, item)
             if self._selection.matches(shown):
-                yield self._line("ADDED", shown)
-        if self._options.initial_end and self._options.bookmarks:
-            yield self._bookmark(revision, initial_end=True)
+                yield self._lines.render("ADDED", shown)
+        if ends:
+            yield self._lines.render_bookmark(revision, initial_end=True)
 
     async def receive(self) -> bytes | None:
         """Wait for the next lines and return them in one chunk; return None when the watch has ended."""
@@ -150,10 +181,10 @@ class Watch:
             has_waited = True
             if not scope.cancelled_caught or self._position < self._table.end:
                 continue  # a change at the very time of a bookmark comes first: the bookmark would hide it
-            self._bookmark_at = trio.current_time() + BOOKMARK_INTERVAL
             self._has_ended = trio.current_time() >= self._deadline
-            if self._options.bookmarks:
-                return self._bookmark(self._state.store.revision)
+            if self._bookmark_at < float("inf"):
+                self._bookmark_at = trio.current_time() + BOOKMARK_INTERVAL
+                return self._lines.render_bookmark(self._state.store.revision)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return None
 
@@ -166,7 +197,7 @@ class Watch:
                 await self._converter.prepare(self._kind, pending)
         except ApiError as error:
             self._has_ended, self._initial = True, None
-            return self._error(error)
+            return _frame_error(error)
         self._unconverted = []
         return b""
 
@@ -193,7 +224,7 @@ class Watch:
         changes = self._table.changes_from(self._position)
         if changes is None:
             self._has_ended = True
-            return self._error(expired(f"too old resource version: the watch is behind ({self._table.oldest})"))
+            return _frame_error(expired(f"too old resource version: the watch is behind ({self._table.oldest})"))
         self._has_ended = self._has_ended or trio.current_time() >= self._deadline
         return _join_chunk(self._change_lines(changes))
 
@@ -215,38 +246,19 @@ class Watch:
             before, after = selection.matches(old), selection.matches(new)
         if after:
             assert new is not None
-            return self._shared_line(change, "MODIFIED" if before else "ADDED", new)
+            return self._lines.render_change(change, "MODIFIED" if before else "ADDED", new)
         if not before:
             return None
         assert old is not None
-        return self._shared_line(change, "DELETED", change.gone if old is change.old else old.at(change.revision))
+        gone = change.gone if old is change.old else old.at(change.revision)
+        return self._lines.render_change(change, "DELETED", gone)
 
     def _convert_one(self, stored: Stored | None) -> Stored | None:
         return None if stored is None else self._converter.shown(self._kind, stored)
 
-    def _shared_line(self, change: Change, event: str, stored: Stored) -> bytes:
-        if self._view.is_plain and stored.raw.startswith(self._kind.head):
-            return _frame(event, stored.raw)
-        if self._view.form == "table":
-            return self._line(event, stored)
-        return change.line(event, self._shared, lambda: self._line(event, stored))
 
-    def _line(self, event: str, stored: Stored) -> bytes:
-        content = self._view.render(self._kind, stored, head=self._needs_columns)
-        if self._view.form == "table":
-            self._needs_columns = False
-        return _frame(event, content)
-
-    def _bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
-        meta: dict[str, Any] = {"resourceVersion": str(revision)}
-        if initial_end:
-            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
-        obj = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": meta}
-        return _encode({"type": "BOOKMARK", "object": obj}) + b"\n"
-
-    @staticmethod
-    def _error(error: ApiError) -> bytes:
-        return _encode({"type": "ERROR", "object": render_status(error)}) + b"\n"
+def _frame_error(error: ApiError) -> bytes:
+    return _encode({"type": "ERROR", "object": render_status(error)}) + b"\n"
 
 
 def _frame(event: str, content: bytes) -> bytes:
