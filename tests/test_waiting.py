@@ -62,7 +62,7 @@ SLEEPS: Final = {
     "trioperator.testing.crashes._Play._on_write": "for the crash",
     "trioperator.testing.crashes._Play.run": "the time for what an operator still does after a scenario",
     "trioperator.testing.exploring.plays._Performance._perform": "another moment of virtual time for each seed",
-    "trioperator.testing.exploring.stages.Stage._on_write": "slow writes in a loop without pauses, in virtual time",
+    "trioperator.testing.exploring.stages._Writes.begin": "slow writes in a loop without pauses, in virtual time",
     "trioperator.testing.exploring.stages.Stage.settle": "the virtual time in which nothing may be written",
     "trioperator.testing.exploring.stages.Stage.wait": "the same, in steps",
     "trioperator.testing.exploring.scenarios._Play._run": "the time for what an operator still does after a scenario",

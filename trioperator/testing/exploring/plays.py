@@ -187,12 +187,12 @@ class _Performance:
                 operator = await stack.enter_async_context(open_unchecked_runner(cluster))
                 result.calls, result.writes = operator.calls, operator.writes
                 stage = Stage(cluster, operator, app, subject=self._player.subject, world=world)
-                stage.anonymous, stage.outside = self._player.anonymous, outside
+                stage.omissions.anonymous, stage.outside = self._player.anonymous, outside
                 trouble = Trouble(stage, self._states, self.perturbation)
                 await stage.start(trouble.plan)
                 async with trouble.open():
                     await self._perform(stage, trouble)
-                result.watched = sorted(stage.heard)
+                result.watched = sorted(stage.watches.heard)
                 result.counts, result.outside_calls = outside.counts, outside.calls
             if any(call.failed or call.denied for call in operator.calls):
                 operator.expect_failures()  # which the steps have

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any, Final
@@ -44,6 +45,30 @@ _LEASE: Final = (45.0, 35.0, 20.0)
 Send = Callable[[], Awaitable[httpx.Response]]
 
 
+class _Writes:
+    """The writes of the operator in one step: how many, what is claimed too early, and what is undone by the end."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.count = 0
+        self.lies: list[str] = []
+        self.history = History(cluster)
+
+    async def begin(self) -> None:
+        """Count a write, and slow down many."""
+        self.count += 1
+        if self.count > _MANY_WRITES:
+            await trio.sleep(_SLOW)
+
+
+@dataclasses.dataclass
+class _Omissions:
+    """What snapshots leave out: kinds of objects with random names, uids from before, and results of handlers."""
+
+    anonymous: Collection[str] = ()
+    before: Collection[str] = ()
+    results: Collection[str] = ()
+
+
 class Stage:
     """The cluster and the operator of a play. *around_write* is called in place of sending each write."""
 
@@ -52,19 +77,14 @@ class Stage:
         self.operator = operator
         self.outside = Outside()
         self.subject = subject
-        self.anonymous: Collection[str] = ()  # kinds whose objects have names that are never the same
-        self.before: Collection[str] = ()  # uids of the objects that were there before
+        self.omissions = _Omissions()
         self.around_write: Callable[[Send], Awaitable[httpx.Response]] | None = None
-        self.heard: set[str] = set()  # resources whose watches have said anything
-        self.watches: WatchTransport | None = None
+        self.watches = WatchTransport(cluster.transport(), set())
         self._app = app
         self._world = world
         self._exists = False
-        self._lies: list[str] = []
-        self._written = 0  # in this step
-        self._history = History(cluster)
+        self._writes = _Writes(cluster)
         self._spawned: frozenset[str] = frozenset()
-        self._results: frozenset[str] = frozenset()
         operator.on_write = self._on_write
 
     async def start(self, plan: FaultPlan) -> None:
@@ -77,19 +97,19 @@ class Stage:
         settings.watching.server_timeout = settings.watching.inactivity_timeout = _FOREVER
         leadership = settings.leadership
         leadership.lease_duration, leadership.renew_deadline, leadership.retry_period = _LEASE
-        self.watches = WatchTransport(self.cluster.transport(), self.heard)
+        self.watches = WatchTransport(self.cluster.transport(), self.watches.heard)
         transport = FaultyTransport(self.watches, plan)
         await self.operator.start(registry, settings=settings, transport=transport, **options)
 
     def _learn(self, registry: OperatorRegistry) -> None:
         ids = {handler: handler.id.rpartition(".<locals>.")[2] for handler in registry}
         self._spawned = frozenset(ids[each] for each in registry if isinstance(each, SpawningHandler))
-        self._results = frozenset(ids[each].partition("/")[0] for each in registry)
+        self.omissions.results = frozenset(ids[each].partition("/")[0] for each in registry)
 
     async def prepare(self) -> None:
         """Wait until the operator is at rest, and note what there is."""
         await self.settle()
-        self.before = {obj["metadata"]["uid"] for obj in self.cluster.objects(without=UNCOMPARED)}
+        self.omissions.before = {obj["metadata"]["uid"] for obj in self.cluster.objects(without=UNCOMPARED)}
 
     def list_outside(self) -> dict[str, dict[str, Any]]:
         """Return what is kept outside of the cluster, by names as in snapshots."""
@@ -106,7 +126,7 @@ class Stage:
                 await then()
                 step.has_settled = await self._come_to_rest(state)
                 if (obj := await self.find()) is not None:
-                    self._lies += find_outdated(obj)
+                    self._writes.lies += find_outdated(obj)
         return step
 
     async def _come_to_rest(self, state: State) -> bool:
@@ -156,12 +176,12 @@ class Stage:
     def list_leftovers(self) -> list[str]:
         """Describe what still exists after the deletion."""
         left = []
-        for obj in list_written(self.cluster, self.before):
+        for obj in list_written(self.cluster, self.omissions.before):
             kind, namespace, name = _key(obj)
             if obj["kind"] == self.subject.kind and name == self.subject.name:
                 finalizers = ", ".join(obj["metadata"].get("finalizers", ()))
                 left.append(f"{kind} {name} itself is not deleted: it is kept by the finalizers {finalizers}")
-            elif obj["metadata"]["uid"] not in self.before:
+            elif obj["metadata"]["uid"] not in self.omissions.before:
                 left.append(f"{kind} {f'{namespace}/' if namespace else ''}{name} is left behind")
         left += [f"{name}: {', '.join(map(str, kept))} is left behind" for name, kept in self.list_outside().items()]
         running = [call for call in self.operator.calls if call.ended is None and call.name == self.subject.name]
@@ -203,15 +223,13 @@ class Stage:
     async def _on_write(self, send: Send) -> httpx.Response:
         """Send a write, and look at what the object claims after it."""
         path = self.operator.writes[-1].path
-        self._written += 1
-        if self._written > _MANY_WRITES:
-            await trio.sleep(_SLOW)
+        await self._writes.begin()
         response = await (send() if self.around_write is None else self.around_write(send))
         if "/apis/apps/" in path:
-            self._history.note(self.cluster)
+            self._writes.history.note(self.cluster)
         is_own = f"/{self.subject.resource.partition('.')[0]}/{self.subject.name}" in path
         if is_own and (obj := await self.find()) is not None:
-            self._lies += find_lies(obj, self.cluster.objects(WORKLOADS))
+            self._writes.lies += find_lies(obj, self.cluster.objects(WORKLOADS))
         return response
 
     @contextlib.contextmanager
@@ -220,8 +238,7 @@ class Stage:
         operator, cluster = self.operator, self.cluster
         step = Step(state=state, spawned=self._spawned)
         calls, logs, writes = len(operator.calls), len(operator.logs), len(operator.writes)
-        requests, self._lies, self._written = len(cluster.requests), [], 0
-        self._history = History(cluster)
+        requests, self._writes = len(cluster.requests), _Writes(cluster)
         try:
             yield step
         finally:
@@ -232,17 +249,17 @@ class Stage:
                 for record in [*cluster.requests][requests:]
                 if record.verb in ("create", "update", "patch", "delete")
             ]
-            step.lies, step.undone = self._lies, list(self._history.find_undone(cluster))
-            step.is_blind = not operator.is_running or (self.watches is not None and self.watches.is_cut)
+            step.lies, step.undone = self._writes.lies, list(self._writes.history.find_undone(cluster))
+            step.is_blind = not operator.is_running or self.watches.is_cut
             since = trio.current_time() - _CALM  # those that were called later may return yet, in a loop
             step.pending = [call.handler for call in step.calls if self._is_pending(call) and call.started <= since]
             step.snapshot = self.take_snapshot()
 
     def take_snapshot(self) -> Snapshot:
         """Return all that there is of the operator's, in the cluster and outside."""
-        kind, anonymous = self.subject.kind, self.anonymous
-        snapshot = take_snapshot(self.cluster, subject=kind, anonymous=anonymous, before=self.before)
-        return {**_without_results(snapshot, self._results), **self.list_outside()}
+        left_out, kind = self.omissions, self.subject.kind
+        snapshot = take_snapshot(self.cluster, subject=kind, anonymous=left_out.anonymous, before=left_out.before)
+        return {**_without_results(snapshot, left_out.results), **self.list_outside()}
 
 
 def _key(obj: Mapping[str, Any]) -> tuple[str, str, str]:

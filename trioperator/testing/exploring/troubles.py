@@ -157,7 +157,6 @@ class Trouble:
             await trio.sleep(_MISSING)
 
     def _cut(self, is_cut: bool) -> None:
-        assert self._stage.watches is not None
         self._stage.watches.is_cut = is_cut
 
     async def conclude(self, last: Step) -> None:
