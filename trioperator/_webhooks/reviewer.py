@@ -36,6 +36,8 @@ from trioperator._webhooks.other_versions import OtherVersion
 from trioperator.errors import AdmissionError, ReviewError, UserCodeError
 from trioperator.settings import AdmissionSettings
 
+_logger = get_logger("trioperator.webhooks")
+
 # Share of the time of a review after which it is denied: before the API server gives up.
 _ANSWER_SHARE: Final = 0.93
 # Seconds to wait for the first discovery of resource kinds, and for indices.
@@ -43,6 +45,68 @@ _PATIENCE: Final = 5.0
 # Webhooks without a handler that are warned of, and characters of their ids: anybody may ask for any.
 _MAX_UNKNOWN: Final = 100
 _MAX_SHOWN: Final = 100
+
+
+class _Reviewed:
+    """The resource kinds of the cluster, and which of them the handlers review (``by_handler``).
+
+    ``known`` is set when they are known; ``problems`` are sentences about handlers.
+    """
+
+    def __init__(self, handlers: Sequence[AdmissionHandler]) -> None:
+        self.known = trio.Event()
+        self.problems: tuple[str, ...] = ()
+        self.by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
+        self._handlers = handlers
+        self._resources: Mapping[tuple[str, str, str], Resource] = {}  # by group, version and plural
+        self._undiscovered: frozenset[str] = frozenset()
+
+    def update(self, resources: Collection[Resource], undiscovered: frozenset[str]) -> bool:
+        """Take the resource kinds of the cluster. Return whether that changes which of them the handlers review.
+
+        There may be others in the API groups that are *undiscovered*.
+        """
+        self._resources = {(each.group, each.version, each.plural): each for each in resources}
+        by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
+        problems: dict[str, None] = {}
+        for handler in self._handlers:
+            selection = _select(handler, resources)
+            by_handler[handler] = selection.resources
+            if selection.problem:
+                problems[selection.problem] = None
+                # Somebody's new kind of the same name must not end the reviews of the one that was meant so far.
+                by_handler[handler] |= self.by_handler.get(handler, frozenset()) & frozenset(resources)
+        for problem in problems.keys() - set(self.problems):
+            _logger.warning("%s", problem)
+        self.problems = tuple(problems)
+        changed = (by_handler, undiscovered) != (self.by_handler, self._undiscovered)
+        self.by_handler, self._undiscovered = by_handler, undiscovered
+        self.known.set()
+        return changed
+
+    def selects(self, handler: AdmissionHandler, resource: Resource) -> bool:
+        """Return whether a handler reviews a resource: in any version, unless it has chosen one.
+
+        The preferred version may have changed a moment ago, and configurations by hand may name all of them.
+        """
+        selected = self.by_handler[handler]
+        if resource.group in self._undiscovered:
+            selected |= _select(handler, [resource]).resources
+        if resource in selected or handler.selector.version is not None:
+            return resource in selected
+        return any((each.group, each.plural) == (resource.group, resource.plural) for each in selected)
+
+    def find(self, request: ReviewRequest) -> Resource:
+        """Return the resource of a review. Raises ReviewError if it is unknown."""
+        wanted = request.resource
+        resource = self._resources.get((wanted.group, wanted.version, wanted.resource))
+        if resource is None and wanted.group in self._undiscovered:
+            kind = (request.object or request.old_object or {}).get("kind")
+            return Resource(wanted.group, wanted.version, wanted.resource, kind=kind)
+        if resource is None:
+            text = f"The resource {wanted.resource}.{wanted.version}.{wanted.group} is unknown."
+            raise ReviewError(text, status=404)
+        return resource
 
 
 class Reviewer:
@@ -69,13 +133,8 @@ class Reviewer:
         self._indices, self._missing = indices, missing
         self._declared = {handler: find_declared(handler, frozenset(indices)) for handler in handlers if indices}
         self._find_memo = find_memo
-        self._logger = get_logger("trioperator.webhooks")
-        self._known = trio.Event()
         self._unknown: set[str] = set()  # webhooks without a handler that were warned of
-        self._resources: Mapping[tuple[str, str, str], Resource] = {}  # by group, version and plural
-        self._undiscovered: frozenset[str] = frozenset()
-        self.problems: tuple[str, ...] = ()
-        self.by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
+        self.reviewed = _Reviewed(handlers)
 
     def handles(self, webhook: str | None) -> bool:
         """Return whether reviews for the id of a webhook are answered; those without a handler are warned of."""
@@ -83,29 +142,6 @@ class Reviewer:
             return True
         self._report_unknown(webhook)
         return self._settings.allow_unknown
-
-    def update_resources(self, resources: Collection[Resource], undiscovered: frozenset[str] = frozenset()) -> bool:
-        """Take the resource kinds of the cluster. Return whether that changes which of them the handlers review.
-
-        There may be others in the API groups that are *undiscovered*.
-        """
-        self._resources = {(each.group, each.version, each.plural): each for each in resources}
-        by_handler: dict[AdmissionHandler, frozenset[Resource]] = {}
-        problems: dict[str, None] = {}
-        for handler in self._handlers:
-            selection = _select(handler, resources)
-            by_handler[handler] = selection.resources
-            if selection.problem:
-                problems[selection.problem] = None
-                # Somebody's new kind of the same name must not end the reviews of the one that was meant so far.
-                by_handler[handler] |= self.by_handler.get(handler, frozenset()) & frozenset(resources)
-        for problem in problems.keys() - set(self.problems):
-            self._logger.warning("%s", problem)
-        self.problems = tuple(problems)
-        changed = (by_handler, undiscovered) != (self.by_handler, self._undiscovered)
-        self.by_handler, self._undiscovered = by_handler, undiscovered
-        self._known.set()
-        return changed
 
     async def __call__(
         self,
@@ -121,21 +157,21 @@ class Reviewer:
         If that is the webhook of an *other* version of the operator, all handlers of its type answer.
         """
         parsed = parse_review(request)
-        if not self._known.is_set():
+        if not self.reviewed.known.is_set():
             with trio.move_on_after(_PATIENCE):
-                await self._known.wait()
-        resource = self._find_resource(parsed)
+                await self.reviewed.known.wait()
+        resource = self.reviewed.find(parsed)
         if other is None:
             handlers = [h for h in self._handlers if webhook in (None, h.id, self._segments[h.id])]
         else:
-            handlers = [h for h in self._handlers if h.type is other.type and resource in self.by_handler[h]]
+            handlers = [h for h in self._handlers if h.type is other.type and resource in self.reviewed.by_handler[h]]
             if other.is_newer and not handlers:
                 raise ReviewError("A newer version of the operator reviews this resource.", status=404)
         if not handlers and other is None:
             self._report_unknown(webhook)
             if not self._settings.allow_unknown:
                 raise ReviewError("There is no handler for this webhook.", status=404)
-        handlers = [handler for handler in handlers if self._selects(handler, resource)]
+        handlers = [handler for handler in handlers if self.reviewed.selects(handler, resource)]
         if webhook is not None and other is None and not self._settings.allow_unknown:
             _check_reviewed(handlers, parsed)
         await self._wait_indexed(handlers)
@@ -146,18 +182,6 @@ class Reviewer:
         finally:
             current_cause.reset(token)
         return build_review(request, response)
-
-    def _selects(self, handler: AdmissionHandler, resource: Resource) -> bool:
-        """Return whether a handler reviews a resource: in any version, unless it has chosen one.
-
-        The preferred version may have changed a moment ago, and configurations by hand may name all of them.
-        """
-        selected = self.by_handler[handler]
-        if resource.group in self._undiscovered:
-            selected |= _select(handler, [resource]).resources
-        if resource in selected or handler.selector.version is not None:
-            return resource in selected
-        return any((each.group, each.plural) == (resource.group, resource.plural) for each in selected)
 
     async def _wait_indexed(self, handlers: Iterable[AdmissionHandler]) -> None:
         """Wait until the indices that handlers and their filters declare are complete: before, they would allow more.
@@ -179,18 +203,7 @@ class Reviewer:
             return
         self._unknown.add(shown)
         verdict = "allowed" if self._settings.allow_unknown else "answered with HTTP 404"
-        self._logger.warning("There is no handler for the webhook %r: its reviews are %s.", shown, verdict)
-
-    def _find_resource(self, request: ReviewRequest) -> Resource:
-        wanted = request.resource
-        resource = self._resources.get((wanted.group, wanted.version, wanted.resource))
-        if resource is None and wanted.group in self._undiscovered:
-            kind = (request.object or request.old_object or {}).get("kind")
-            return Resource(wanted.group, wanted.version, wanted.resource, kind=kind)
-        if resource is None:
-            text = f"The resource {wanted.resource}.{wanted.version}.{wanted.group} is unknown."
-            raise ReviewError(text, status=404)
-        return resource
+        _logger.warning("There is no handler for the webhook %r: its reviews are %s.", shown, verdict)
 
     def _make_cause(
         self, request: ReviewRequest, resource: Resource, *, headers: Headers | None, sslpeer: SSLPeer | None

@@ -166,7 +166,7 @@ class Admission:
             return
         self._publish({**self._address, "caBundle": new})
         expected: list[trio.Event] = []
-        if self._configurations is not None and self._reviewer.by_handler:
+        if self._configurations is not None and self._reviewer.reviewed.by_handler:
             expected.append(self._configurations.expect_written())
         if self._definitions is not None and self._converter.by_definition:
             expected.append(self._definitions.expect_written())
@@ -184,8 +184,8 @@ class Admission:
 
         There may be others in the API groups that are *undiscovered*.
         """
-        if self._reviewer.update_resources(resources, undiscovered) and self._configurations is not None:
-            self._configurations.update(handlers=self._reviewer.by_handler, undiscovered=undiscovered)
+        if self._reviewer.reviewed.update(resources, undiscovered) and self._configurations is not None:
+            self._configurations.update(handlers=self._reviewer.reviewed.by_handler, undiscovered=undiscovered)
         if self._converter.update_resources(resources) and self._definitions is not None:
             self._definitions.update(definitions=self._converter.by_definition)
         if self._definitions is not None:
@@ -193,7 +193,7 @@ class Admission:
 
     async def wait_configured(self) -> None:
         """Wait until all that is managed has been written once, or could not be."""
-        if self._configurations is not None and self._reviewer.by_handler:
+        if self._configurations is not None and self._reviewer.reviewed.by_handler:
             await self._configurations.tried.wait()
         if self._definitions is not None and self._converter.by_definition:
             await self._definitions.tried.wait()
@@ -207,7 +207,7 @@ class Admission:
     @property
     def problems(self) -> tuple[str, ...]:
         """The problems for now, in one sentence each."""
-        return (*self.managed_problems, *self._reviewer.problems, *self._converter.problems)
+        return (*self.managed_problems, *self._reviewer.reviewed.problems, *self._converter.problems)
 
     async def linger(self, since: float, remaining: float) -> None:
         """Serve on after a stop that was requested at a time, as reviews still come here: Services learn of it late.
