@@ -34,6 +34,64 @@ _logger = get_logger(__name__)
 _PATIENCE: Final = 3.0
 
 
+class _Project:
+    """The modules of the project: ``is_loaded`` is whether the last attempt to load them has succeeded."""
+
+    def __init__(self, options: RunOptions, registry: OperatorRegistry | None) -> None:
+        self.is_loaded = False
+        self.metrics = ProjectMetrics()
+        self._options = options
+        self._paths = tuple(map(os.path.abspath, options.files))
+        self._registry = registry
+        self._kept = frozenset(sys.modules)
+        self._path = tuple(sys.path)
+        self._known: frozenset[str] = frozenset()
+        self._before = Snapshot.take(())
+
+    async def wait_for_change(self) -> str:
+        """Wait until a file has changed since the last attempt, and return its path."""
+        roots = find_roots(self._options.files, self._options.modules)
+        return await wait_for_change(self._known, roots, self._before, new=not self.is_loaded)
+
+    def load(self) -> None:
+        """Load the files as they are now, with a new registry; without success, everything is as it was before."""
+        roots = find_roots(self._options.files, self._options.modules)
+        old = self._find_modules()
+        self._before = Snapshot.take([*old.values(), *self._paths])
+        modules = {name: sys.modules.pop(name) for name in old}
+        registry, path, restore_metrics = get_default_registry(), sys.path[:], self.metrics.forget(roots)
+        self.is_loaded = self._try_to_load()
+        new = self._find_modules()
+        self._known = frozenset({*old.values(), *new.values(), *self._paths})
+        if not self.is_loaded:
+            for name in new:
+                del sys.modules[name]
+            sys.modules.update(modules)
+            sys.path[:] = path
+            set_default_registry(registry)
+            self.metrics.forget(roots)
+            restore_metrics()
+
+    def _try_to_load(self) -> bool:
+        """Load the files with a new registry; return whether that was possible."""
+        sys.path[:] = self._path
+        importlib.invalidate_caches()
+        set_default_registry(self._registry or OperatorRegistry())
+        self._registry = None
+        try:
+            load_all(self._options.files, self._options.modules)
+            show_summary(self._options)
+        except Exception as error:  # noqa: BLE001 -- it is reported, and may be corrected
+            report_failure(error, _logger)
+            return False
+        return True
+
+    def _find_modules(self) -> Mapping[str, str]:
+        """Return the paths of the modules that can be imported again."""
+        modules = find_project_modules(self._options.files, self._options.modules)
+        return {name: path for name, path in modules.items() if name not in self._kept}
+
+
 class Reloader:
     """Operators that run one after another, each with the files as they are when it starts.
 
@@ -42,20 +100,11 @@ class Reloader:
 
     def __init__(self, operate: Callable[..., Awaitable[None]], options: RunOptions, controls: CLIControls) -> None:
         self._operate = operate
-        self._options = options
-        self._files, self._modules = options.files, options.modules
-        self._paths = tuple(map(os.path.abspath, options.files))
-        self._registry = controls.registry
+        self._project = _Project(options, controls.registry)
         self._define_kinds: Callable[[], Awaitable[None]] | None = None
         self._settings = controls.settings
         self._interrupted = trio.Event()
         self._stop_flags = [flag for flag in (controls.stop_flag, self._interrupted) if flag is not None]
-        self._metrics = ProjectMetrics()
-        self._kept = frozenset(sys.modules)
-        self._path = tuple(sys.path)
-        self._is_loaded = False
-        self._known: frozenset[str] = frozenset()
-        self._before = Snapshot.take(())
 
     async def run(self, *, define_kinds: Callable[[], Awaitable[None]] | None = None, **options: Any) -> None:
         """Run operators, with these options in addition, until one ends for another reason than a changed file.
@@ -66,8 +115,8 @@ class Reloader:
         self._define_kinds = define_kinds
         writing, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # it is not as new as it looks for a second
         try:
-            with notified_of_signals(self._interrupted.set), self._metrics.recording():
-                self._load()
+            with notified_of_signals(self._interrupted.set), self._project.metrics.recording():
+                self._project.load()
                 while await self._run_once(options):
                     pass
         finally:
@@ -80,7 +129,7 @@ class Reloader:
             nursery.start_soon(self._reload_on_change, run, name="files")
             for flag in self._stop_flags:
                 nursery.start_soon(run.stop_on, flag, name="stop flag")
-            if not self._is_loaded or not await self._serve(run, options):
+            if not self._project.is_loaded or not await self._serve(run, options):
                 await run.wait()
             nursery.cancel_scope.cancel(reason="the operator has ended")
         return run.is_replaced and not any(flag.is_set() for flag in self._stop_flags)
@@ -88,52 +137,13 @@ class Reloader:
     async def _reload_on_change(self, run: _Run) -> None:
         """Load the files whenever they have changed, until that succeeds or no operator runs; then end the run."""
         while True:
-            roots = find_roots(self._files, self._modules)
-            changed = await wait_for_change(self._known, roots, self._before, new=not self._is_loaded)
-            self._load()
-            if self._is_loaded or not run.is_serving:
+            changed = await self._project.wait_for_change()
+            self._project.load()
+            if self._project.is_loaded or not run.is_serving:
                 break
             _log(changed, "the operator goes on as it was")
         _log(changed, "the operator starts again")
         run.replace()
-
-    def _find_modules(self) -> Mapping[str, str]:
-        """Return the paths of the modules that can be imported again."""
-        modules = find_project_modules(self._files, self._modules)
-        return {name: path for name, path in modules.items() if name not in self._kept}
-
-    def _load(self) -> None:
-        """Load the files as they are now, with a new registry; without success, everything is as it was before."""
-        roots = find_roots(self._files, self._modules)
-        old = self._find_modules()
-        self._before = Snapshot.take([*old.values(), *self._paths])
-        modules = {name: sys.modules.pop(name) for name in old}
-        registry, path, restore_metrics = get_default_registry(), sys.path[:], self._metrics.forget(roots)
-        self._is_loaded = self._try_to_load()
-        new = self._find_modules()
-        self._known = frozenset({*old.values(), *new.values(), *self._paths})
-        if not self._is_loaded:
-            for name in new:
-                del sys.modules[name]
-            sys.modules.update(modules)
-            sys.path[:] = path
-            set_default_registry(registry)
-            self._metrics.forget(roots)
-            restore_metrics()
-
-    def _try_to_load(self) -> bool:
-        """Load the files with a new registry; return whether that was possible."""
-        sys.path[:] = self._path
-        importlib.invalidate_caches()
-        set_default_registry(self._registry or OperatorRegistry())
-        self._registry = None
-        try:
-            load_all(self._files, self._modules)
-            show_summary(self._options)
-        except Exception as error:  # noqa: BLE001 -- it is reported, and may be corrected
-            report_failure(error, _logger)
-            return False
-        return True
 
     async def _serve(self, run: _Run, options: Mapping[str, Any]) -> bool:
         """Run the operator; return whether it has ended without an error."""
