@@ -270,6 +270,28 @@ async def test_operators_that_divide_the_objects_by_selectors_work_at_the_same_t
         assert 0 < len(one.running) < len(names)
 
 
+@pytest.mark.parametrize("priority", [0, 5])
+@pytest.mark.parametrize("shards", [1, 2])
+async def test_replicas_that_share_a_lease_do_not_pause_for_one_another(
+    cluster: Cluster, autojump_clock: MockClock, shards: int, priority: int
+) -> None:
+    await cluster.create(peering())
+    replicas = Operator(cluster), Operator(cluster, priority=priority)
+    for replica in replicas:
+        replica.bench.settings.leadership.enabled, replica.bench.settings.leadership.shards = shards == 1, shards
+    one, other = replicas
+    async with one.bench.running(identity="one"), other.bench.running(identity="other"):
+        await trio.sleep(60)
+        for number in range(8):
+            await cluster.create(widget(f"w{number}"))
+        await trio.sleep(60)
+        assert sorted(one.handled + other.handled) == [f"create w{number}" for number in range(8)]
+        assert bool(other.handled) is (shards > 1)
+        await cluster.patch("clusterkopfpeerings", "default", {"status": {"kopf": {"priority": 10}}})
+        await trio.sleep(1)
+        assert not one.running | other.running
+
+
 async def test_a_standalone_operator_takes_no_part(cluster: Cluster, autojump_clock: MockClock) -> None:
     await cluster.create(peering())
     alone, high = Operator(cluster), Operator(cluster, priority=10)

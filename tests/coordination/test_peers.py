@@ -19,7 +19,7 @@ def peer(identity: str, priority: int = 0, *, age: float = 0, lifetime: float = 
     return Peer(identity, priority, lifetime, NOW - datetime.timedelta(seconds=age))
 
 
-def reason(*peers: Peer, priority: int = 0, **options: bool) -> str | None:
+def reason(*peers: Peer, priority: int = 0, **options: Any) -> str | None:
     return Candidate("me", priority, **options).judge(peers, now=NOW, read_at=NOW).reason
 
 
@@ -79,6 +79,8 @@ def test_the_own_record_is_never_dead() -> None:
     [
         ({"priority": 5, "lifetime": 30, "lastseen": "2026-01-02T03:04:05+00:00"}, Peer("x", 5, 30, NOW)),
         ({"priority": 5, "lifetime": 30, "lastseen": "2026-01-02T03:04:05"}, Peer("x", 5, 30, NOW)),
+        ({"lastseen": "2026-01-02T03:04:05", "lease": "default/mine"}, Peer("x", 0, 60, NOW, "default/mine")),
+        ({"lease": ["default/mine"]}, Peer("x", 0, 60, NOW)),
         ({}, Peer("x", 0, 60, NOW)),
         ({"priority": "high", "lifetime": None, "lastseen": "yesterday"}, Peer("x", 0, 60, NOW)),
         ({"priority": None, "lifetime": True, "lastseen": 5}, Peer("x", 0, 60, NOW)),

@@ -28,7 +28,7 @@ from trioperator._kube.objects import RawObject, parse_object
 from trioperator._logs import get_logger
 from trioperator._model.resource import Resource
 from trioperator.errors import ApiError, NotFoundError, TrioperatorError
-from trioperator.settings import OperatorSettings
+from trioperator.settings import LeadershipSettings, OperatorSettings
 
 GROUPS: Final = ("kopf.dev", "zalando.org")
 
@@ -85,6 +85,13 @@ class PeeringObject(msgspec.Struct, frozen=True):
         return await client.patch(f"{path}/status" if "status" in self.resource.subresources else path, patch)
 
 
+def _find_lease(client: ApiClient, settings: LeadershipSettings) -> str:
+    """Return the Lease that replicas of the operator share, as ``namespace/name``; empty if there is none."""
+    if not settings.expects_replicas:
+        return ""
+    return f"{settings.namespace or client.default_namespace}/{settings.name}"
+
+
 class Peering:
     """One peering object, as the operator *identity* takes part in it. It is an observer for a reflector."""
 
@@ -103,6 +110,7 @@ class Peering:
         self._object = obj
         self._settings = settings.peering
         self._is_divided = bool(settings.watching.shard_selectors)
+        self._lease = _find_lease(client, settings.leadership)
         self._owner = f"peering {obj.namespace or ''}"
         self._records = Records(identity)
         self._own = OwnRecord()
@@ -192,7 +200,11 @@ class Peering:
         """
         settings, records, expires_at = self._settings, self._records, self._own.expires_at
         candidate = Candidate(
-            records.identity, settings.priority, tie_break=settings.tie_break, is_divided=self._is_divided
+            records.identity,
+            settings.priority,
+            tie_break=settings.tie_break,
+            is_divided=self._is_divided,
+            lease=self._lease,
         )
         verdict = candidate.judge(records.peers, now=steady_now(), read_at=records.read_at)
         is_expired = trio.current_time() >= expires_at
@@ -256,7 +268,7 @@ class Peering:
 
     async def _touch(self) -> None:
         settings, began, now, steady = self._settings, trio.current_time(), wall_now(), steady_now()
-        peer = Peer(self._records.identity, settings.priority, settings.lifetime, now)
+        peer = Peer(self._records.identity, settings.priority, settings.lifetime, now, self._lease)
         self._own.begin()
         stored = await self._object.write_record(self._client, peer)
         if self._records.uid is None:

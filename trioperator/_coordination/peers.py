@@ -1,6 +1,7 @@
 """Peers: the records of operators on a peering object, and what they mean for this one. Pure.
 
-The records are Kopf's ("Peering"): ``status.<identity> = {priority, lifetime, lastseen}``.
+The records are Kopf's ("Peering"): ``status.<identity> = {priority, lifetime, lastseen}``; those of replicas with a
+leader election or shards have their ``lease``, too.
 
 Their times are by the clock of whoever writes them. A clock that is wrong, or is set, must neither let an operator that
 is alive be taken for dead nor one that is dead for alive. So wall time counts only when a record is seen for the first
@@ -23,12 +24,16 @@ _MAX_KNOWN = 1000
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """One operator, as its record on a peering object shows it. ``lifetime`` is in seconds."""
+    """One operator, as its record on a peering object shows it. ``lifetime`` is in seconds.
+
+    ``lease`` is the Lease that it shares with other replicas, as ``namespace/name``; empty for none.
+    """
 
     identity: str
     priority: int
     lifetime: float
     lastseen: datetime.datetime
+    lease: str = ""
 
     def __str__(self) -> str:
         return f"{self.identity} (priority {self.priority})"
@@ -44,7 +49,8 @@ class Peer(msgspec.Struct, frozen=True):
     def make_record(self) -> dict[str, Any]:
         """Return the record to be stored."""
         lifetime = int(self.lifetime) if self.lifetime == int(self.lifetime) else self.lifetime
-        return {"priority": self.priority, "lastseen": self.lastseen.isoformat(), "lifetime": lifetime}
+        record = {"priority": self.priority, "lastseen": self.lastseen.isoformat(), "lifetime": lifetime}
+        return {**record, "lease": self.lease} if self.lease else record
 
 
 class Sightings:
@@ -93,7 +99,7 @@ def parse_peers(status: object, *, now: datetime.datetime) -> list[Peer]:
 
 
 def _parse_peer(identity: str, record: Mapping[str, Any], now: datetime.datetime) -> Peer:
-    priority, lifetime = record.get("priority"), record.get("lifetime")
+    priority, lifetime, lease = record.get("priority"), record.get("lifetime"), record.get("lease")
     try:
         lastseen = datetime.datetime.fromisoformat(str(record.get("lastseen")))
     except ValueError:
@@ -106,6 +112,7 @@ def _parse_peer(identity: str, record: Mapping[str, Any], now: datetime.datetime
         priority=priority if isinstance(priority, int) else 0,
         lifetime=float(lifetime) if is_number and lifetime is not None else _DEFAULT_LIFETIME,
         lastseen=lastseen,
+        lease=lease if isinstance(lease, str) else "",
     )
 
 
@@ -120,13 +127,14 @@ class Candidate(msgspec.Struct, frozen=True):
 
     It does while a peer with a higher priority is alive, or one with the same priority: then all of them pause, or
     with *tie_break* all but the one whose identity sorts first. Those that divide the objects (*is_divided*) do not
-    mind others with the same priority.
+    mind others with the same priority, and replicas that share a *lease* do not mind one another.
     """
 
     identity: str
     priority: int
     tie_break: bool = False
     is_divided: bool = False
+    lease: str = ""
 
     def judge(self, peers: Iterable[Peer], *, now: datetime.datetime, read_at: datetime.datetime) -> Verdict:
         """Decide whether the operator pauses in favour of its peers, whose records were *read_at* a time.
@@ -135,7 +143,8 @@ class Candidate(msgspec.Struct, frozen=True):
         then or later: a watch may have missed a renewal.
         """
         others = [peer for peer in peers if peer.identity != self.identity]
-        present = [peer for peer in others if peer.deadline > min(read_at, now)]
+        rivals = [peer for peer in others if not self.lease or peer.lease != self.lease]
+        present = [peer for peer in rivals if peer.deadline > min(read_at, now)]
         higher = [peer for peer in present if peer.priority > self.priority]
         same = [
             peer
