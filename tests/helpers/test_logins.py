@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import trioperator
+from trioperator._kube.connection_info import ContextChoice
 from trioperator._kube.tls_config import read_tls_config
 from trioperator._logs import get_logger
 
@@ -100,6 +101,27 @@ async def test_a_token_and_a_certificate_authority_come_from_a_kubeconfig(
     assert read_tls_config(info).ca == CA
     assert (info.priority, info.trust_env, info.insecure or False) == (priority, True, False)
     assert "t0ken" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ALL)
+async def test_later_logins_of_a_client_stay_with_the_context_that_was_the_current_one_at_first(
+    home: Path, kubeconfig: Callable[..., None], name: str
+) -> None:
+    skip_without(ALL[name][0])
+    kubeconfig(token="t0ken")
+    with ContextChoice().applying():
+        first = await login(name)
+        config = json.loads((home / "config").read_text())
+        config["clusters"].append({"name": "other", "cluster": {"server": "https://other:6443"}})
+        config["contexts"].append({"name": "other", "context": {"cluster": "other", "user": "u"}})
+        config["current-context"] = "other"
+        (home / "config").write_text(json.dumps(config))
+        again = await login(name)
+    elsewhere = await login(name)
+    assert first is not None
+    assert again is not None
+    assert elsewhere is not None
+    assert (first.server, again.server, elsewhere.server) == ("https://host:6443", first.server, "https://other:6443")
 
 
 async def test_older_official_clients_have_the_token_under_another_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import datetime
+import json
 import logging
+import pathlib
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -29,9 +31,11 @@ class Gate(httpx.AsyncBaseTransport):
     def __init__(self, cluster: Cluster) -> None:
         self.valid = {"one"}
         self.rejections = 0
+        self.hosts: set[str] = set()
         self._inner = cluster.transport(user=User(name="robot", groups=("system:masters",)))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.hosts.add(request.url.host)
         if request.headers.pop("Authorization", "").removeprefix("Bearer ") in self.valid:
             return await self._inner.handle_async_request(request)
         self.rejections += 1
@@ -317,3 +321,31 @@ async def test_a_leader_leads_on_when_a_login_takes_longer_than_requests_for_its
         renewed = datetime.datetime.fromisoformat(lease["spec"]["renewTime"])
         assert wall_now() - renewed < datetime.timedelta(seconds=5)
     assert "The leadership is lost" not in caplog.text
+
+
+@pytest.mark.parametrize("has_handler", [False, True])
+async def test_an_operator_stays_in_its_cluster_when_another_context_becomes_the_current_one(
+    stage: Stage, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, has_handler: bool
+) -> None:
+    def write(current: str, token: str) -> None:
+        config = {
+            "current-context": current,
+            "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}} for name in ("mine", "production")],
+            "clusters": [{"name": name, "cluster": {"server": f"http://{name}"}} for name in ("mine", "production")],
+            "users": [{"name": "me", "user": {"token": token}}],
+        }
+        path.write_text(json.dumps(config))
+
+    path = tmp_path / "config"
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    if has_handler:
+        on.login(registry=stage.registry)(trioperator.login_with_kubeconfig)
+    write("mine", "one")
+    async with stage.running():
+        write("production", "two")  # as by kubectl config use-context
+        stage.gate.valid = {"two"}
+        await trio.sleep(700)
+        await stage.cluster.create(widget("w"))
+        await trio.sleep(10)
+        assert stage.handled == ["w"]
+    assert stage.gate.hosts == {"mine"}

@@ -6,11 +6,14 @@ Nothing here opens a connection. Secrets appear in no message and no ``repr``.
 from __future__ import annotations
 
 import base64
+import contextlib
+import contextvars
 import dataclasses
 import datetime
 import ipaddress
 import os
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -23,6 +26,35 @@ from trioperator.errors import ConfigError
 
 _SECRETS: Final = frozenset({"password", "token", "private_key_data", "certificate_data", "ca_data", "proxy_url"})
 _PATHS: Final = ("token_file", "ca_path", "certificate_path", "private_key_path")
+
+
+class ContextChoice:
+    """The context of kubeconfigs that a client uses: at its first login the current one, from then on the same.
+
+    Otherwise, it would move to another cluster if somebody selects that for kubectl before the client logs in again.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+
+    @contextlib.contextmanager
+    def applying(self) -> Iterator[None]:
+        """Let logins in the block, also in its threads, find this choice."""
+        token = _choice.set(self)
+        try:
+            yield
+        finally:
+            _choice.reset(token)
+
+    @staticmethod
+    def find() -> ContextChoice:
+        """Return the choice of the client that logs in, or a new one."""
+        return _choice.get() or ContextChoice()
+
+
+_choice: Final[contextvars.ContextVar[ContextChoice | None]] = contextvars.ContextVar(
+    "trioperator-context-choice", default=None
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)

@@ -20,7 +20,7 @@ from trioperator._concurrency.pulse import Pulse
 from trioperator._concurrency.threads import run_in_thread
 from trioperator._concurrency.timeouts import Timeouts
 from trioperator._http.transport import Transport
-from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.connection_info import ConnectionInfo, ContextChoice
 from trioperator._kube.credentials import Credentials, is_expired, prepare_credentials
 from trioperator._logs import get_logger
 from trioperator.errors import ApiError, ConfigError, LoginError, TooManyRequestsError, UnauthorizedError
@@ -83,6 +83,7 @@ class _Loader:
         self, login: Login, *, settings: OperatorSettings, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         self._login = login
+        self._context = ContextChoice()
         self._settings = settings
         self._transport = transport
         self.timeouts = Timeouts()
@@ -92,7 +93,8 @@ class _Loader:
 
     async def log_in(self, previous: Credentials | None) -> Credentials:
         """Return the first usable credentials of a login; the others are spares. Those once rejected are the last."""
-        found = await self._login()
+        with self._context.applying():
+            found = await self._login()
         self.spares = sorted(found, key=lambda info: (info in self._refused, -info.priority, random.random()))
         while self.spares:
             credentials = await self.prepare_spare(previous)

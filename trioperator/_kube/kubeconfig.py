@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.connection_info import ConnectionInfo, ContextChoice
 from trioperator._kube.exec_plugin import describe_cluster, parse_exec_plugin, run_exec_plugin
 from trioperator._kube.tls_config import decode_pem
 from trioperator.errors import ConfigError, LoginError
@@ -79,7 +79,9 @@ _Entries = dict[str, _Entry]
 
 
 def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> ConnectionInfo | None:
-    """Return the connection of *context* (default: the current one), or None if all files are absent or empty.
+    """Return the connection of *context*, or None if all files are absent or empty.
+
+    The default is the current one, or that of the client's first login.
 
     If the user has an exec plugin, it is run. Raises ConfigError for mistakes in the files, LoginError if the plugin
     fails.
@@ -97,7 +99,8 @@ def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> Con
     if current is None and not any(merged.values()):
         return None
     files = ", ".join(map(str, paths))
-    name = context or current
+    choice = ContextChoice.find()
+    name = context or choice.name or current
     known = ", ".join(sorted(merged["contexts"])) or "none"
     if name is None:
         if not merged["contexts"]:
@@ -107,7 +110,10 @@ def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> Con
         )
     if name not in merged["contexts"]:
         raise ConfigError(f"There is no context {name!r} in {files}; available: {known}.")
-    return _connect(merged["contexts"][name], merged["clusters"], merged["users"])
+    info = _connect(merged["contexts"][name], merged["clusters"], merged["users"])
+    if context is None:
+        choice.name = name
+    return info
 
 
 def describe_unused(path: Path) -> str | None:

@@ -21,7 +21,7 @@ import trio
 
 from trioperator._concurrency.threads import run_in_thread
 from trioperator._kube import connection
-from trioperator._kube.connection_info import ConnectionInfo
+from trioperator._kube.connection_info import ConnectionInfo, ContextChoice
 from trioperator._logs import Logger
 from trioperator.errors import LoginError
 from trioperator.settings import OperatorSettings
@@ -69,10 +69,12 @@ def login_via_client(*, logger: Logger, settings: OperatorSettings | None = None
         config.load_incluster_config()
         logger.debug("Client is configured in cluster with service account.")
     except config.ConfigException:
+        choice = ContextChoice.find()
         try:
-            config.load_kube_config()
+            config.load_kube_config(context=choice.name)
         except config.ConfigException as exc:
             raise LoginError(f"{_FAILED}: {exc}") from exc
+        choice.name = choice.name or config.list_kube_config_contexts()[1]["name"]
         logger.debug("Client is configured via kubeconfig file.")
     configuration = importlib.import_module("kubernetes.client").Configuration.get_default_copy()
     # This call may run a hook that refreshes the token.
@@ -102,10 +104,12 @@ async def _load_async_client(logger: Logger) -> ConnectionInfo | None:
         config.load_incluster_config()
         logger.debug("Async client is configured in cluster with service account.")
     except config.ConfigException:
+        choice = ContextChoice.find()
         try:
-            await config.load_kube_config()
+            await config.load_kube_config(context=choice.name)
         except config.ConfigException as exc:
             raise LoginError(f"{_FAILED}: {exc}") from exc
+        choice.name = choice.name or config.list_kube_config_contexts()[1]["name"]
         logger.debug("Async client is configured via kubeconfig file.")
     configuration = importlib.import_module("kubernetes_asyncio.client").Configuration.get_default_copy()
     header = configuration.get_api_key_with_prefix("BearerToken")
@@ -122,10 +126,7 @@ def login_via_pykube(*, logger: Logger, settings: OperatorSettings | None = None
     pykube = _import("pykube")
     if pykube is None:
         return None
-    try:
-        config = pykube.KubeConfig.from_env()
-    except (pykube.PyKubeError, FileNotFoundError, KeyError) as exc:
-        raise LoginError(f"Cannot authenticate pykube neither in-cluster, nor via kubeconfig: {exc}") from exc
+    config = _load_pykube(pykube)
     logger.debug("Pykube is configured %s.", "via kubeconfig file" if config.kubeconfig_file else "in cluster")
     cluster, user = config.cluster, config.user
     token = user.get("token")
@@ -149,6 +150,19 @@ def login_via_pykube(*, logger: Logger, settings: OperatorSettings | None = None
     return _complete(info, settings, priority=_PYKUBE)
 
 
+def _load_pykube(pykube: Any) -> Any:
+    """Return the configuration of pykube. Raises LoginError if it finds none."""
+    choice = ContextChoice.find()
+    try:
+        config = pykube.KubeConfig.from_env()
+        if config.kubeconfig_file:
+            choice.name = choice.name or config.current_context
+            config.set_current_context(choice.name)
+    except (pykube.PyKubeError, FileNotFoundError, KeyError) as exc:
+        raise LoginError(f"Cannot authenticate pykube neither in-cluster, nor via kubeconfig: {exc}") from exc
+    return config
+
+
 def _fetch_pykube_token(pykube: Any, config: Any) -> str | None:
     """Return the token that pykube gets from a plugin when it sends a request."""
     api = pykube.HTTPClient(config)
@@ -168,10 +182,12 @@ async def login_via_kr8s(
     kr8s = await run_in_thread(lambda: _import("kr8s._auth"), limiter=trio.CapacityLimiter(1))
     if kr8s is None:
         return None
+    choice = ContextChoice.find()
     try:
-        auth = await kr8s.KubeAuth()
+        auth = await kr8s.KubeAuth(context=choice.name)
     except ValueError as exc:
         raise LoginError(f"Cannot authenticate kr8s neither in-cluster, nor via kubeconfig: {exc}") from exc
+    choice.name = choice.name or auth.active_context or None
     logger.debug("Kr8s is configured for %s.", auth.server)
     info = ConnectionInfo(
         server=auth.server,
