@@ -136,6 +136,51 @@ class _Loader:
             self._refused.append(info)
 
 
+class _Verdicts:
+    """What the API server says of the credentials: how often they were ``accepted``, or whether they are rejected.
+
+    ``failures`` are logins since they were accepted, ``series`` counts those of rejections during which nothing was
+    accepted, and ``renew_at`` is when rejected credentials are to be replaced.
+    """
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.is_rejected = False
+        self.failures = 0
+        self.series = 0
+        self.renew_at = 0.0
+        self._is_in_series = False
+
+    def accept(self, series: int) -> None:
+        """Record that the API server has accepted a request, which was sent after this *series* of rejections began.
+
+        Responses to earlier requests do not count: the credentials may have expired since those were authenticated.
+        """
+        if series != self.series:
+            return
+        self._is_in_series = False
+        if self.failures:
+            _logger.info("The API server accepts the credentials again.")
+            self.failures = 0
+        self.is_rejected = False
+        self.accepted += 1
+
+    def reject(self, *, has_others: bool) -> None:
+        """Record a 401. Where there are no others to try, credentials are renewed after a backoff."""
+        self.is_rejected = True
+        self.series += not self._is_in_series
+        self._is_in_series = True
+        self.renew_at = trio.current_time() + (0.0 if has_others else _BACKOFF.delay(self.failures))
+
+    def note_renewal(self) -> None:
+        """Note that rejected credentials were renewed, or could not be."""
+        self.is_rejected = False
+
+    def note_login(self) -> None:
+        """Note that others are asked for, as all were rejected."""
+        self.failures += 1
+
+
 class CredentialStore:
     """The current credentials of a client, and those to be tried next. One task at a time renews them.
 
@@ -149,12 +194,7 @@ class CredentialStore:
         self._loader = _Loader(login, settings=settings, transport=transport)
         self._retired: list[Transport] = []
         self._renewal = trio.Lock()
-        self._failures = 0  # logins since credentials were accepted
-        self._accepted_count = 0
-        self._rejected = False
-        self._series = 0  # of rejections, during which nothing was accepted
-        self._is_in_series = False
-        self._renew_at = 0.0
+        self._verdicts = _Verdicts()
         self._changed, self.renewed = Pulse(), Pulse()  # one for the task here, one for a task of others
         self._is_served = False
         self._waiting = trio.lowlevel.ParkingLot()  # requests, until that task has renewed the credentials
@@ -206,41 +246,27 @@ class CredentialStore:
         Raises LoginError if no credentials have ever been accepted, UnauthorizedError if they are rejected for about
         a minute, or sooner if only the credentials of this request are.
         """
-        accepted = self._accepted_count
-        rejections = 0
+        verdicts, rejections = self._verdicts, 0
+        accepted = verdicts.accepted
         while True:
-            if self._rejected or trio.current_time() >= self._current.reload_at:
+            if verdicts.is_rejected or trio.current_time() >= self._current.reload_at:
                 await self._renew()
-            credentials, series = self._current, self._series
+            credentials, series = self._current, verdicts.series
             try:
                 result = await attempt(credentials)
             except UnauthorizedError as exc:
                 rejections += not self._loader.spares
                 self._check_login(exc)
-                if rejections >= (_MAX_REJECTIONS if self._accepted_count == accepted else _MAX_OWN_REJECTIONS):
+                if rejections >= (_MAX_REJECTIONS if verdicts.accepted == accepted else _MAX_OWN_REJECTIONS):
                     raise
                 self._note_rejected(credentials)
             except ApiError as exc:
                 if exc.status < 500 and not isinstance(exc, TooManyRequestsError):
-                    self._note_accepted(series)
+                    verdicts.accept(series)
                 raise
             else:
-                self._note_accepted(series)
+                verdicts.accept(series)
                 return result
-
-    def _note_accepted(self, series: int) -> None:
-        """Record that the API server has accepted a request, which was sent after this *series* of rejections began.
-
-        Responses to earlier requests do not count: the credentials may have expired since those were authenticated.
-        """
-        if series != self._series:
-            return
-        self._is_in_series = False
-        if self._failures:
-            _logger.info("The API server accepts the credentials again.")
-            self._failures = 0
-        self._rejected = False
-        self._accepted_count += 1
 
     async def reload(self) -> None:
         """Log in again; keep the current credentials if that fails."""
@@ -259,7 +285,7 @@ class CredentialStore:
 
         While another task does, those that are still valid are used.
         """
-        if not self._rejected and self._renewal.locked() and trio.current_time() < self._current.expires_at:
+        if not self._verdicts.is_rejected and self._renewal.locked() and trio.current_time() < self._current.expires_at:
             return
         if self._is_served:
             self._changed.set()
@@ -269,11 +295,11 @@ class CredentialStore:
             await self._update()
 
     async def _update(self) -> None:
-        if self._rejected:
-            await trio.sleep_until(self._renew_at)
-        if self._rejected:
+        if self._verdicts.is_rejected:
+            await trio.sleep_until(self._verdicts.renew_at)
+        if self._verdicts.is_rejected:
             await self._replace_rejected()
-            self._rejected = False
+            self._verdicts.note_renewal()
         elif trio.current_time() >= min(self._current.expires_at, self._current.renew_at):
             await self.reload()
         elif trio.current_time() >= self._current.reload_at:
@@ -289,7 +315,7 @@ class CredentialStore:
                     return
         except ConfigError as exc:
             _logger.warning("Cannot use the next credentials: %s", exc)
-        self._failures += 1
+        self._verdicts.note_login()
         await self.reload()
 
     async def _read_files(self) -> None:
@@ -312,21 +338,18 @@ class CredentialStore:
 
     def _note_rejected(self, used: Credentials) -> None:
         """Record a 401, unless the rejected credentials have been replaced in the meantime."""
-        if used is not self._current or self._rejected:
+        if used is not self._current or self._verdicts.is_rejected:
             return
-        self._rejected = True
-        self._series += not self._is_in_series
-        self._is_in_series = True
-        self._renew_at = trio.current_time() + (0.0 if self._loader.spares else _BACKOFF.delay(self._failures))
+        self._verdicts.reject(has_others=bool(self._loader.spares))
         self._loader.refuse(used.info)
-        if not self._failures:
+        if not self._verdicts.failures:
             action = "trying the next ones" if self._loader.spares else "reloading them"
             text = "The API server rejected the credentials (HTTP 401): they are wrong or have expired; %s."
             _logger.warning(text, action)
 
     def _check_login(self, error: UnauthorizedError) -> None:
         """Raise LoginError after several logins if no credentials have ever been accepted."""
-        if not self._accepted_count and self._failures >= _LOGIN_ATTEMPTS and not self._loader.spares:
+        if not self._verdicts.accepted and self._verdicts.failures >= _LOGIN_ATTEMPTS and not self._loader.spares:
             raise LoginError(
                 f"The API server {self._current.info.place} rejected the credentials: {error.message}. They are wrong"
                 " or have expired: log in again."
@@ -336,7 +359,7 @@ class CredentialStore:
         """Use fresh credentials from now on, and close connections that are no longer used."""
         previous, self._current = self._current, fresh
         fresh.start_ageing()
-        self._rejected = False
+        self._verdicts.note_renewal()
         self._changed.set()
         self.renewed.set()
         if fresh.transport is not previous.transport:
