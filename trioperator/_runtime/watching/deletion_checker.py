@@ -31,7 +31,6 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._kube.objects import RawObject
 from trioperator._logs import get_logger
 from trioperator._model.body import Body
-from trioperator._model.resource import Resource
 from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.cache.cache import ObjectCache
 from trioperator._runtime.cache.leaving import ENTERED, LEFT
@@ -83,8 +82,46 @@ class _Suspect(NamedTuple):
     is_missing: bool = False
 
 
+class _Suspects:
+    """The objects to ask for, by their keys, and the *queue* of them.
+
+    What was missing in a list, and is gone, is kept until all that was missing there was asked for.
+    """
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, _Suspect] = {}
+        self.queue = trio.open_memory_channel[_Suspect](math.inf)
+        self._unasked: set[str] = set()  # those that are missing in a list, and were not asked for yet
+        self._gone: set[str] = set()
+
+    def add(self, suspect: _Suspect) -> None:
+        """Add an object."""
+        self.by_key[suspect.key] = suspect
+        if suspect.is_missing:
+            self._unasked.add(suspect.key)
+        self.queue[0].send_nowait(suspect)
+
+    def clear(self, key: str) -> bool:
+        """Clear an object of a suspicion, if there is one: it was seen again, or was asked for."""
+        self._unasked.discard(key)
+        return self.by_key.pop(key, None) is not None
+
+    def note_asked(self, suspect: _Suspect, *, is_gone: bool = False) -> None:
+        """Note that an object was asked for, whatever the result is."""
+        self._unasked.discard(suspect.key)
+        if is_gone and suspect.is_missing:
+            self._gone.add(suspect.key)
+
+    def take_gone(self) -> set[str]:
+        """Return what is gone, once everything was asked for; nothing until then."""
+        if self._unasked:
+            return set()
+        gone, self._gone = self._gone, set()
+        return gone
+
+
 class DeletionChecker:
-    """An observer between the reflector of a watch of *resource* with an inferred selector, and its *view*.
+    """An observer between the reflector of a watch with an inferred selector, and its *view*.
 
     Requests are made with the *configured* selector only. An object is selected by the watch, too, if it meets any of
     the *required*. *ranges* are of the shards that are handled here: what has left before that was left to others.
@@ -94,7 +131,6 @@ class DeletionChecker:
     def __init__(
         self,
         client: ApiClient,
-        resource: Resource,
         view: View,
         configured: ObjectSelector,
         *,
@@ -104,7 +140,6 @@ class DeletionChecker:
     ) -> None:
         assert view.cache is not None
         self._client = client
-        self._resource = resource
         self._view = view
         self._cache: ObjectCache = view.cache
         self._configured = configured
@@ -115,18 +150,15 @@ class DeletionChecker:
         self._changed = Pulse()
         self._listed_at: datetime.datetime | None = None  # by the server's clock
         self._is_rewound = False  # what has left may have been brought back since, and have left again
-        self._suspects: dict[str, _Suspect] = {}
-        self._unasked: set[str] = set()  # of these, the ones that are missing in a list, and were not asked for yet
-        self._gone: set[str] = set()  # what was missing in a list, and is gone
-        self._queue = trio.open_memory_channel[_Suspect](math.inf)
+        self._suspects = _Suspects()
 
     def observe(self, type: str | None, obj: RawObject) -> str:
         """Take a watch event, or with type None an object of a list. Returns the object's key."""
         key = obj.key
         if type == "DELETED" and self._is_doubtful(key):
-            self._suspect(_Suspect(key, obj.namespace, obj.name, obj))
+            self._suspects.add(_Suspect(key, obj.namespace, obj.name, obj))
             return key
-        was_suspect = bool(self._suspects) and self._clear(key)
+        was_suspect = bool(self._suspects.by_key) and self._clear(key)
         return self._view.observe(self._find_type(type, obj, was_suspect=was_suspect), obj)
 
     def replace(self, listed: Collection[str]) -> None:
@@ -134,11 +166,10 @@ class DeletionChecker:
         self._cache.recall(listed)
         missing = {key for key in self._cache.objects if key not in listed and self._is_doubtful(key)}
         self._view.replace({*listed, *missing})
-        for key in missing - self._suspects.keys():
+        for key in missing - self._suspects.by_key.keys():
             state = self._cache.objects[key]
             if state not in self._cache.leaving or self._is_rewound:
-                self._unasked.add(key)
-                self._suspect(_Suspect(key, state.namespace or "", state.name, is_missing=True))
+                self._suspects.add(_Suspect(key, state.namespace or "", state.name, is_missing=True))
         self._is_rewound = False
 
     def rewind(self) -> None:
@@ -204,38 +235,33 @@ class DeletionChecker:
         created = _read_metadata(obj).created
         return created is not None and self._listed_at is not None and created < self._listed_at
 
-    def _suspect(self, suspect: _Suspect) -> None:
-        self._suspects[suspect.key] = suspect
-        self._queue[0].send_nowait(suspect)
-
     def _clear(self, key: str) -> bool:
         """Clear an object of a suspicion, if there is one: it was seen again, or was asked for."""
-        if self._suspects.pop(key, None) is None:
+        if not self._suspects.clear(key):
             return False
-        self._unasked.discard(key)
         self._remove_gone()
         return True
 
     async def _work(self) -> None:
-        async for suspect in self._queue[1]:
+        async for suspect in self._suspects.queue[1]:
             await self._check(suspect)
 
     async def _check(self, suspect: _Suspect) -> None:
         """Request an object until there is a response or it is seen again, and report what has happened to it."""
         for attempt in itertools.count(1):
-            if self._suspects.get(suspect.key) is not suspect:
+            if self._suspects.by_key.get(suspect.key) is not suspect:
                 return
             try:
                 found = await self._find(suspect)
             except TrioperatorError as error:
                 if not (isinstance(error, ApiError) and error.status in _UNSUPPORTED):
                     _logger.debug("Whether %s is deleted has to be asked again: %s", suspect.name, error)
-                    self._unasked.discard(suspect.key)
+                    self._suspects.note_asked(suspect)
                     self._remove_gone()
                     await trio.sleep(_BACKOFF.delay(attempt))
                     continue
                 found = None
-            if self._suspects.get(suspect.key) is suspect:
+            if self._suspects.by_key.get(suspect.key) is suspect:
                 self._judge(suspect, found)
             return
 
@@ -243,15 +269,14 @@ class DeletionChecker:
         """Return an object as the server has it; None if it is gone, or is another one of the same name."""
         name = _SPECIAL.sub(r"\\\g<0>", suspect.name)
         named = self._configured.join(ObjectSelector(fields=(f"metadata.name={name}",)))
-        path = self._resource.get_path(suspect.namespace or None)
+        path = self._cache.kind.resource.get_path(suspect.namespace or None)
         page = await self._client.retrying(()).list_page(path, params=named.parameters)
         unreadable = (broken.identity for broken in page.broken if broken.identity is not None)
         return next((obj for obj in (*page.items, *unreadable) if obj.key == suspect.key), None)
 
     def _judge(self, suspect: _Suspect, found: RawObject | None) -> None:
         """Report what has happened to an object."""
-        if suspect.is_missing and found is None:
-            self._gone.add(suspect.key)
+        self._suspects.note_asked(suspect, is_gone=found is None)
         self._clear(suspect.key)
         if found is not None:
             if not self._is_selected(found):
@@ -269,8 +294,7 @@ class DeletionChecker:
 
     def _remove_gone(self) -> None:
         """Remove what is gone, when everything was asked for: each time all keys are gone through."""
-        if self._gone and not self._unasked:
-            gone, self._gone = self._gone, set()
+        if gone := self._suspects.take_gone():
             self._view.replace(self._view.list_keys() - gone)
 
     async def _find_left(self, path: str, ranges: ShardRanges) -> None:
@@ -297,7 +321,7 @@ class DeletionChecker:
             for obj in page.items:
                 is_unseen = obj.key not in self._cache.objects and self._is_handled(_read_metadata(obj))
                 if is_unseen and self._is_own(obj):
-                    self._suspect(_Suspect(obj.key, obj.namespace, obj.name))
+                    self._suspects.add(_Suspect(obj.key, obj.namespace, obj.name))
             token = page.next
             if not token:
                 return

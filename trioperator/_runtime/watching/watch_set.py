@@ -262,7 +262,7 @@ class WatchSet:
         view = View(key.namespace, self._stage, cache=cache)
         view.adjust(target.related)
         division = self._make_division(target, cache)
-        checker = self._make_checker(key, view, target, division)
+        checker = self._make_checker(view, target, division)
         streams = None if checker is None or not target.parts else Streams(checker)
         watch = Watch(view, target, checker, streams)
         observers = (checker or view,) if streams is None else (streams.first, streams.second)
@@ -288,14 +288,13 @@ class WatchSet:
         return watch
 
     def _make_checker(
-        self, key: Key, view: View, target: Target[RelatedKind], division: Division | None
+        self, view: View, target: Target[RelatedKind], division: Division | None
     ) -> DeletionChecker | None:
         """Return what tells gone objects from those that have left, if anything is inferred."""
         if not target.required:
             return None
         return DeletionChecker(
             self._client,
-            key.resource,
             view,
             target.configured,
             required=target.required,
