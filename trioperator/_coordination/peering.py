@@ -69,6 +69,11 @@ class PeeringObject(msgspec.Struct, frozen=True):
     namespace: str | None
     name: str
 
+    @property
+    def owner(self) -> str:
+        """The owner of pauses because of other operators."""
+        return f"peering {self.namespace or ''}"
+
     async def write_record(self, client: ApiClient, peer: Peer) -> bytes:
         """Store the record of an operator, and return the object as JSON. Raises as requests do."""
         return await self._patch(client, {"status": {peer.identity: peer.make_record()}})
@@ -111,7 +116,6 @@ class Peering:
         self._settings = settings.peering
         self._is_divided = bool(settings.watching.shard_selectors)
         self._lease = _find_lease(client, settings.leadership)
-        self._owner = f"peering {obj.namespace or ''}"
         self._records = Records(identity)
         self._own = OwnRecord()
         self._changed = Pulse()
@@ -212,9 +216,9 @@ class Peering:
         if reason is None and is_expired:
             reason = f"until it can show that it is alive in the {self}"
         if reason is None:
-            self._pauses.resume(self._owner, until=expires_at)
+            self._pauses.resume(self._object.owner, until=expires_at)
         else:
-            self._pauses.pause(self._owner, reason, at_once=is_expired, until=expires_at)
+            self._pauses.pause(self._object.owner, reason, at_once=is_expired, until=expires_at)
         return verdict
 
     async def _clean_up(self) -> None:
@@ -301,7 +305,7 @@ class Peering:
 
     def leave(self) -> None:
         """Pause the operator no more, as the namespace is gone."""
-        self._pauses.resume(self._owner)
+        self._pauses.resume(self._object.owner)
 
     async def release(self) -> None:
         """Remove the operator's record, so that others need not wait until it ends."""
