@@ -299,7 +299,7 @@ DEFECTS = (
         (
             Edit(
                 "_runtime/reconciler/change_reconciler.py",
-                "        if finalized and not state.cache.retired:",
+                "        if finalized and not state.cache.kind.retired:",
                 "        if False:",
             ),
         ),

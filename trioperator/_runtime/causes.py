@@ -173,7 +173,7 @@ def make_cause(
         raw=body,
         get_memo=state.get_memo,
         logger=state.make_logger(local=local),
-        indices=state.cache.indices,
+        indices=state.cache.shared.indices,
         **own,
     )
 

@@ -253,7 +253,7 @@ def test_a_retired_cache_has_no_handlers_and_requeues_its_objects_once_more(kind
         take(state)
     queue.added.clear()
     cache.retire()
-    assert cache.retired
+    assert cache.kind.retired
     assert cache.kind.handlers == KindHandlers()
     assert [state.name for state in queue.added] == ["a", "b", "c"]
     assert {state.cache.kind for state in queue.added} == {cache.kind}
@@ -552,7 +552,7 @@ def test_a_deletion_before_the_list_of_another_version_is_handled_once(is_seen: 
 
 def test_a_memo_that_is_made_in_an_earlier_version_is_shared_with_the_one_that_has_taken_over() -> None:
     (earlier, _), (newer, _) = make("create"), make("create")
-    earlier.memo = newer.memo = {}
+    earlier.shared.memo = newer.shared.memo = {}
     earlier.observe("ADDED", raw(5))
     newer.succeed(earlier)
     newer.observe(None, raw(5))

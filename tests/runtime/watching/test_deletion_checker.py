@@ -398,7 +398,7 @@ async def test_an_object_that_has_left_is_not_kept_in_memory(bench: Bench, autoj
     memo = object()  # by which the cache is found
     async with bench.running(memo=memo):
         await settle(5)
-        (cache,) = (found for found in gc.get_objects() if type(found) is ObjectCache and found.memo is memo)
+        (cache,) = (found for found in gc.get_objects() if type(found) is ObjectCache and found.shared.memo is memo)
         await relabel(bench, "silver")
         await settle(5)
         assert len(cache) == 0

@@ -15,7 +15,7 @@ import trio
 from trioperator._handling.arguments.indexing import Indices
 from trioperator._kube.objects import RawObject
 from trioperator._runtime.cache.backlog import Backlog, Queue
-from trioperator._runtime.cache.kind import Kind, Memory
+from trioperator._runtime.cache.kind import Kind, Memory, Shared
 from trioperator._runtime.cache.leaving import ENTERED, LEFT, Leaving
 from trioperator._runtime.cache.object_state import Named, ObjectState
 from trioperator._runtime.cache.succession import Predecessors
@@ -55,10 +55,8 @@ class ObjectCache:
         memories: dict[str, Memory] | None = None,
     ) -> None:
         self.kind = kind
-        self.memo = memo
-        self.indices: Indices = {} if indices is None else indices
+        self.shared = Shared(memo, {} if indices is None else indices)
         self.listed = trio.Event()  # set when the first list is complete, or will never be
-        self.retired = False
         self.served_since: float | None = None
         self.objects: dict[str, ObjectState] = {}
         self.predecessors = Predecessors[ObjectState]()
@@ -221,7 +219,7 @@ class ObjectCache:
         """
         if self.kind.handlers.events or self.kind.handlers.optional_deletes:
             for before in self.predecessors.find_missing(listed):
-                is_handled = before.cache.retired and not before.has_vanished() and self.handles(before.uid)
+                is_handled = before.cache.kind.retired and not before.has_vanished() and self.handles(before.uid)
                 if is_handled and before.uid not in self.objects:
                     self._add(before.uid, before, initial=True).keep(before.last_object, -1)
 
@@ -270,7 +268,6 @@ class ObjectCache:
 
     def retire(self) -> None:
         """Stop handling the objects, though they still exist. Each is reconciled once more, to be cleaned up."""
-        self.retired = True
         self.kind = self.kind.retire()
         for state in self.objects.values():
             self.requeue(state)

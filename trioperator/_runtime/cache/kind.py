@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from trioperator._handling.arguments.indexing import Indices
 from trioperator._handling.declaring.registry import KindHandlers
 from trioperator._model.fields import FieldPath
 from trioperator._model.resource import Resource
@@ -17,24 +18,25 @@ T = TypeVar("T")
 class Kind(msgspec.Struct, frozen=True, eq=False):
     """A watched resource kind, with the handlers of its objects. Only digests of its ``digested_fields`` are stored.
 
-    Where it is ``selected``, by selectors in the settings, objects are also gone when these no longer match. What was
-    ``retired`` are the handlers that it had until its watch ended.
+    Where it is ``selected``, by selectors in the settings, objects are also gone when these no longer match. When its
+    watch has ended, it is ``retired``, and has ``former`` handlers.
     """
 
     resource: Resource
     handlers: KindHandlers
     digested_fields: tuple[FieldPath, ...] = ()
     selected: bool = False
-    retired: KindHandlers | None = None
+    retired: bool = False
+    former: KindHandlers | None = None
 
     @property
     def last_handlers(self) -> KindHandlers:
         """The handlers of which there may be records on objects, and which are called for those that were deleted."""
-        return self.handlers if self.retired is None else self.retired
+        return self.handlers if self.former is None else self.former
 
     def retire(self) -> Kind:
         """Return the kind without handlers."""
-        return msgspec.structs.replace(self, handlers=KindHandlers(), retired=self.last_handlers)
+        return msgspec.structs.replace(self, handlers=KindHandlers(), retired=True, former=self.last_handlers)
 
     @property
     def has_status(self) -> bool:
@@ -49,6 +51,13 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
             "kind": self.resource.kind,
             "metadata": {key: value for key, value in metadata.items() if value},
         }
+
+
+class Shared(msgspec.Struct):
+    """What the handlers of all objects share: the memo of the operator, and the indices."""
+
+    memo: Any
+    indices: Indices
 
 
 class Memory(msgspec.Struct, frozen=True, eq=False):

@@ -42,12 +42,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from trioperator._handling.arguments.indexing import Indices
 from trioperator._kube.objects import RawObject, parse_object
 from trioperator._logs import Logger, ObjectRef, object_logger
 from trioperator._model.finalizer import has_finalizer
 from trioperator._model.resource import Resource
-from trioperator._runtime.cache.kind import Kind, Memory
+from trioperator._runtime.cache.kind import Kind, Memory, Shared
 from trioperator._runtime.cache.leaving import Leaving
 from trioperator._runtime.cache.succession import Predecessors
 from trioperator._runtime.cache.versions import Versions
@@ -69,13 +68,10 @@ class Named(Protocol):
 class Cache(Protocol):
     """The cache of one watch, as the states of its objects use it."""
 
-    memo: Any
-    indices: Indices
+    shared: Shared
 
     @property
     def kind(self) -> Kind: ...
-    @property
-    def retired(self) -> bool: ...
     @property
     def objects(self) -> Mapping[str, ObjectState]: ...
     @property
@@ -148,7 +144,7 @@ class ObjectState:
         """Return the memo that all handlers of the object share: a copy of the operator's, made on first use."""
         memory = self._memory
         if memory.memo is None:
-            memo = copy.copy(self.cache.memo)
+            memo = copy.copy(self.cache.shared.memo)
             self._memory = Memory(memo, memory.initial, memory.ended, memory.deletion_handled, memory.resumed)
             if (newer := self.cache.find_newer(self.uid)) is not None:
                 newer.inherit(Memory(memo, initial=True))

@@ -186,7 +186,7 @@ class DaemonManager:
         found = self._objects.get(state.uid, ())
         others = [each for daemons in found if daemons.state is not state for each in daemons.running.values()]
         for daemon in others:
-            if daemon.state.cache.retired:
+            if daemon.state.cache.kind.retired:
                 daemon.move_to(state)
         return others
 

@@ -108,7 +108,7 @@ class ContentionGuard:
         watched.contention.release()
         if not pending or pending.sent is not None or not watched.contention.contended:
             return pending, PendingPatch()
-        if is_deleting(body) or state.cache.retired or self._stopping.is_set():
+        if is_deleting(body) or state.cache.kind.retired or self._stopping.is_set():
             return pending, PendingPatch()
         now, held = list[Contribution](), dict[str, Contribution]()
         for number, contribution in enumerate(pending.contributions):

@@ -87,7 +87,7 @@ class Saver:
                 await self._progress.save(self._state, self._logger)
                 failures = 0
             except Exception as error:  # noqa: BLE001 -- raised again where the reconcile stores it
-                if isinstance(error, NotFoundError) and self._state.cache.retired:
+                if isinstance(error, NotFoundError) and self._state.cache.kind.retired:
                     self._pending.forget(self._state)  # no watch will say that it is gone
                 failures += 1
                 not_before = trio.current_time() + _BACKOFF.delay(failures)

@@ -108,7 +108,7 @@ class ChangeReconciler:
         assert state.body is not None
         handlers = state.cache.kind.handlers
         logger, is_adjusted = state.make_logger(), bool(handlers.spawning)
-        if finalized and not state.cache.retired:  # an earlier version had others; what is only looked at has others
+        if finalized and not state.cache.kind.retired:  # an earlier version had others; what is looked at has others
             is_adjusted = is_adjusted or bool(handlers.reconciles) or is_deleting(state.body)
         if is_adjusted:
             result = await self._adjust_finalizer(state, logger, blocked=blocked, finalized=finalized)

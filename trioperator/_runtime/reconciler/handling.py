@@ -86,7 +86,7 @@ class HandlingStatus:
         It is gone, its kind is no longer handled, or it has left the selector of its watch and nothing runs for it.
         """
         has_left = state in state.cache.leaving and not self._daemons.runs_any(state)
-        return state.gone or state.cache.retired or has_left
+        return state.gone or state.cache.kind.retired or has_left
 
     def inspect(self, state: ObjectState) -> Handling:
         """Return what is known of the handling of an object. That includes a body, even if it is idle."""

@@ -105,7 +105,7 @@ class PendingEvents:
     def has_work(self, state: ObjectState) -> bool:
         """Check whether anything has come for an object since its last reconcile."""
         is_triggered = self._level.has_work(state) or self._daemons.changed_body(state) is not None
-        return bool(state.events) or state.cache.retired or state in state.cache.leaving or is_triggered
+        return bool(state.events) or state.cache.kind.retired or state in state.cache.leaving or is_triggered
 
     def _is_marked(self, body: Mapping[str, Any]) -> bool:
         """Check whether an object has an annotation that pauses or pokes it; few have."""

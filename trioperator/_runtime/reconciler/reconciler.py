@@ -141,7 +141,7 @@ class Reconciler:
         run = self._incoming.begin(state)
         try:
             pause = await (self._take if state.cache.predecessors.states else self.events.take)(state)
-            if state.gone or self._executor.stopping.is_set() or state.cache.retired:
+            if state.gone or self._executor.stopping.is_set() or state.cache.kind.retired:
                 result = await (self._gone.handle(state) if state.gone else self._save_last(state))
             elif pause is not None:
                 result = await self.pauses.hold(state, pause)
@@ -235,7 +235,7 @@ class Reconciler:
         Else handlers would be called again that have succeeded, and what they want stored would replace what is newer.
         """
         for before in state.cache.predecessors.find(state):
-            if before.cache.retired and self.status.is_unsaved(before):
+            if before.cache.kind.retired and self.status.is_unsaved(before):
                 try:
                     await self._save_last(before)
                 except NotFoundError:  # its version is no longer served: this one is
@@ -250,7 +250,7 @@ class Reconciler:
             try:
                 await self._executor.progress.save(state, state.make_logger())
             except NotFoundError as error:
-                if not (state.cache.retired and error.details):  # a watch tells, or its kind is not served just now
+                if not (state.cache.kind.retired and error.details):  # a watch tells, or its kind is not served
                     raise
                 state.make_logger().debug("Nothing is stored, as the object is gone: %s", error)
         return DONE
