@@ -23,7 +23,7 @@ def figures() -> dict[str, house.Figure]:
 @pytest.mark.parametrize(
     "name",
     [
-        "attributes of ObjectState",
+        "classes with more than 12 attributes",
         "foreign assignments in trioperator._runtime",
         "functions above 30 lines",
         "suppressions without a reason",
@@ -49,34 +49,36 @@ def write(tmp_path: pathlib.Path) -> Write:
     return write
 
 
-class TestAttributes:
-    def test_slots_fields_and_assignments_to_self_are_counted_once(self, write: Write) -> None:
-        modules = write(
-            _runtime__cache__object_state="""
-                class ObjectState:
-                    __slots__ = ("one", "two", "__weakref__")
-                    three: int
-                    LIMIT: ClassVar[int] = 5
+class TestCrowdedClasses:
+    def test_slots_and_assignments_to_self_are_counted_once(
+        self, write: Write, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(house, "MAX_ATTRIBUTES", 5)
+        monkeypatch.setattr(house, "CROWDED", {"trioperator.known.Known": 6})
+        text = """
+            class {}:
+                __slots__ = ("one", "two", "__weakref__")
+                three: int
+                LIMIT: ClassVar[int] = 5
 
-                    def __init__(self):
-                        self.one = self.four = None
-                        self.five: int = 5
+                def __init__(self):
+                    self.one = self.four = None
+                    self.five: int = 5
 
-                    def change(self, other):
-                        self.two, self.six = 1, 2
-                        self.three += 1
-                        other.seven = self.eight
-            """
-        )
-        figure = house.count_attributes(modules)
-        assert figure.value == 6
-        assert figure.places == ["trioperator/_runtime/cache/object_state.py five, four, one, six, three, two"]
-        assert figure.is_met
-
-    def test_a_class_that_is_not_there_is_not_within_the_limit(self, write: Write) -> None:
-        figure = house.count_attributes(write(_runtime__cache__object_state="class Other: ..."))
-        assert figure.value is None
+                def change(self, other):
+                    self.two, self.six = 1, 2
+                    self.three += 1
+                    other.seven = self.eight
+        """
+        figure = house.count_crowded_classes(write(known=text.format("Known"), other=text.format("Other")))
+        assert figure.places == ["trioperator/other.py:2 Other has 6: five, four, one, six, three, two"]
         assert not figure.is_met
+
+    def test_the_classes_with_limits_of_their_own_need_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        names = {name.rpartition(".")[2] for name in house.CROWDED}
+        monkeypatch.setattr(house, "CROWDED", {})
+        figure = house.count_crowded_classes(house.read_modules(house.ROOT, "trioperator"))
+        assert {place.split()[1] for place in figure.places} == names
 
 
 class TestForeignAssignments:
