@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
 import pathlib
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import httpx
 import prometheus_client
 import pytest
 import trio
@@ -44,6 +46,8 @@ class Development:
         self.root = root
         self.stop = trio.Event()
         self.cluster = Cluster()
+        self.transport: httpx.AsyncBaseTransport = self.cluster.transport()
+        self.connection: trioperator.ConnectionInfo | None = trioperator.ConnectionInfo(server="http://embedded")
         self._waits = 0
         self.send, self._received = trio.open_memory_channel[str](100)
 
@@ -53,11 +57,10 @@ class Development:
         operate = functools.partial(trioperator.operator, memo=memo, handle_signals=False)
         controls = CLIControls(stop_flag=self.stop)
         reloader = Reloader(operate, RunOptions(files=["app.py"]), controls)
-        connection = trioperator.ConnectionInfo(server="http://embedded")
-        transport = self.cluster.transport()
+        options: dict[str, Any] = {"transport": self.transport, "connection": self.connection}
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(functools.partial(reloader.run, transport=transport, connection=connection))
+                nursery.start_soon(functools.partial(reloader.run, **options))
                 yield
                 self.stop.set()
 
@@ -109,6 +112,36 @@ async def test_a_changed_file_starts_the_operator_anew_with_new_handlers_and_set
         assert len(list(trioperator.get_default_registry())) == 1
         development.write(APP.replace("VERSION 1", "VERSION 2"), "name = 'other'\n")
         assert await development.receive() == "VERSION 2 other 25"
+
+
+async def test_operators_stay_in_their_cluster_when_another_context_becomes_the_current_one(
+    development: Development, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def select(name: str) -> None:
+        clusters = [{"name": each, "cluster": {"server": f"http://{each}"}} for each in ("mine", "production")]
+        contexts = [{"name": each, "context": {"cluster": each}} for each in ("mine", "production")]
+        config = {"current-context": name, "contexts": contexts, "clusters": clusters}
+        (development.root / "config").write_text(json.dumps(config))
+
+    async def respond(request: httpx.Request) -> httpx.Response:
+        hosts.append(request.url.host)
+        return await transport.handle_async_request(request)
+
+    hosts, transport = list[str](), development.transport
+    development.connection, development.transport = None, httpx.MockTransport(respond)
+    monkeypatch.setenv("KUBECONFIG", str(development.root / "config"))
+    select("mine")
+    handler = '\n@trioperator.on.event("pods")\ndef see(**_): ...\n'
+    development.write(APP + handler)
+    async with development.running():
+        assert await development.receive() == "VERSION 1 first 25"
+        await eventually(lambda: len(hosts) > 5)
+        select("production")  # as by kubectl config use-context
+        development.write(APP.replace("VERSION 1", "VERSION 2") + handler)
+        assert await development.receive() == "VERSION 2 first 25"
+        hosts.clear()
+        await eventually(lambda: len(hosts) > 5)
+    assert {*hosts} == {"mine"}
 
 
 async def test_a_file_that_fails_is_reported_and_its_correction_waited_for(

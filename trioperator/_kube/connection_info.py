@@ -13,7 +13,7 @@ import datetime
 import ipaddress
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -29,17 +29,25 @@ _PATHS: Final = ("token_file", "ca_path", "certificate_path", "private_key_path"
 
 
 class ContextChoice:
-    """The context of kubeconfigs that a client uses: at its first login the current one, from then on the same.
+    """The context of kubeconfig files that a client uses: at its first login the current one, from then on the same.
 
     Otherwise, it would move to another cluster if somebody selects that for kubectl before the client logs in again.
     """
 
     def __init__(self) -> None:
-        self.name: str | None = None
+        self._names: dict[tuple[Path, ...], str] = {}
+
+    def get(self, files: Sequence[Path]) -> str | None:
+        """Return the name of the context of these files, None at the first login by them."""
+        return self._names.get(tuple(files))
+
+    def keep(self, files: Sequence[Path], name: str) -> None:
+        """Use the context of this name from now on, unless it is known already which one to use."""
+        self._names.setdefault(tuple(files), name)
 
     @contextlib.contextmanager
     def applying(self) -> Iterator[None]:
-        """Let logins in the block, also in its threads, find this choice."""
+        """Let logins in the block, also those of clients that are opened there, find this choice."""
         token = _choice.set(self)
         try:
             yield
@@ -48,7 +56,7 @@ class ContextChoice:
 
     @staticmethod
     def find() -> ContextChoice:
-        """Return the choice of the client that logs in, or a new one."""
+        """Return the choice that applies here, or a new one."""
         return _choice.get() or ContextChoice()
 
 

@@ -83,7 +83,7 @@ class _Loader:
         self, login: Login, *, settings: OperatorSettings, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         self._login = login
-        self._context = ContextChoice()
+        self._context = ContextChoice.find()
         self._settings = settings
         self._transport = transport
         self.timeouts = Timeouts()

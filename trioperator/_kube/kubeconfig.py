@@ -100,7 +100,7 @@ def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> Con
         return None
     files = ", ".join(map(str, paths))
     choice = ContextChoice.find()
-    name = context or choice.name or current
+    name = context or choice.get(paths) or current
     known = ", ".join(sorted(merged["contexts"])) or "none"
     if name is None:
         if not merged["contexts"]:
@@ -112,7 +112,7 @@ def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> Con
         raise ConfigError(f"There is no context {name!r} in {files}; available: {known}.")
     info = _connect(merged["contexts"][name], merged["clusters"], merged["users"])
     if context is None:
-        choice.name = name
+        choice.keep(paths, name)
     return info
 
 

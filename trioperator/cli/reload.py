@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from trioperator._handling.declaring.registry import OperatorRegistry, get_default_registry, set_default_registry
+from trioperator._kube.connection_info import ContextChoice
 from trioperator._logs import get_logger
 from trioperator._supervisor.shutdown import wait_flag
 from trioperator._supervisor.signals import notified_of_signals
@@ -117,8 +118,9 @@ class Reloader:
         try:
             with notified_of_signals(self._interrupted.set), self._project.metrics.recording():
                 self._project.load()
-                while await self._run_once(options):
-                    pass
+                with ContextChoice().applying():  # all operators are in the same cluster
+                    while await self._run_once(options):
+                        pass
         finally:
             sys.dont_write_bytecode = writing
 

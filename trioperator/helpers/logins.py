@@ -69,12 +69,11 @@ def login_via_client(*, logger: Logger, settings: OperatorSettings | None = None
         config.load_incluster_config()
         logger.debug("Client is configured in cluster with service account.")
     except config.ConfigException:
-        choice = ContextChoice.find()
         try:
-            config.load_kube_config(context=choice.name)
+            config.load_kube_config(context=_get_context())
         except config.ConfigException as exc:
             raise LoginError(f"{_FAILED}: {exc}") from exc
-        choice.name = choice.name or config.list_kube_config_contexts()[1]["name"]
+        _keep_context(config.list_kube_config_contexts()[1]["name"])
         logger.debug("Client is configured via kubeconfig file.")
     configuration = importlib.import_module("kubernetes.client").Configuration.get_default_copy()
     # This call may run a hook that refreshes the token.
@@ -104,12 +103,11 @@ async def _load_async_client(logger: Logger) -> ConnectionInfo | None:
         config.load_incluster_config()
         logger.debug("Async client is configured in cluster with service account.")
     except config.ConfigException:
-        choice = ContextChoice.find()
         try:
-            await config.load_kube_config(context=choice.name)
+            await config.load_kube_config(context=_get_context())
         except config.ConfigException as exc:
             raise LoginError(f"{_FAILED}: {exc}") from exc
-        choice.name = choice.name or config.list_kube_config_contexts()[1]["name"]
+        _keep_context(config.list_kube_config_contexts()[1]["name"])
         logger.debug("Async client is configured via kubeconfig file.")
     configuration = importlib.import_module("kubernetes_asyncio.client").Configuration.get_default_copy()
     header = configuration.get_api_key_with_prefix("BearerToken")
@@ -152,12 +150,11 @@ def login_via_pykube(*, logger: Logger, settings: OperatorSettings | None = None
 
 def _load_pykube(pykube: Any) -> Any:
     """Return the configuration of pykube. Raises LoginError if it finds none."""
-    choice = ContextChoice.find()
     try:
         config = pykube.KubeConfig.from_env()
         if config.kubeconfig_file:
-            choice.name = choice.name or config.current_context
-            config.set_current_context(choice.name)
+            _keep_context(config.current_context)
+            config.set_current_context(_get_context() or config.current_context)
     except (pykube.PyKubeError, FileNotFoundError, KeyError) as exc:
         raise LoginError(f"Cannot authenticate pykube neither in-cluster, nor via kubeconfig: {exc}") from exc
     return config
@@ -182,12 +179,12 @@ async def login_via_kr8s(
     kr8s = await run_in_thread(lambda: _import("kr8s._auth"), limiter=trio.CapacityLimiter(1))
     if kr8s is None:
         return None
-    choice = ContextChoice.find()
     try:
-        auth = await kr8s.KubeAuth(context=choice.name)
+        auth = await kr8s.KubeAuth(context=_get_context())
     except ValueError as exc:
         raise LoginError(f"Cannot authenticate kr8s neither in-cluster, nor via kubeconfig: {exc}") from exc
-    choice.name = choice.name or auth.active_context or None
+    if auth.active_context:
+        _keep_context(auth.active_context)
     logger.debug("Kr8s is configured for %s.", auth.server)
     info = ConnectionInfo(
         server=auth.server,
@@ -200,6 +197,16 @@ async def login_via_kr8s(
         default_namespace=auth.namespace,
     )
     return _complete(info, settings, priority=_ASYNC_CLIENT)
+
+
+def _get_context() -> str | None:
+    """Return the context of kubeconfigs to use, None for the current one."""
+    return ContextChoice.find().get(connection.list_kubeconfigs())
+
+
+def _keep_context(name: str) -> None:
+    """Let later logins use the context, unless they use another one already."""
+    ContextChoice.find().keep(connection.list_kubeconfigs(), name)
 
 
 def _import(name: str) -> Any:
