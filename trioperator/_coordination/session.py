@@ -58,19 +58,15 @@ class _MembersLease:
         self.has_gone_back = False
         self._lease = lease
         self._newest = 0  # the newest version of the Lease
-        self._stored: str | None = None  # the own record, unless it is not known what is stored
+        self._stored: dict[str, str | None] = {}  # the own record by its key, unless it is not known what is stored
 
     def __str__(self) -> str:
         return str(self._lease)
 
-    def forget(self) -> None:
-        """Forget the own record, as another is written from now on."""
-        self._stored = None
-
     async def write(self, own: Member, removed: Collection[str]) -> tuple[list[Member], int]:
         """Write the own record, and remove others. Returns all records, and the version. Raises as requests do."""
         key, data = make_key(own.identity), _encode(own).decode()
-        stored, self._stored = self._stored, None  # until there is a response
+        stored = self._stored.pop(key, None)  # until there is a response
         is_lost, record = False, None
         if stored is not None and not removed:
             record = await self._replace(key, stored, data)
@@ -78,7 +74,7 @@ class _MembersLease:
         if record is None:
             annotations: dict[str, str | None] = {make_key(identity): None for identity in removed}
             record = await self._write({"metadata": {"annotations": {**annotations, key: data}}})
-        self._stored = record.metadata.annotations.get(key)  # as admission has left it
+        self._stored = {key: record.metadata.annotations.get(key)}  # as admission has left it
         version = _parse_version(record.metadata.resource_version)
         self.has_gone_back, self._newest = is_lost or version < self._newest, version
         return parse_members(record.metadata.annotations), version
@@ -149,7 +145,6 @@ class Session:
         identity = f"{self._base.identity}_{secrets.token_hex(3)}"
         self._own = msgspec.structs.replace(self._base, identity=identity)
         self._begun_at = None
-        self._lease.forget()
         self.renewed_at = -float("inf")
         self.is_ranked = False
 

@@ -172,12 +172,12 @@ class _Verdicts:
         self._is_in_series = True
         self.renew_at = trio.current_time() + (0.0 if has_others else _BACKOFF.delay(self.failures))
 
-    def note_renewal(self) -> None:
-        """Note that rejected credentials were renewed, or could not be."""
+    def end_rejection(self) -> None:
+        """Note that rejected credentials were replaced, or could not be."""
         self.is_rejected = False
 
-    def note_login(self) -> None:
-        """Note that others are asked for, as all were rejected."""
+    def add_failure(self) -> None:
+        """Note that a login is needed, as all credentials were rejected."""
         self.failures += 1
 
 
@@ -192,6 +192,7 @@ class CredentialStore:
         self, login: Login, *, settings: OperatorSettings, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         self._loader = _Loader(login, settings=settings, transport=transport)
+        self.timeouts = self._loader.timeouts
         self._retired: list[Transport] = []
         self._renewal = trio.Lock()
         self._verdicts = _Verdicts()
@@ -204,11 +205,6 @@ class CredentialStore:
     def current(self) -> Credentials:
         """The credentials that requests use now."""
         return self._current
-
-    @property
-    def timeouts(self) -> Timeouts:
-        """The deadlines of requests, which a task may keep."""
-        return self._loader.timeouts
 
     @property
     def default_namespace(self) -> str | None:
@@ -299,7 +295,7 @@ class CredentialStore:
             await trio.sleep_until(self._verdicts.renew_at)
         if self._verdicts.is_rejected:
             await self._replace_rejected()
-            self._verdicts.note_renewal()
+            self._verdicts.end_rejection()
         elif trio.current_time() >= min(self._current.expires_at, self._current.renew_at):
             await self.reload()
         elif trio.current_time() >= self._current.reload_at:
@@ -315,7 +311,7 @@ class CredentialStore:
                     return
         except ConfigError as exc:
             _logger.warning("Cannot use the next credentials: %s", exc)
-        self._verdicts.note_login()
+        self._verdicts.add_failure()
         await self.reload()
 
     async def _read_files(self) -> None:
@@ -359,7 +355,7 @@ class CredentialStore:
         """Use fresh credentials from now on, and close connections that are no longer used."""
         previous, self._current = self._current, fresh
         fresh.start_ageing()
-        self._verdicts.note_renewal()
+        self._verdicts.end_rejection()
         self._changed.set()
         self.renewed.set()
         if fresh.transport is not previous.transport:
