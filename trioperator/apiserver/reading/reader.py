@@ -25,7 +25,7 @@ from ..store.state import State
 from ..store.storage import Expired, Stored, Table
 from ..webhooks.conversion import Converter
 from .views import View
-from .watch import Selection, Watch, WatchOptions
+from .watch import Lines, Selection, Watch, WatchOptions
 
 # Field selectors of built-in kinds, besides metadata.name and metadata.namespace.
 _FIELDS: Final[Mapping[tuple[str, str], Collection[str]]] = {
@@ -198,7 +198,7 @@ class Reader:
             initial_end=initial,
             not_older=not_older,
         )
-        return Watch(self._state, kind, selection, view, options, converter=self._converter)
+        return Watch(self._state, Lines(kind, view), selection, options, converter=self._converter)
 
 
 def _parse_fields(kind: Kind, text: str) -> FieldSelector:

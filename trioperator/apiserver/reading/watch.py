@@ -73,18 +73,18 @@ class WatchOptions:
     not_older: int = 0  # the revision that the initial events must have at least
 
 
-class _Lines:
-    """The lines of a watch, one for each event, in its view."""
+class Lines:
+    """The lines of one watch, one for each event, in its view of a kind."""
 
     def __init__(self, kind: Kind, view: View) -> None:
-        self._kind = kind
+        self.kind = kind
         self._view = view
         self._shared = f"{kind.version}:{view.form}"
         self._needs_columns = True  # only the first table of a watch has column definitions
 
     def render_change(self, change: Change, event: str, stored: Stored) -> bytes:
         """Render an event of a change. All watches of the same kind and view share it."""
-        if self._view.is_plain and stored.raw.startswith(self._kind.head):
+        if self._view.is_plain and stored.raw.startswith(self.kind.head):
             return _frame(event, stored.raw)
         if self._view.form == "table":
             return self.render(event, stored)
@@ -92,7 +92,7 @@ class _Lines:
 
     def render(self, event: str, stored: Stored) -> bytes:
         """Render an event."""
-        content = self._view.render(self._kind, stored, head=self._needs_columns)
+        content = self._view.render(self.kind, stored, head=self._needs_columns)
         if self._view.form == "table":
             self._needs_columns = False
         return _frame(event, content)
@@ -102,7 +102,7 @@ class _Lines:
         meta: dict[str, Any] = {"resourceVersion": str(revision)}
         if initial_end:
             meta["annotations"] = {"k8s.io/initial-events-end": "true"}
-        obj = {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": meta}
+        obj = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": meta}
         return _encode({"type": "BOOKMARK", "object": obj}) + b"\n"
 
 
@@ -112,9 +112,8 @@ class Watch:
     def __init__(
         self,
         state: State,
-        kind: Kind,
+        lines: Lines,
         selection: Selection,
-        view: View,
         options: WatchOptions,
         *,
         converter: Converter,
@@ -122,10 +121,10 @@ class Watch:
         self._state = state
         self._converter = converter
         self._unconverted: list[Stored] = []  # objects of the initial events, until they are converted
-        self._kind = kind
-        self._table = state.table(kind)
+        self._kind = lines.kind
+        self._table = state.table(lines.kind)
         self._selection = selection
-        self._lines = _Lines(kind, view)
+        self._lines = lines
         now = trio.current_time()
         self._deadline = now + options.timeout
         self._bookmark_at = now + BOOKMARK_INTERVAL if options.bookmarks else float("inf")
