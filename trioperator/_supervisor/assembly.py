@@ -310,8 +310,7 @@ def build_admission(operator: Operator, client: ApiClient) -> Admission:
         settings=settings.admission,
     )
     converter = Converter(conversions, invoker, indices=indices, find_memo=find_memo)
-    stopping, has_replicas = operator.stop.requested, settings.leadership.expects_replicas
-    admission = Admission(client, settings.admission, reviewer, converter, stopping=stopping, has_replicas=has_replicas)
+    admission = Admission(client, settings, reviewer, converter, stopping=operator.stop.requested)
     if plan.replace_webhook_server is not None:
         admission.server = plan.replace_webhook_server(admission.server)
     if instruments is not None:

@@ -24,7 +24,7 @@ from trioperator._webhooks.managed import ManagedObjects
 from trioperator._webhooks.other_versions import OtherVersion
 from trioperator._webhooks.reviewer import Reviewer
 from trioperator.errors import ConfigError
-from trioperator.settings import AdmissionSettings
+from trioperator.settings import AdmissionSettings, OperatorSettings
 
 _logger = get_logger("trioperator.webhooks")
 
@@ -55,37 +55,36 @@ class Admission:
     """The webhook server of an operator, with its managed configurations and conversions if there are any.
 
     The ``server``, of the settings or another one, calls ``fn`` for each review: the object itself, or what counts
-    its calls. *stopping* is set when the operator stops. With *has_replicas*, webhooks are left to the others at the
-    end, unless their handlers say otherwise.
+    its calls. *stopping* is set when the operator stops. Where replicas are expected, webhooks are left to the others
+    at the end, unless their handlers say otherwise.
     """
 
     def __init__(
         self,
         client: ApiClient,
-        settings: AdmissionSettings,
+        settings: OperatorSettings,
         reviewer: Reviewer,
         converter: Converter,
         *,
         stopping: trio.Event,
-        has_replicas: bool = False,
     ) -> None:
+        own = settings.admission
         self._client = client
         self.fn: WebhookFn = self
-        self.server = settings.server
+        self.server = own.server
         self._reviewer = reviewer
         self._converter = converter
         self._address: Mapping[str, Any] = {}
-        self._has_replicas = has_replicas
+        self._has_replicas = settings.leadership.expects_replicas
         self._stopping = stopping
-        self._delay = settings.shutdown_delay
+        self._delay = own.shutdown_delay
         self._reviewed_at = -math.inf
         self._configurations: WebhookConfigurations | None = None
-        if settings.managed is not None:
+        if own.managed is not None:
             self._configurations = WebhookConfigurations(
-                client, settings.managed, stopping=stopping, persistent=has_replicas
+                client, own.managed, stopping=stopping, persistent=self._has_replicas
             )
-        managed = settings.managed_conversions
-        self._definitions = ConversionDefinitions(client, stopping=stopping) if managed else None
+        self._definitions = ConversionDefinitions(client, stopping=stopping) if own.managed_conversions else None
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve reviews until cancelled. Started when the server has its first address. Raises what the server does."""
