@@ -18,7 +18,7 @@ import itertools
 import math
 import re
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import trio
@@ -37,6 +37,7 @@ from trioperator._runtime.cache.leaving import ENTERED, LEFT
 from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.object_selector import ObjectSelector, Requirement
 from trioperator._runtime.watching.paging import Pager
+from trioperator._runtime.watching.targets import Target
 from trioperator._runtime.watching.view import View
 from trioperator.errors import ApiError, ForbiddenError, TrioperatorError
 
@@ -123,8 +124,8 @@ class _Suspects:
 class DeletionChecker:
     """An observer between the reflector of a watch with an inferred selector, and its *view*.
 
-    Requests are made with the *configured* selector only. An object is selected by the watch, too, if it meets any of
-    the *required*. *ranges* are of the shards that are handled here: what has left before that was left to others.
+    Requests are made with the configured selector only. An object is selected by the watch, too, if it meets any of
+    the requirements. *ranges* are of the shards that are handled here: what has left before that was left to others.
     *division* is the watch's, if it has one.
     """
 
@@ -132,9 +133,8 @@ class DeletionChecker:
         self,
         client: ApiClient,
         view: View,
-        configured: ObjectSelector,
+        target: Target[Any],
         *,
-        required: Collection[Requirement],
         ranges: ShardRanges,
         division: Division | None = None,
     ) -> None:
@@ -142,8 +142,8 @@ class DeletionChecker:
         self._client = client
         self._view = view
         self._cache: ObjectCache = view.cache
-        self._configured = configured
-        self._required = required
+        self._configured = target.configured
+        self._required: Collection[Requirement] = target.required
         self._division = division
         self._handled = ranges
         self._searched = ShardRanges()  # for what has left unseen

@@ -293,14 +293,7 @@ class WatchSet:
         """Return what tells gone objects from those that have left, if anything is inferred."""
         if not target.required:
             return None
-        return DeletionChecker(
-            self._client,
-            view,
-            target.configured,
-            required=target.required,
-            ranges=self._shards.ranges,
-            division=division,
-        )
+        return DeletionChecker(self._client, view, target, ranges=self._shards.ranges, division=division)
 
     def _select_clients(self, watch: Watch) -> Iterator[ApiClient]:
         yield from (self._select_client(watch.target, parameters) for parameters in watch.parameters)
