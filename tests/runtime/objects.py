@@ -35,7 +35,7 @@ class Queue:
     def owns(self, uid: str) -> bool:
         return self.owned
 
-    def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None:
+    def add(self, item: ObjectState, lane: Lane = Lane.FRESH, *, at_once: bool = False) -> None:
         self.added.append(item)
         self.lanes.append(lane)
 

@@ -104,10 +104,10 @@ class ShardRouter:
         """The objects that are being reconciled."""
         return [state for shard in self._open.values() for state in shard.queue.at_work]
 
-    def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None:
+    def add(self, item: ObjectState, lane: Lane = Lane.FRESH, *, at_once: bool = False) -> None:
         """Queue an object, if its shard is handled here."""
         if (shard := self._open.get(item.shard)) is not None:
-            shard.queue.add(item, lane)
+            shard.queue.add(item, lane, at_once=at_once)
 
 
 class ShardDaemons:

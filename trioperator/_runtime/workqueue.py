@@ -149,14 +149,14 @@ class WorkQueue(Generic[T]):
         for entry in self._entries.values():
             yield QueuedItem(entry.item, entry.lane, entry.processing, entry.due)
 
-    def add(self, item: T, lane: Lane = Lane.FRESH) -> None:
-        """Queue an item, or queue it again after the running reconcile."""
+    def add(self, item: T, lane: Lane = Lane.FRESH, *, at_once: bool = False) -> None:
+        """Queue an item, or queue it again after the running reconcile. With *at_once*, it does not wait for others."""
         entry = self._entries.get(item)
         if entry is None:
             entry = self._entries[item] = _Entry(item)
         if entry.processing:
             entry.dirty = Lane.FRESH if entry.dirty is Lane.FRESH else lane
-        elif self._window and lane is Lane.FRESH and entry.lane is None and not self.closed:
+        elif self._window and not at_once and lane is Lane.FRESH and entry.lane is None and not self.closed:
             self._wait_until(entry, min(self._now() + self._window, entry.due or math.inf))
         elif self._enqueue(entry, lane) and not self._starting and self._running < self._limit:
             self._start_worker()

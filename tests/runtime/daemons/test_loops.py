@@ -40,6 +40,35 @@ async def test_an_hour_of_ticks(bench: Bench, autojump_clock: MockClock, ticks: 
     assert bench.writes() == ["PATCH main"]
 
 
+async def test_daemons_and_timers_do_not_wait_for_the_window_in_which_changes_are_batched(
+    bench: Bench, autojump_clock: MockClock, ticks: Ticks
+) -> None:
+    bench.settings.queueing.batch_window = 10
+
+    @trioperator.timer("widgets", interval=5, registry=bench.registry)
+    async def tick(patch: trioperator.Patch, **_: Any) -> None:
+        ticks.note()
+        patch.status["ticks"] = len(ticks.times)
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def work(patch: trioperator.Patch, stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        began = trio.current_time()
+        patch.status["state"] = "working"
+        await patch.store()
+        assert trio.current_time() == began
+        await stopped.wait()
+
+    await bench.cluster.create(widget())
+    async with bench.running():
+        await settle(30)
+        assert 5 <= len(ticks.times) <= 7  # the first one is spread
+        assert (await bench.cluster.get("widgets", "w"))["status"] == {"ticks": len(ticks.times), "state": "working"}
+        deleted = trio.current_time()
+        await bench.cluster.delete("widgets", "w")
+        await bench.cluster.wait_deleted("widgets", "w")
+        assert trio.current_time() - deleted <= 10  # the deletion is a change
+
+
 async def test_ticks_without_patches_need_no_reconcile(bench: Bench, autojump_clock: MockClock, ticks: Ticks) -> None:
     events: list[Any] = []
 

@@ -52,7 +52,7 @@ class NoQueue:
     def owns(self, uid: str) -> bool:
         return True
 
-    def add(self, item: ObjectState, lane: Lane = Lane.FRESH) -> None:
+    def add(self, item: ObjectState, lane: Lane = Lane.FRESH, *, at_once: bool = False) -> None:
         raise AssertionError
 
 

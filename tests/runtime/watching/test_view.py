@@ -70,7 +70,7 @@ class NoQueue:
     def owns(self, uid: str) -> bool:
         return True
 
-    def add(self, item: Any, lane: Lane = Lane.FRESH) -> None: ...
+    def add(self, item: Any, lane: Lane = Lane.FRESH, *, at_once: bool = False) -> None: ...
 
 
 class Viewing:

@@ -278,9 +278,9 @@ class ObjectCache:
             self.served_since = trio.current_time()
         return self.served_since
 
-    def requeue(self, state: ObjectState) -> None:
+    def requeue(self, state: ObjectState, *, at_once: bool = False) -> None:
         """Queue an object without a watch event."""
-        self.backlog.queue.add(state)
+        self.backlog.queue.add(state, at_once=at_once)
 
     def _push(self, state: ObjectState, event: WatchEvent, lane: Lane) -> None:
         handlers = self.kind.handlers

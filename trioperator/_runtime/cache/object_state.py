@@ -84,7 +84,7 @@ class Cache(Protocol):
     def leaving(self) -> Leaving: ...
     def find_newer(self, uid: str, /) -> ObjectState | None: ...
     def forget_left(self, state: ObjectState, /) -> None: ...
-    def requeue(self, state: ObjectState, /) -> None: ...
+    def requeue(self, state: ObjectState, /, *, at_once: bool) -> None: ...
     def update_kind(self, kind: Kind, /) -> None: ...
     def serve(self) -> float: ...
 
@@ -206,10 +206,13 @@ class ObjectState:
         """Return a logger that is bound to the object. Messages are posted as events unless it is *local*."""
         return object_logger(self.ref, local=local)
 
-    def requeue(self) -> None:
-        """Queue the object for a reconcile though there is no watch event for it."""
+    def requeue(self, *, at_once: bool = False) -> None:
+        """Queue the object for a reconcile though there is no watch event for it.
+
+        With *at_once*, it does not wait for ``queueing.batch_window``.
+        """
         if not self.gone:
-            self.cache.requeue(self)
+            self.cache.requeue(self, at_once=at_once)
 
     def keep(self, obj: RawObject | None, version: int) -> None:
         """Keep the newest state as the server has sent it, if it may have to be handled later."""

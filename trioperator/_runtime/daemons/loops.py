@@ -208,7 +208,7 @@ class DaemonLoops:
         if not self._pending.contribute(state, merged, patch.fns, by=str(daemon.handler), logger=daemon.logger):
             return None
         stored = self._pending.wait_for(state)
-        state.requeue()
+        state.requeue(at_once=True)
         return stored
 
     def _initial_delay(self, daemon: Daemon) -> float:

@@ -307,8 +307,8 @@ class DaemonManager:
         """Match the object of a daemon again, in whatever version."""
         for daemons in self._objects.get(daemon.state.uid, ()):
             daemons.invalidate()
-            daemons.state.requeue()
-        daemon.state.requeue()
+            daemons.state.requeue(at_once=True)
+        daemon.state.requeue(at_once=True)
 
     def _stop(self, daemon: Daemon, reason: DaemonStoppingReason) -> None:
         stopping = daemon.stopper.is_set

@@ -167,7 +167,7 @@ class PendingEvents:
             return expedited
         self._make_due(state)
         self._incoming.note_request(state)
-        state.requeue()
+        state.requeue(at_once=True)
         return True
 
     def _make_due(self, state: ObjectState) -> None:
