@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -303,3 +307,20 @@ def until(check: Callable[[], bool]) -> None:
     while not check():
         assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.02)
+
+
+def test_a_signal_ends_the_first_process_of_a_container_while_it_imports_its_files(tmp_path: pathlib.Path) -> None:
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], check=False).returncode:
+        pytest.skip("there are no namespaces of processes")
+    (tmp_path / "app.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(600)\n")
+    command = [*unshare, sys.executable, "-m", "trioperator", "run", "app.py"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "importing\n"
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+            os.kill(int(children), signal.SIGTERM)
+            assert process.wait(10) == 128 + signal.SIGTERM
+        finally:
+            process.kill()

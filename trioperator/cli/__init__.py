@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,7 @@ def main(args: Sequence[str] | None = None, *, controls: CLIControls | None = No
 
     *controls* are for what options cannot express, such as a flag that stops the operator.
     """
+    _end_on_sigterm()
     try:
         with _collecting_rarely():
             _return_memory()
@@ -45,6 +47,16 @@ def main(args: Sequence[str] | None = None, *, controls: CLIControls | None = No
 
             end_process_after(_PATIENCE)  # threads of handlers may keep Python from exiting
         raise
+
+
+def _end_on_sigterm() -> None:
+    """Let SIGTERM end the first process of a container, too, until an operator handles signals.
+
+    The kernel ignores signals to it that have no handler, so that a pod which is stopped while its files are imported
+    would start, and be killed.
+    """
+    if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
 
 
 @contextlib.contextmanager
