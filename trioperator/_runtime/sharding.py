@@ -21,7 +21,7 @@ from trioperator._runtime.cache.cache import ObjectCache
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.reconciler.reconciler import Reconciler
-from trioperator._runtime.workqueue import Lane, QueuedItem, WorkQueue
+from trioperator._runtime.workqueue import FRESH, Lane, QueuedItem, WorkQueue
 
 
 class Shard(msgspec.Struct, frozen=True, eq=False):
@@ -104,7 +104,7 @@ class ShardRouter:
         """The objects that are being reconciled."""
         return [state for shard in self._open.values() for state in shard.queue.at_work]
 
-    def add(self, item: ObjectState, lane: Lane = Lane.FRESH, *, at_once: bool = False) -> None:
+    def add(self, item: ObjectState, lane: Lane = FRESH, *, at_once: bool = False) -> None:
         """Queue an object, if its shard is handled here."""
         if (shard := self._open.get(item.shard)) is not None:
             shard.queue.add(item, lane, at_once=at_once)

@@ -46,7 +46,7 @@ from trioperator._runtime.reconciler.takeover import Takeover
 from trioperator._runtime.sharding import ShardRouter
 from trioperator._runtime.watching.index_gate import MissingIndices
 from trioperator._runtime.watching.targets import Requirements
-from trioperator._runtime.watching.view import Stage, Unindexed
+from trioperator._runtime.watching.view import Batch, Stage, Unindexed
 from trioperator._runtime.watching.watch_manager import WatchManager
 from trioperator._runtime.watching.watch_set import WatchSet
 from trioperator._runtime.workqueue import WorkQueue
@@ -162,7 +162,7 @@ class ReadCaches(msgspec.Struct, frozen=True, eq=False):
     related: RelatedWatches | NoRelated
     backlog_limit: int
 
-    def make_stage(self, queue: WorkQueue[Unindexed], instruments: Instruments | None = None) -> Stage:
+    def make_stage(self, queue: WorkQueue[Unindexed | Batch], instruments: Instruments | None = None) -> Stage:
         """Return what indexes objects before anybody else sees them. *queue* is from :func:`open_indexing`."""
         stage = Stage(self.indexing, queue, self.backlog_limit, self.related.reindexed, self.missing)
         return stage if instruments is None else msgspec.structs.replace(stage, observe=instruments.observe)
@@ -188,7 +188,7 @@ def build_watch_manager(
     client: ApiClient,
     router: ShardRouter,
     reads: ReadCaches,
-    unindexed: WorkQueue[Unindexed],
+    unindexed: WorkQueue[Unindexed | Batch],
     *,
     admission: Admission | None,
     memories: dict[str, Memory],

@@ -51,7 +51,7 @@ from trioperator._runtime.cache.cache import ObjectCache
 from trioperator._runtime.cache.kind import Memory
 from trioperator._runtime.reconciler.takeover import Takeover
 from trioperator._runtime.sharding import Shard, ShardRouter
-from trioperator._runtime.watching.view import Unindexed, open_indexing
+from trioperator._runtime.watching.view import Batch, Unindexed, open_indexing
 from trioperator._runtime.watching.watch_manager import WatchManager
 from trioperator._runtime.workqueue import WorkQueue, open_workqueue
 from trioperator._supervisor.assembly import (
@@ -97,14 +97,14 @@ async def open_workers(
         reads.indexing.clear()
 
 
-def _limit(operator: Operator, workers: Workers, unindexed: WorkQueue[Unindexed]) -> None:
+def _limit(operator: Operator, workers: Workers, unindexed: WorkQueue[Unindexed | Batch]) -> None:
     """Limit how long queued objects are still indexed, and report what is being drained."""
     limits = Limits.within(workers.grace)
     unindexed.close(give_up_at=limits.workers_until)
     operator.work.limit(workers.router, limits)
 
 
-async def _limit_when_lost(operator: Operator, workers: Workers, unindexed: WorkQueue[Unindexed]) -> None:
+async def _limit_when_lost(operator: Operator, workers: Workers, unindexed: WorkQueue[Unindexed | Batch]) -> None:
     await workers.period.lost.wait()
     _limit(operator, workers, unindexed)
 

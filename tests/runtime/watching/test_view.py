@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 from collections.abc import AsyncIterator, Collection
 from typing import Any
 
@@ -79,13 +80,20 @@ class Viewing:
     def __init__(self, *, events: bool) -> None:
         registry = trioperator.OperatorRegistry()
         self.calls: list[str] = []
+        self._running: set[str] = set()
+        self.overlaps: list[str] = []  # objects that were indexed twice at once
         self.readings = Readings()
         self.settings = trioperator.OperatorSettings()
+        self.settings.queueing.backlog_limit = 3
 
         @on.index("widgets", registry=registry)
         async def sizes(name: str, spec: Any, meta: Any) -> dict[str, str]:
             self.calls.append(f"{name}{meta['resourceVersion']}")
-            await trio.sleep(spec.get("slow", 0))
+            self.overlaps += [name] if name in self._running else []
+            self._running.add(name)
+            if slow := spec.get("slow", 0):
+                await trio.sleep(slow)
+            self._running.discard(name)
             return {name: meta["resourceVersion"]}
 
         if events:
@@ -99,7 +107,6 @@ class Viewing:
         plan = Plan(registry=self.registry, settings=self.settings, memo=None, scope=Scope(), identity="x")
         kind = Kind(WIDGETS, KindHandlers.of(self.registry.resource_handlers()))
         cache = ObjectCache(kind, NoQueue(), memo=None, consistency_timeout=5.0, indices=self.indices)
-        self.settings.queueing.backlog_limit = 3
         views = build_read_caches(plan, self.indices, invoker, MissingIndices())
         async with open_indexing() as queue:
             stage = msgspec.structs.replace(views.make_stage(queue), observe=lambda cache: Both(cache, self.readings))
@@ -196,6 +203,67 @@ async def test_what_changes_now_is_indexed_before_the_rest_of_a_list(bench: View
         await settle(15)
         assert "urgent100" in bench.calls
         assert len(bench.calls) < 50
+        view.observe("MODIFIED", raw("w99", 101))
+        await settle(10)
+        assert "w9999" in bench.calls, "its earlier state comes first"
+        await settle(10)
+        assert "w99101" in bench.calls
+        assert len(bench.calls) < 80
+
+
+async def test_an_object_that_is_indexed_for_ever_holds_up_no_other_object_of_the_list(
+    bench: Viewing, autojump_clock: MockClock
+) -> None:
+    async with bench.viewing() as view:
+        names = [f"w{number}" for number in range(100)]
+        for number, name in enumerate(names):
+            view.observe(None, raw(name, number, slow=1e9 if number % 10 == 0 else 0))
+        view.replace(names)
+        await settle(1)
+        assert set(bench.index) == {name for number, name in enumerate(names) if number % 10}
+
+
+async def test_one_kind_does_not_hold_up_the_first_list_of_another(bench: Viewing, autojump_clock: MockClock) -> None:
+    async with bench.viewing() as view, bench.viewing() as other:
+        for number in range(100):
+            view.observe(None, raw(f"slow{number}", number, slow=10))
+        await settle(1)
+        other.observe(None, raw("fast", 100))
+        await settle(10)
+        assert "fast100" in bench.calls
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_comes_when_the_states_of_an_object_are_indexed_in_order_and_one_at_a_time(
+    seed: int, autojump_clock: MockClock
+) -> None:
+    bench, chance = Viewing(events=True), random.Random(seed)
+    bench.settings.queueing.backlog_limit = 1000
+    names, exists, seen = "abcdefgh", dict[str, int](), dict[str, list[tuple[str | None, str]]]()
+    async with bench.viewing() as view:
+        for version in range(300):
+            name = chance.choice(names)
+            if chance.random() < 0.1:
+                for listed in exists:
+                    view.observe(None, raw(listed, exists[listed]))
+                    seen.setdefault(listed, []).append((None, f"{listed}{exists[listed]}"))
+                view.replace(list(exists))
+            elif name in exists and chance.random() < 0.2:
+                view.observe("DELETED", raw(name, version))
+                seen[name].append(("DELETED", f"{name}{version}"))
+                del exists[name]
+            else:
+                type = None if chance.random() < 0.3 else "MODIFIED" if name in exists else "ADDED"
+                exists[name] = version
+                view.observe(type, raw(name, version, slow=chance.choice((0, 0, 0, 1, 3))))
+                seen.setdefault(name, []).append((type, f"{name}{version}"))
+            if chance.random() < 0.3:
+                await trio.sleep(chance.choice((0, 0.5, 2)))
+        await settle(1000)
+        passed = bench.readings.take()
+        assert {name: [event for event in passed if event[1][0] == name] for name in seen} == seen
+        assert bench.index == {name: [str(version)] for name, version in exists.items()}
+        assert not bench.overlaps
 
 
 async def test_a_newer_list_takes_the_place_of_one_that_has_not_ended(

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.cache.watch_event import WatchEvent
-from trioperator._runtime.workqueue import Lane
+from trioperator._runtime.workqueue import FRESH, Lane
 
 
 class Queue(Protocol):
@@ -16,7 +16,7 @@ class Queue(Protocol):
     def is_divided(self) -> bool: ...  # whether objects are handled by several replicas
     def find_shard(self, uid: str, /) -> int: ...
     def owns(self, uid: str, /) -> bool: ...  # whether objects with this uid are to be handled here
-    def add(self, item: ObjectState, lane: Lane = Lane.FRESH, *, at_once: bool = False) -> None: ...
+    def add(self, item: ObjectState, lane: Lane = FRESH, *, at_once: bool = False) -> None: ...
 
 
 class Backlog:
@@ -43,7 +43,7 @@ class Backlog:
         """Queue an object with a new watch event, or hold it."""
         if self._held is None:
             self.queue.add(state, lane)
-        elif self._held.get(state) is not Lane.FRESH:
+        elif self._held.get(state) is not FRESH:
             self._held[state] = lane
 
     def hold(self) -> None:

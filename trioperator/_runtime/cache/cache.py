@@ -21,7 +21,7 @@ from trioperator._runtime.cache.object_state import Named, ObjectState
 from trioperator._runtime.cache.succession import Predecessors
 from trioperator._runtime.cache.versions import Versions
 from trioperator._runtime.cache.watch_event import WatchEvent
-from trioperator._runtime.workqueue import Lane
+from trioperator._runtime.workqueue import FRESH, INITIAL, Lane
 
 # Types of events of objects that existed before the operator, and the API server's types in place of our own.
 _INITIAL: Final = frozenset({None, ENTERED})
@@ -80,7 +80,7 @@ class ObjectCache:
         """
         uid = obj.uid or obj.key
         state = self.objects.get(uid)
-        if not self.handles(uid):
+        if self._successor is not None or not self.backlog.queue.owns(uid):
             if state is not None or not self.is_partial:
                 self._follow(uid, type, obj)
             return uid
@@ -106,7 +106,7 @@ class ObjectCache:
             self.versions.count_echoes(1)
             return uid  # the echo of an own write, and no handler of raw events
         event = WatchEvent(_OF_SERVER.get(type, type), version, obj, previous=previous)
-        self._push(state, event, Lane.INITIAL if type is None else Lane.FRESH)
+        self._push(state, event, INITIAL if type is None else FRESH)
         return uid
 
     def _go_back(self, state: ObjectState, *, was_leaving: bool) -> None:
@@ -161,7 +161,7 @@ class ObjectCache:
         state.restart()
         if not self._keeps:
             state.keep(None, state.seen_version)
-        self._push(state, WatchEvent(None, state.seen_version, obj), Lane.INITIAL)
+        self._push(state, WatchEvent(None, state.seen_version, obj), INITIAL)
 
     @property
     def _keeps(self) -> bool:
@@ -207,7 +207,7 @@ class ObjectCache:
                 self._drop(state.uid)
                 continue
             del self.objects[state.uid]
-            self._push(state, WatchEvent("DELETED", state.version, body=self._last_state(state)), Lane.FRESH)
+            self._push(state, WatchEvent("DELETED", state.version, body=self._last_state(state)), FRESH)
         if self.predecessors.states:
             self.predecessors.keep({*listed, *missing})
         self.listed.set()

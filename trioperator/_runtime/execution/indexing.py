@@ -59,7 +59,7 @@ class Indexing:
         self._indexed: dict[ObjectState, tuple[str, int]] = {}
         self.failed: dict[ObjectState, _ObjectFailures] = {}
         self._order = itertools.count()
-        self._running = self._done = 0
+        self.running = self._done = 0  # objects that are being indexed, and those that were
         self._has_late = False
         self._now: Callable[[], float] = self._find_now
 
@@ -121,7 +121,7 @@ class Indexing:
 
         When no others are being indexed, sort the values of those whose functions took longer.
         """
-        self._running += 1
+        self.running += 1
         token = None
         try:
             cause = make_cause(ObjectCause, state, obj.decode())
@@ -134,9 +134,9 @@ class Indexing:
         finally:
             if token is not None:
                 current_cause.reset(token)
-            self._running -= 1
+            self.running -= 1
             self._done += 1
-            if self._has_late and not self._running:
+            if self._has_late and not self.running:
                 self._has_late = False
                 for index in self.indices.values():
                     sort(index, lambda owner: self._indexed.get(owner.state, _GONE)[1])
@@ -156,7 +156,8 @@ class Indexing:
             if again if failure is None else failure.due is None or failure.due > self._now():
                 continue
             retry, started = (failure.retries, failure.started) if failure else (0, None)
-            attempt, began = Attempt(retry, started, flow=state.flow, kind=cause.resource), self._now()
+            flow = None if handler.is_async else state.flow
+            attempt, began = Attempt(retry, started, flow=flow, kind=cause.resource), self._now()
             outcome = await self._invoker.invoke(handler, cause.kwargs, attempt=attempt, logger=cause.logger)
             if state not in self._indexed or handler not in state.cache.kind.handlers.indices:
                 continue  # it was removed meanwhile

@@ -7,6 +7,7 @@ order; events of others may overtake them. Where there are no index handlers, an
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Hashable
 from typing import Final, Protocol
@@ -23,10 +24,12 @@ from trioperator._runtime.result import DONE, RequeueAt, Result
 from trioperator._runtime.watching.index_gate import MissingIndices
 from trioperator._runtime.watching.reflector import Observer
 from trioperator._runtime.watching.targets import Read
-from trioperator._runtime.workqueue import Lane, WorkQueue, open_workqueue
+from trioperator._runtime.workqueue import FRESH, INITIAL, WorkQueue, open_workqueue
 
 # Limit of objects that are indexed at the same time: more threads of short functions would only wait for each other.
 _AT_ONCE: Final = 16
+# Number of listed objects that a worker indexes before others have their turn, if no function waits for anything.
+_IN_A_BATCH: Final = 16
 _NO_HANDLERS: Final = KindHandlers()
 # Types of events that are not replaced by newer ones, and after which no index handler matches the object.
 _KEPT: Final = frozenset({"DELETED", LEFT})
@@ -45,16 +48,31 @@ class _List:
         self.keys.add(key)
 
 
-class Unindexed:
-    """An object with events that are not indexed yet, in their order, or whose index handlers have failed."""
+class Unindexed(msgspec.Struct, eq=False):
+    """An object with events that are not indexed yet, in their order, or whose index handlers have failed.
 
-    __slots__ = ("events", "flow", "key", "view")
+    Objects of a list are *waiting* for a batch, until they are queued themselves.
+    """
 
-    def __init__(self, view: View, key: str, type: str | None, obj: RawObject) -> None:
-        self.view = view
-        self.key = key
-        self.flow: Hashable = view, obj.namespace
-        self.events: list[tuple[str | None, RawObject] | _List] = [(type, obj)]  # nearly always one, at first
+    view: View
+    key: str
+    namespace: str
+    events: list[tuple[str | None, RawObject] | _List]  # nearly always one, at first
+    is_waiting: bool
+    is_running: bool = False
+
+    @property
+    def flow(self) -> Hashable:
+        """The flow for fair queuing: the objects of the view in the namespace."""
+        return self.view, self.namespace
+
+    def process(self) -> Awaitable[Result]:
+        """Index the events, and pass them on."""
+        return self.view.process(self)
+
+    def has_work(self) -> bool:
+        """Check whether anything has come that is not indexed."""
+        return bool(self.events)
 
     def add(self, type: str | None, obj: RawObject, *, limit: int) -> None:
         """Add an event. Beyond *limit*, a newer state replaces the one before it, which still tells if it is new."""
@@ -73,6 +91,68 @@ class Unindexed:
         self.events = [event for event in self.events if isinstance(event, _List)]
 
 
+class _Listed:
+    """The objects of a view's list that are to be indexed, in batches: they need no items of the queue for themselves.
+
+    There are as many batches as workers, so that a function that hangs for one object holds up no other. A batch ends
+    early if functions wait: then others have their turn after each object.
+    """
+
+    def __init__(self, queue: WorkQueue[Unindexed | Batch], indexing: Indexing) -> None:
+        self._queue = queue
+        self._indexing = indexing
+        self._batches = 0
+        self.objects: collections.deque[Unindexed] = collections.deque()
+
+    def add(self, item: Unindexed) -> None:
+        """Add an object that waits."""
+        self.objects.append(item)
+        if self._batches < _AT_ONCE:
+            self._batches += 1
+            self._queue.add(Batch(self), INITIAL)
+
+    async def process(self, batch: Batch) -> Result:
+        """Index some objects, and queue the batch again if there are more."""
+        for _ in range(_IN_A_BATCH):
+            if not self.objects:
+                break
+            item = self.objects.popleft()
+            if item.is_waiting:
+                item.is_waiting = False
+                result = await item.process()
+                if isinstance(result, RequeueAt):
+                    self._queue.requeue_at(item, result.time)
+            if self._indexing.running:
+                break
+        if self.objects:
+            self._queue.add(batch, INITIAL)
+        else:
+            self._batches -= 1
+        return DONE
+
+
+class Batch:
+    """An item of the queue for listed objects: those that its worker finds when it begins."""
+
+    __slots__ = ("_listed",)
+
+    def __init__(self, listed: _Listed) -> None:
+        self._listed = listed
+
+    @property
+    def flow(self) -> Hashable:
+        """The flow for fair queuing: the listed objects of the view."""
+        return self._listed
+
+    def process(self) -> Awaitable[Result]:
+        """Index some of the objects."""
+        return self._listed.process(self)
+
+    def has_work(self) -> bool:
+        """Check whether any objects are left."""
+        return bool(self._listed.objects)
+
+
 def _observe_directly(cache: ObjectCache) -> Observer:
     return cache
 
@@ -86,7 +166,7 @@ class Stage(msgspec.Struct, frozen=True, eq=False):
     """
 
     indexing: Indexing
-    queue: WorkQueue[Unindexed]
+    queue: WorkQueue[Unindexed | Batch]
     limit: int
     reindexed: Callable[[ObjectState], None]
     missing: MissingIndices
@@ -120,11 +200,11 @@ class View:
         self.related: dict[RelatedKind, Reader] = {}
         self._namespace = namespace
         self._stage = stage
-        self._indexing = stage.indexing
         self._handlers = _NO_HANDLERS if cache is None else cache.kind.handlers
         self._observers: tuple[Observer, ...] = () if cache is None else (stage.observe(cache),)
         self._readers: tuple[Observer, ...] = self._observers  # objects are mapped to others before they are handled
         self._unindexed: dict[str, Unindexed] = {}
+        self._listed = _Listed(stage.queue, stage.indexing)
         self._list: _List | None = None
         self._is_listed = False
         self._closed = False
@@ -151,10 +231,16 @@ class View:
                 for reader in self._readers:
                     reader.observe(type, obj)
                 return key
-            item = self._unindexed[key] = Unindexed(self, key, type, obj)
+            item = self._unindexed[key] = Unindexed(self, key, obj.namespace, [(type, obj)], type is None)
+            if type is None:
+                self._listed.add(item)
+                return key
         else:
             item.add(type, obj, limit=self._stage.limit if self._handlers.events else 1)
-        self._stage.queue.add(item, Lane.INITIAL if type is None else Lane.FRESH)
+        if type is not None:
+            item.is_waiting = False
+        if not (item.is_waiting or item.is_running):
+            self._stage.queue.add(item, INITIAL if type is None else FRESH)
         return key
 
     def replace(self, listed: Collection[str]) -> None:
@@ -164,8 +250,8 @@ class View:
         """
         newest = self._list = _List(listed, self._unindexed.values())
         for item in newest.awaited:
-            if not item.events:  # else it is queued, or being indexed
-                self._stage.queue.add(item, Lane.INITIAL)
+            if not (item.events or item.is_running):  # else it is queued, or being indexed
+                self._stage.queue.add(item, INITIAL)
             item.mark(newest)
         if newest.awaited and self._is_listed:
             self._take_list({*listed, *self._unindexed})
@@ -180,7 +266,7 @@ class View:
         for item in self._unindexed.values():
             item.drop()
         if self.cache is not None:
-            self._indexing.rewind(self.cache)
+            self._stage.indexing.rewind(self.cache)
             self.cache.rewind()
         for reader in self.related.values():
             reader.rewind()
@@ -190,7 +276,7 @@ class View:
         self._closed = True
         self._unindexed.clear()
         if self.cache is not None:
-            self._indexing.drop(self.cache)
+            self._stage.indexing.drop(self.cache)
         for kind, reader in self.related.items():
             if gone:
                 reader.replace(())
@@ -198,18 +284,26 @@ class View:
         self.related.clear()
 
     async def process(self, item: Unindexed) -> Result:
-        """Index the events of an object, and pass them on."""
-        while item.events:
-            event = item.events.pop(0)
-            if isinstance(event, _List):
-                event.awaited.discard(item)
-                self._finish_list(event)
-            elif not (self._closed or self._stage.queue.closed):
-                await self._index(*event)
-        due = await self._retry(item.key) if self._indexing.failed and not self._is_over else None
+        """Index the events of an object, and pass them on, also those that come meanwhile."""
+        item.is_running = True
+        try:
+            while True:
+                while item.events:
+                    event = item.events.pop(0)
+                    if isinstance(event, _List):
+                        event.awaited.discard(item)
+                        self._finish_list(event)
+                    elif not (self._closed or self._stage.queue.closed):
+                        event_type, obj = event
+                        await self._index(event_type, obj)
+                due = await self._retry(item.key) if self._stage.indexing.failed and not self._is_over else None
+                if not item.events:
+                    break
+        finally:
+            item.is_running = False
         if due is not None:
             return RequeueAt(due)
-        if not item.events and self._unindexed.get(item.key) is item:
+        if self._unindexed.get(item.key) is item:
             del self._unindexed[item.key]
         return DONE
 
@@ -222,10 +316,11 @@ class View:
         assert self.cache is not None
         if type not in _KEPT:
             state = self.cache.admit(type, obj)
-            if self._indexing.take(state, obj):
-                await self._indexing.index(state, obj)
+            indexing = self._stage.indexing
+            if indexing.take(state, obj):
+                await indexing.index(state, obj)
         elif (gone := self.cache.objects.get(obj.key)) is not None:
-            self._indexing.forget(gone)
+            self._stage.indexing.forget(gone)
         if not self._closed:
             for reader in self._readers:
                 reader.observe(type, obj)
@@ -236,12 +331,12 @@ class View:
         state = self.cache.objects.get(key)
         if state is None:
             return None
-        obj = await self._indexing.retry(state)
+        obj = await self._stage.indexing.retry(state)
         if obj is not None:
             for reader in self.related.values():
                 reader.refresh(obj)
             self._stage.reindexed(state)
-        return self._indexing.due(state)
+        return self._stage.indexing.due(state)
 
     def _finish_list(self, listed: _List) -> None:
         """Take a list if all is indexed that came before it, and no newer list has come."""
@@ -253,12 +348,12 @@ class View:
         """Treat all objects as gone except those with these *keys*."""
         if self.cache is not None and self._handlers.indices:
             for state in [state for key, state in self.cache.objects.items() if key not in keys]:
-                self._indexing.forget(state)
+                self._stage.indexing.forget(state)
         for reader in self._readers:
             reader.replace(keys)
 
 
-def open_indexing() -> contextlib.AbstractAsyncContextManager[WorkQueue[Unindexed]]:
+def open_indexing() -> contextlib.AbstractAsyncContextManager[WorkQueue[Unindexed | Batch]]:
     """Open a work queue of objects to be indexed, and wait at the end of the block for those that are running."""
     return open_workqueue(_Indexer(), limit=_AT_ONCE)
 
@@ -266,17 +361,17 @@ def open_indexing() -> contextlib.AbstractAsyncContextManager[WorkQueue[Unindexe
 class _Indexer:
     """Reconciler of the objects that are to be indexed."""
 
-    def reconcile(self, item: Unindexed) -> Awaitable[Result]:
-        """Index an object, and pass on what is indexed."""
-        return item.view.process(item)
+    def reconcile(self, item: Unindexed | Batch) -> Awaitable[Result]:
+        """Index an object, or several, and pass on what is indexed."""
+        return item.process()
 
-    def has_work(self, item: Unindexed) -> bool:
-        """Check whether anything has come for an object since it was indexed."""
-        return bool(item.events)
+    def has_work(self, item: Unindexed | Batch) -> bool:
+        """Check whether anything is left to be indexed."""
+        return item.has_work()
 
-    def is_unsaved(self, _: Unindexed) -> bool:
+    def is_unsaved(self, _: Unindexed | Batch) -> bool:
         """Check whether something is to be stored on an object: nothing ever is."""
         return False
 
-    def report_loop(self, item: Unindexed, *, writes: int, backoff: float) -> None:
+    def report_loop(self, item: Unindexed | Batch, *, writes: int, backoff: float) -> None:
         """Do nothing: nothing is written."""
