@@ -13,7 +13,7 @@ import trioperator
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator._concurrency.pulse import Pulse
 from trioperator._endpoints.live_view.app import LiveViewApp
-from trioperator._kube.objects import RawObject
+from trioperator._kube.objects import RawObject, parse_object
 from trioperator._telemetry.changes import Changes
 from trioperator.apiserver import Cluster
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -55,7 +55,7 @@ def test_an_observer_passes_on_what_it_sees() -> None:
             seen.append(listed)
 
     changes = Changes()
-    observer, obj = changes.observe(Inner()), RawObject.__new__(RawObject)
+    observer, obj = changes.observe(Inner()), parse_object(b'{"metadata": {}}')
     with changes.watching() as pulse:
         assert observer.observe("ADDED", obj) == "key"
         assert pulse._event.is_set()

@@ -41,14 +41,10 @@ class Clocks:
 
     def find_moment(self) -> Moment:
         """Return what the time is now on all clocks, which takes half as long as to look at one after another."""
-        now = self.now()
-        return now, datetime.datetime.fromtimestamp(self.steady + now, datetime.UTC), self.find_shift(now)
-
-    def find_shift(self, now: float) -> float:
-        """Return by how many seconds wall time is ahead of steady time *now*, on Trio's clock: 0 unless it was set."""
-        epoch = time.time() - now if self.virtual is None else self.virtual
-        shift = epoch - self.steady
-        return 0.0 if abs(shift) < _PRECISION else round(shift, 6)
+        now, steady = self.now(), self.steady
+        shift = (time.time() - now if self.virtual is None else self.virtual) - steady
+        moment = datetime.datetime.fromtimestamp(steady + now, datetime.UTC)
+        return now, moment, 0.0 if -_PRECISION < shift < _PRECISION else round(shift, 6)
 
 
 def find_clock() -> Callable[[], float]:
@@ -95,8 +91,7 @@ def steady_now() -> datetime.datetime:
 
 def find_wall_shift() -> float:
     """Return by how many seconds wall time is ahead of steady time now: 0 unless it was set."""
-    clocks = find_clocks()
-    return clocks.find_shift(clocks.now())
+    return find_clocks().find_moment()[2]
 
 
 @contextlib.contextmanager

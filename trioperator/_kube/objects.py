@@ -49,25 +49,21 @@ _encode: Final = msgspec.json.Encoder().encode
 _IDENTITY: Final = ("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")
 
 
-class RawObject:
+class RawObject(msgspec.Struct, eq=False, gc=False):
     """An object as ``raw`` JSON, and the few decoded fields that the runtime needs of every object.
 
     Absent strings are ``""``. ``kind`` and ``api_version`` are the list's if the object has none.
     """
 
-    __slots__ = ("api_version", "deleting", "generation", "kind", "name", "namespace", "raw", "resource_version", "uid")
-
-    def __init__(self, raw: bytes, head: _Head, *, kind: str, api_version: str) -> None:
-        metadata = head.metadata
-        self.raw = raw
-        self.kind = head.kind or kind
-        self.api_version = head.api_version or api_version
-        self.uid = metadata.uid or ""
-        self.name = metadata.name or ""
-        self.namespace = metadata.namespace or ""
-        self.resource_version = metadata.resource_version or ""
-        self.generation = metadata.generation
-        self.deleting = metadata.deletion_timestamp is not None
+    raw: bytes
+    kind: str
+    api_version: str
+    uid: str
+    name: str
+    namespace: str
+    resource_version: str
+    generation: int | None
+    deleting: bool
 
     def __repr__(self) -> str:
         return f"<RawObject {self} at {self.resource_version}>"
@@ -139,7 +135,18 @@ def parse_object(raw: bytes, *, kind: str = "", api_version: str = "") -> RawObj
         head = _decode_head(raw)
     except RecursionError:
         raise msgspec.ValidationError("it is nested too deeply") from None
-    return RawObject(raw, head, kind=kind, api_version=api_version)
+    metadata = head.metadata
+    return RawObject(
+        raw=raw,
+        kind=head.kind or kind,
+        api_version=head.api_version or api_version,
+        uid=metadata.uid or "",
+        name=metadata.name or "",
+        namespace=metadata.namespace or "",
+        resource_version=metadata.resource_version or "",
+        generation=metadata.generation,
+        deleting=metadata.deletion_timestamp is not None,
+    )
 
 
 def parse_identity(raw: bytes, *, kind: str = "", api_version: str = "") -> RawObject | None:

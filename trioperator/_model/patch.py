@@ -86,7 +86,7 @@ class Patch(dict[str, Any]):
         body: Mapping[str, Any] | None = None,
         fns: Iterable[PatchFn] = (),
     ) -> None:
-        self.fns: list[PatchFn] = list(fns)
+        self.fns: list[PatchFn] = [*fns]
         self._body = body
         if source is not None:  # most have none
             super().__init__(source)

@@ -52,6 +52,11 @@ class Resource:
     preferred: bool = True
     verbs: frozenset[str] = frozenset()
     selectable_fields: frozenset[str] = frozenset()
+    #: The API version, as in manifests: ``group/version``, or ``version`` for the core group.
+    api_version: str = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
 
     def __hash__(self) -> int:
         return hash((self.group, self.version, self.plural))
@@ -66,11 +71,6 @@ class Resource:
 
     def __str__(self) -> str:
         return ".".join(part for part in (self.plural, self.version, self.group) if part)
-
-    @property
-    def api_version(self) -> str:
-        """The API version, as in manifests: ``group/version``, or ``version`` for the core group."""
-        return f"{self.group}/{self.version}" if self.group else self.version
 
     def has_name(self, name: str) -> bool:
         """Return whether *name* is the plural, the singular, the kind or a short name."""

@@ -280,10 +280,7 @@ class WorkQueue(Generic[T]):
                         break
                     writes += not result.progress
                 assert result is not None
-                if result is DONE and entry.dirty is None:
-                    del self._entries[entry.item]
-                else:
-                    self._settle(entry, result)
+                self._settle(entry, result)
                 batch += 1
                 if (batch == _BATCH or self._now() - began > _LONG) and self._queued:
                     await trio.lowlevel.checkpoint()
@@ -294,6 +291,9 @@ class WorkQueue(Generic[T]):
 
     def _settle(self, entry: _Entry[T], result: Result) -> None:
         """Do with an item what the result of its reconcile says, or queue it where it was added meanwhile."""
+        if result is DONE and entry.dirty is None:
+            del self._entries[entry.item]
+            return
         match result:
             case Again() if not self.closed:
                 self._reconciler.report_loop(entry.item, writes=_LOOP_LIMIT, backoff=_LOOP_BACKOFF)

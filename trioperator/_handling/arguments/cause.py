@@ -88,13 +88,14 @@ class ObjectCause(msgspec.Struct, kw_only=True, eq=False):
     _kwargs: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        self.body = Body(self.raw, private=True)
+        self.body = Body(self.raw, True)
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
         """Keyword arguments for all handlers and filters of this cause."""
         if self._kwargs is None:
-            self._kwargs = {**self._make_kwargs(), **self.indices}
+            self._kwargs = self._make_kwargs()
+            self._kwargs.update(self.indices)
         return self._kwargs
 
     def kwargs_for(self, handler: ResourceHandler, patch: Patch) -> Mapping[str, Any]:

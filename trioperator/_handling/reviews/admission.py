@@ -95,8 +95,8 @@ class AdmissionCause(ObjectCause, kw_only=True, eq=False):
         kwargs = super()._make_kwargs()
         names = ("operation", "subresource", "dryrun", "userinfo", "headers", "sslpeer", "warnings")
         kwargs.update({name: getattr(self, name) for name in names})
-        kwargs["old"] = None if self.old is None else Body(self.old, private=True)
-        kwargs["new"] = None if self.new is None else Body(self.new, private=True)
+        kwargs["old"] = None if self.old is None else Body(self.old, True)
+        kwargs["new"] = None if self.new is None else Body(self.new, True)
         kwargs["diff"] = diff(self.old, self.new, private=True)
         return kwargs
 

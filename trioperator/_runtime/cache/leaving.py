@@ -54,6 +54,8 @@ class Leaving(set[_State]):
 
     def take(self, uid: str) -> Memory | None:
         """Return what is remembered of an object that has come back, if it had left, or from before a pause."""
+        if not (self._before or self._memories):  # as nearly always
+            return None
         return self._before.pop(uid, None) or self._memories.pop(uid, None)
 
     def remember(self) -> dict[str, Memory]:

@@ -45,6 +45,7 @@ import msgspec
 from trioperator._kube.objects import RawObject, parse_object
 from trioperator._logs import Logger, ObjectRef, object_logger
 from trioperator._model.finalizer import has_finalizer
+from trioperator._model.memo import Memo
 from trioperator._model.resource import Resource
 from trioperator._runtime.cache.kind import Kind, Memory, Shared
 from trioperator._runtime.cache.leaving import Leaving
@@ -144,7 +145,8 @@ class ObjectState:
         """Return the memo that all handlers of the object share: a copy of the operator's, made on first use."""
         memory = self._memory
         if memory.memo is None:
-            memo = copy.copy(self.cache.shared.memo)
+            memo = self.cache.shared.memo
+            memo = Memo(memo) if type(memo) is Memo else copy.copy(memo)  # which takes longer
             self._memory = Memory(memo, memory.initial, memory.ended, memory.deletion_handled, memory.resumed)
             if (newer := self.cache.find_newer(self.uid)) is not None:
                 newer.inherit(Memory(memo, initial=True))

@@ -67,10 +67,18 @@ class ChangeReconciler:
         self._index_wait = IndexWait(timeout=persistence.consistency_timeout)
 
     def find_early(self, state: ObjectState) -> Result | None:
-        """Return the result for an object that is idle, as it was handled meanwhile, or that waits for its index."""
+        """Return the result for an object without anything to do, as after most watch events, or waiting for its index.
+
+        One that is idle was handled meanwhile.
+        """
         if state.body is None:
             return DONE
-        until = self._index_wait.find(state) if state.cache.kind.handlers.looks_up_own else None
+        handlers = state.cache.kind.handlers
+        if not (handlers.changes or handlers.spawning or handlers.reconciles or state.cache.twins):
+            finalized = has_finalizer(state.body, self._executor.settings.persistence.finalizer)
+            if not (finalized or self._executor.pending.get(state)):
+                return DONE
+        until = self._index_wait.find(state) if handlers.looks_up_own else None
         return None if until is None else RequeueAt(until)
 
     async def reconcile(self, state: ObjectState) -> Result:
@@ -80,8 +88,6 @@ class ChangeReconciler:
         blocked = bool(handlers.spawning or state.cache.twins) and self._daemons.match(state)
         if not handlers.changes:
             finalized = has_finalizer(state.body, self._executor.settings.persistence.finalizer)
-            if not (handlers.spawning or handlers.reconciles or finalized or self._executor.pending.get(state)):
-                return DONE  # as for most watch events
             return await self._reconcile_daemons(state, blocked=blocked, finalized=finalized)
         # The finalizer comes before all handlers, so that what they create elsewhere is cleaned up in any case.
         if handlers.mandatory_deletes and (result := await self._finalizers.add_early(state)) is not None:

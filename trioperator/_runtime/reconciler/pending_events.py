@@ -80,8 +80,9 @@ class PendingEvents:
             if is_listed:
                 self._listed.add(state)
             return pause
-        is_listed = is_listed or state in self._listed
-        self._listed.discard(state)
+        if state in self._listed:
+            is_listed = True
+            self._listed.discard(state)
         has_conditions = is_listed and _has_conditions(state.body)  # perhaps of an earlier process
         if (has_conditions or state in self._pauses.held) and self._pauses.end(state, is_first=is_listed):
             self._level.resume(state)
