@@ -51,7 +51,7 @@ _JSON: Final = "application/json"
 _MAX_ERROR_BODY: Final = 1024 * 1024
 
 
-class _Options(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a client sends requests; see the methods that set them. None stands for what the settings say."""
 
     fence: Callable[[], None] | None = None
@@ -68,12 +68,15 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiClient:
-    """A client of one API server, shared by any number of tasks. Created by :func:`open_client`."""
+    """A client of one API server, shared by any number of tasks. Created by :func:`open_client`.
+
+    The *settings* are read for each request, and the ``options`` say how it is sent.
+    """
 
     def __init__(self, credentials: CredentialStore, settings: OperatorSettings) -> None:
         self._credentials = credentials
-        self._settings = settings
-        self._options = _Options()
+        self.settings = settings
+        self.options = RequestOptions()
         self.outage = Outage()
         self.bookmarks = Bookmarks()
         self._thread = trio.CapacityLimiter(1)  # for lists that take long to parse
@@ -126,23 +129,13 @@ class ApiClient:
 
     def _with(self, **options: Any) -> ApiClient:
         client = copy.copy(self)
-        client._options = msgspec.structs.replace(self._options, **options)
+        client.options = msgspec.structs.replace(self.options, **options)
         return client
-
-    @property
-    def find_logger(self) -> Callable[[], Logger]:
-        """The function that returns the logger of retries."""
-        return self._options.find_logger
 
     @property
     def selection(self) -> Params:
         """The parameters of lists and watches that select objects."""
-        return self._options.selection
-
-    @property
-    def fence(self) -> Callable[[], None] | None:
-        """The function that is called before each attempt of a request that may write, if any."""
-        return self._options.fence
+        return self.options.selection
 
     async def keep_credentials(self) -> None:
         """Renew the credentials before they expire, until cancelled."""
@@ -155,11 +148,6 @@ class ApiClient:
     async def wait_renewed(self) -> None:
         """Wait until the credentials have been replaced since the last call. For one task only."""
         await self._credentials.renewed.wait()
-
-    @property
-    def settings(self) -> OperatorSettings:
-        """The settings of the client, which are read for each request."""
-        return self._settings
 
     @property
     def credentials(self) -> Credentials:
@@ -194,7 +182,7 @@ class ApiClient:
         """
         target = build_target(path, params)
         headers = build_headers(accept, content_type or (_JSON if body is not None else None))
-        headers = (*headers, (b"Accept-Encoding", b"gzip")) if self._options.is_compressed else headers
+        headers = (*headers, (b"Accept-Encoding", b"gzip")) if self.options.is_compressed else headers
         request = Request(method, target, headers, body, functools.partial(is_repeatable, method, content_type, body))
         return await self._retry(functools.partial(self._attempt, request), path, request)
 
@@ -236,8 +224,8 @@ class ApiClient:
         Objects that cannot be read are in ``page.broken``. Raises as :meth:`request` does; after ExpiredError the list
         must be started again.
         """
-        params = {**self._options.selection, **(params or {}), "limit": limit or None, "continue": continue_ or None}
-        data = await self.request("GET", path, params=params, accept=self._options.forms[0])
+        params = {**self.options.selection, **(params or {}), "limit": limit or None, "continue": continue_ or None}
+        data = await self.request("GET", path, params=params, accept=self.options.forms[0])
         try:
             try:
                 return parse_page(data)
@@ -258,14 +246,14 @@ class ApiClient:
 
         Not retried, except after a 401. *timeout* is for the headers, in seconds. Raises as :meth:`request` does.
         """
-        target = build_target(path, {**self._options.selection, **(params or {})})
+        target = build_target(path, {**self.options.selection, **(params or {})})
         attempt = functools.partial(
             self._attempt_stream, path=path, target=target, timeout=timeout, connect_timeout=connect_timeout
         )
         return await self._credentials.call(attempt)
 
     async def _retry(self, attempt: Callable[[Credentials], Awaitable[bytes]], path: str, request: Request) -> bytes:
-        networking = self._settings.networking
+        networking = self.settings.networking
         delays = None
         repeated = False
         while True:
@@ -276,7 +264,7 @@ class ApiClient:
                 if not is_retryable(exc, repeatable=request.is_repeatable()):
                     raise
                 if delays is None:
-                    backoffs = networking.error_backoffs if self._options.backoffs is None else self._options.backoffs
+                    backoffs = networking.error_backoffs if self.options.backoffs is None else self.options.backoffs
                     delays = iterate_backoffs(backoffs)
                 delay = next(delays, None)
                 if delay is None:
@@ -290,21 +278,21 @@ class ApiClient:
 
     def report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
         """Log that a request has failed, and is sent again after *delay* seconds."""
-        if self._options.note_request is not None and isinstance(error, ConnectionLostError):
-            self._options.note_request(method, path, 0)
+        if self.options.note_request is not None and isinstance(error, ConnectionLostError):
+            self.options.note_request(method, path, 0)
         if isinstance(error, TransportError) and not error.reached:
             text, place = "Cannot reach the API server %s; retrying %s %s in %g s: %s", self.credentials.info.place
-            self.find_logger().warning(text, place, method, path, delay, error)
+            self.options.find_logger().warning(text, place, method, path, delay, error)
             return
-        self.find_logger().warning("%s %s failed; retrying in %g s: %s", method, path, delay, error)
+        self.options.find_logger().warning("%s %s failed; retrying in %g s: %s", method, path, delay, error)
 
     async def _attempt(self, request: Request, credentials: Credentials) -> bytes:
         """Send a request once and read its whole response."""
-        method, target, options = request.method, request.target, self._options
+        method, target, options = request.method, request.target, self.options
         fence = None if method == "GET" else options.fence
         if fence is not None:
             fence()  # what must not be sent does not wait for a connection
-        networking = self._settings.networking
+        networking = self.settings.networking
         timeout = self._get_timeout(options.timeout)
         limit = networking.response_limit if options.max_size is None else options.max_size
         transport = credentials.transport.reserved if options.is_reserved else credentials.transport
@@ -332,13 +320,13 @@ class ApiClient:
         seconds = self._get_timeout(timeout)
         with trio.move_on_after(seconds):
             response = await credentials.transport.send(
-                credentials.sign(Request("GET", target, build_headers(self._options.forms[1], None))),
+                credentials.sign(Request("GET", target, build_headers(self.options.forms[1], None))),
                 streaming=True,
-                connect_timeout=connect_timeout or self._settings.networking.connect_timeout,
+                connect_timeout=connect_timeout or self.settings.networking.connect_timeout,
             )
             if 200 <= response.status < 300:
-                if self._options.note_headers is not None:
-                    self._options.note_headers(response.headers)
+                if self.options.note_headers is not None:
+                    self.options.note_headers(response.headers)
                 return response
             self._raise_for_status(response, await response.read(_MAX_ERROR_BODY), target)
         raise timeout_error("GET", path, seconds)
@@ -347,14 +335,14 @@ class ApiClient:
         """Raise ApiError for an error response."""
         status = response.status
         if not 200 <= status < 300:
-            secret = self._settings.persistence.digested_fields
+            secret = self.settings.persistence.digested_fields
             # Not by a variable: then the traceback, and all that its frames have, would stay until it is collected.
             raise parse_error_response(
                 status, response.headers, data, target=target, secret=secret, repeated=response.repeated
             )
 
     def _get_timeout(self, timeout: float | None) -> float:
-        seconds = self._settings.networking.request_timeout if timeout is None else timeout
+        seconds = self.settings.networking.request_timeout if timeout is None else timeout
         return float("inf") if seconds is None else seconds
 
 

@@ -199,23 +199,18 @@ class CredentialStore:
         self._changed, self.renewed = Pulse(), Pulse()  # one for the task here, one for a task of others
         self._is_served = False
         self._waiting = trio.lowlevel.ParkingLot()  # requests, until that task has renewed the credentials
-        self._current: Credentials
-
-    @property
-    def current(self) -> Credentials:
-        """The credentials that requests use now."""
-        return self._current
+        self.current: Credentials  # which requests use now
 
     @property
     def default_namespace(self) -> str | None:
         """The namespace of the current connection, if it has one."""
-        return self._current.info.default_namespace
+        return self.current.info.default_namespace
 
     async def open(self) -> None:
         """Log in. Raises ConfigError if the connection is invalid, LoginError if there are no credentials."""
-        self._current = await self._loader.log_in(None)
-        self._current.start_ageing()
-        info = self._current.info
+        self.current = await self._loader.log_in(None)
+        self.current.start_ageing()
+        info = self.current.info
         if info.insecure:
             _logger.warning("The certificate of the API server %s is not verified: it may be anybody's.", info.place)
 
@@ -227,7 +222,7 @@ class CredentialStore:
         self._is_served = True
         try:
             while True:
-                with trio.move_on_at(self._current.renew_at):
+                with trio.move_on_at(self.current.renew_at):
                     await self._changed.wait()
                 async with self._renewal:
                     await self._update()
@@ -245,9 +240,9 @@ class CredentialStore:
         verdicts, rejections = self._verdicts, 0
         accepted = verdicts.accepted
         while True:
-            if verdicts.is_rejected or trio.current_time() >= self._current.reload_at:
+            if verdicts.is_rejected or trio.current_time() >= self.current.reload_at:
                 await self._renew()
-            credentials, series = self._current, verdicts.series
+            credentials, series = self.current, verdicts.series
             try:
                 result = await attempt(credentials)
             except UnauthorizedError as exc:
@@ -267,13 +262,13 @@ class CredentialStore:
     async def reload(self) -> None:
         """Log in again; keep the current credentials if that fails."""
         try:
-            await self._replace(await self._loader.log_in(self._current))
+            await self._replace(await self._loader.log_in(self.current))
         except (ConfigError, LoginError) as exc:
             self._keep_current(exc)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for transport in (*self._retired, self._current.transport):
+        for transport in (*self._retired, self.current.transport):
             await transport.aclose()
 
     async def _renew(self) -> None:
@@ -281,7 +276,7 @@ class CredentialStore:
 
         While another task does, those that are still valid are used.
         """
-        if not self._verdicts.is_rejected and self._renewal.locked() and trio.current_time() < self._current.expires_at:
+        if not self._verdicts.is_rejected and self._renewal.locked() and trio.current_time() < self.current.expires_at:
             return
         if self._is_served:
             self._changed.set()
@@ -296,16 +291,16 @@ class CredentialStore:
         if self._verdicts.is_rejected:
             await self._replace_rejected()
             self._verdicts.end_rejection()
-        elif trio.current_time() >= min(self._current.expires_at, self._current.renew_at):
+        elif trio.current_time() >= min(self.current.expires_at, self.current.renew_at):
             await self.reload()
-        elif trio.current_time() >= self._current.reload_at:
+        elif trio.current_time() >= self.current.reload_at:
             await self._read_files()
 
     async def _replace_rejected(self) -> None:
         """Use the next credentials, or log in again if there are no more."""
         try:
             while self._loader.spares:
-                spare = await self._loader.prepare_spare(self._current)
+                spare = await self._loader.prepare_spare(self.current)
                 if spare is not None:
                     await self._replace(spare)
                     return
@@ -316,7 +311,7 @@ class CredentialStore:
 
     async def _read_files(self) -> None:
         """Read the files of the current credentials again."""
-        current = self._current
+        current = self.current
         try:
             fresh = await self._loader.prepare(current.info, current)
         except ConfigError as exc:
@@ -328,13 +323,13 @@ class CredentialStore:
 
     def _keep_current(self, problem: Exception) -> None:
         _logger.warning("Cannot reload the credentials; keeping the current ones: %s", problem)
-        current = self._current
+        current = self.current
         at = trio.current_time() + _RETRY_AGE
         current.reload_at, current.renew_at = max(current.reload_at, at), max(current.renew_at, at)
 
     def _note_rejected(self, used: Credentials) -> None:
         """Record a 401, unless the rejected credentials have been replaced in the meantime."""
-        if used is not self._current or self._verdicts.is_rejected:
+        if used is not self.current or self._verdicts.is_rejected:
             return
         self._verdicts.reject(has_others=bool(self._loader.spares))
         self._loader.refuse(used.info)
@@ -347,13 +342,13 @@ class CredentialStore:
         """Raise LoginError after several logins if no credentials have ever been accepted."""
         if not self._verdicts.accepted and self._verdicts.failures >= _LOGIN_ATTEMPTS and not self._loader.spares:
             raise LoginError(
-                f"The API server {self._current.info.place} rejected the credentials: {error.message}. They are wrong"
+                f"The API server {self.current.info.place} rejected the credentials: {error.message}. They are wrong"
                 " or have expired: log in again."
             ) from error
 
     async def _replace(self, fresh: Credentials) -> None:
         """Use fresh credentials from now on, and close connections that are no longer used."""
-        previous, self._current = self._current, fresh
+        previous, self.current = self.current, fresh
         fresh.start_ageing()
         self._verdicts.end_rejection()
         self._changed.set()

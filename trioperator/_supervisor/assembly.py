@@ -232,7 +232,7 @@ def build_reconciling(
 
     Where the *client* must no longer write, no handlers are called either, except for indices.
     """
-    settings, invoker = plan.settings, invoker.fenced(client.fence)
+    settings, invoker = plan.settings, invoker.fenced(client.options.fence)
     pokes = Pokes(settings.pausing.poke_annotation)
     essences, causes, records = _build_records(settings, pokes)
     pending, schemas = PendingPatches(), StatusSchemas(client)

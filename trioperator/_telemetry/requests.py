@@ -28,8 +28,8 @@ class CountingClient(ApiClient):
     """A client that counts and times the attempts of its requests."""
 
     def __init__(self, client: ApiClient, statistics: Statistics, tracing: Tracing | None = None) -> None:
-        super().__init__(client._credentials, client._settings)
-        self._options = client._options
+        super().__init__(client._credentials, client.settings)
+        self.options = client.options
         self._statistics = statistics
         self._tracing = tracing
         self._now = trio.lowlevel.current_clock().current_time

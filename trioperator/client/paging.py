@@ -64,7 +64,7 @@ def _join_fields(selector: Labels) -> str:
 def report_broken(kube: ApiClient, path: str, broken: BrokenObject) -> None:
     """Log a warning about an object that cannot be read, and is left out of a list."""
     name = "An object" if broken.identity is None else broken.identity
-    kube.find_logger().warning("%s is left out of the list of %s: %s", name, path, broken.problem)
+    kube.options.find_logger().warning("%s is left out of the list of %s: %s", name, path, broken.problem)
 
 
 class ObjectPages(Generic[T]):
@@ -120,7 +120,7 @@ class ObjectPages(Generic[T]):
             except msgspec.MsgspecError as exc:
                 self.left_out += 1
                 found = await self._locate()
-                found.kube.find_logger().warning("%s is left out of a list: %s", raw, exc)
+                found.kube.options.find_logger().warning("%s is left out of a list: %s", raw, exc)
 
     async def _request(self, token: str) -> None:
         kube, path, forget = await self._locate()

@@ -91,7 +91,7 @@ class _Objects:
             body = raw.decode()
         except msgspec.MsgspecError as exc:
             text = "Watching %s: skipping an event of %s: %s"
-            self._listing.kube.find_logger().warning(text, self._listing.path, raw, exc)
+            self._listing.kube.options.find_logger().warning(text, self._listing.path, raw, exc)
             return
         if event.type == "DELETED":
             if self.known.pop(raw.key, None) is not None:  # else it was never shown, or its deletion was
@@ -131,7 +131,7 @@ class _Failures:
         first = self._expirations == 1
         delay = self._kube.settings.watching.reconnect_backoff if first else _BACKOFF.delay(self._expirations - 1)
         delay = adjust_delay(delay, error, enforce=False)
-        logger = self._kube.find_logger()
+        logger = self._kube.options.find_logger()
         log = logger.debug if first else logger.warning
         log("%s is listed again in %g s: %s", self._path, delay, error)
         self._due_at = trio.current_time() + delay
@@ -145,7 +145,7 @@ class _Failures:
         if delay is None:
             raise error
         delay = adjust_delay(delay, error, enforce=networking.enforce_retry_after)
-        self._kube.find_logger().warning("Watching %s failed; retrying in %g s: %s", self._path, delay, error)
+        self._kube.options.find_logger().warning("Watching %s failed; retrying in %g s: %s", self._path, delay, error)
         self._due_at = trio.current_time() + delay
 
 
