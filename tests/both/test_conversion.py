@@ -82,7 +82,7 @@ async def test_stored_objects_are_migrated_to_another_version_and_the_old_one_is
     for number in range(3):
         await server.create_soon(boxes.of("v1"), boxes.make("v1", f"box-{number}", number))
     declare(boxes, server.registry)
-    server.connection = server.admin.credentials.info  # rights are not the point
+    server.connection = server.admin.credentials.current.info  # rights are not the point
     server.settings.admission.server = trioperator.WebhookServer(addr="127.0.0.1")
     server.settings.admission.managed_conversions = True
     async with server.operating():

@@ -119,7 +119,7 @@ async def use(cluster: Cluster, login: Login | None = None, **networking: Any) -
         trio.open_nursery() as nursery,
     ):
         logins = LibraryLogins(kube)
-        nursery.start_soon(kube.keep_credentials)
+        nursery.start_soon(kube.credentials.serve)
         await nursery.start(logins.serve)
         found.append(_read_defaults())
         await trio.sleep(3600)

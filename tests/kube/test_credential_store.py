@@ -498,11 +498,11 @@ class TestSockets:
             async with open_watch(client, "/watch", resource_version="1") as watch:
                 # The server's CA is no longer trusted, as new connections show.
                 path.write_text(trustme.CA().cert_pem.bytes().decode())
-                await client._credentials.reload()
+                await client.credentials.reload()
                 with pytest.raises(ConnectionLostError, match=r"certificate cannot be verified"):
                     await client.get("/x")
                 path.write_text(ca_pem)
-                await client._credentials.reload()
+                await client.credentials.reload()
                 await client.get("/x")
                 go.set()
                 with trio.fail_after(60):
@@ -518,7 +518,7 @@ class TestSockets:
         async with open_client(lambda: info, settings=settings) as client:
             await client.get("/x")
             path.write_text(ca_pem)
-            await client._credentials.reload()
+            await client.credentials.reload()
             await client.get("/x")
         assert server.connections == 1
 
@@ -695,7 +695,7 @@ async def test_credentials_are_renewed_before_they_expire_while_requests_go_on(
         log_in(vault, settings=settings, transport=vault.memory) as client,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(client.keep_credentials)
+        nursery.start_soon(client.credentials.serve)
         await trio.sleep(79)
         assert vault.logins == 1
         vault.release = trio.Event()
@@ -721,7 +721,7 @@ async def test_requests_wait_for_a_renewal_once_the_credentials_have_expired(
         log_in(vault, settings=settings, transport=vault.memory) as client,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(client.keep_credentials)
+        nursery.start_soon(client.credentials.serve)
         vault.release = trio.Event()
         await trio.sleep(150)
         nursery.start_soon(client.get, "/x")
@@ -745,7 +745,7 @@ async def test_requests_go_on_with_old_files_during_a_renewal(
         log_in(vault, settings=settings, transport=vault.memory) as client,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(client.keep_credentials)
+        nursery.start_soon(client.credentials.serve)
         vault.release = trio.Event()
         await trio.sleep(85)  # the renewal is under way, and the files are older than a minute
         path.write_text("two")
@@ -763,7 +763,7 @@ async def test_a_renewal_that_fails_is_tried_again(
         log_in(vault, settings=settings, transport=vault.memory) as client,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(client.keep_credentials)
+        nursery.start_soon(client.credentials.serve)
         vault.error = LoginError("no answer")
         await trio.sleep(95)
         vault.error = None

@@ -18,12 +18,13 @@ from tests.endpoints.plain_client import get
 from tests.runtime.conftest import CRD, Bench, widget
 from tests.webhooks.admission import MANAGED, sleeping_server
 from tests.webhooks.conversions import definition
+from trioperator._concurrency.timeouts import Timeouts
 from trioperator._coordination.leadership import Leadership
 from trioperator._coordination.peering import Peering
 from trioperator._coordination.shards import Shards
 from trioperator._endpoints.probes import Prober
 from trioperator._handling.reviews.webhook_configuration import build_conversion_strategy
-from trioperator._kube.api_client import ApiClient
+from trioperator._kube.credential_store import CredentialStore
 from trioperator._recorder.recorder import EventRecorder
 from trioperator._runtime.watching.reflector import Reflector
 from trioperator._runtime.workqueue import WorkQueue
@@ -195,8 +196,8 @@ async def test_a_watch_without_progress_for_two_periods_is_not_live(
 
 
 CORE: dict[str, tuple[type, str]] = {
-    "timeouts": (ApiClient, "keep_timeouts"),
-    "credentials": (ApiClient, "keep_credentials"),
+    "timeouts": (Timeouts, "serve"),
+    "credentials": (CredentialStore, "serve"),
     "post events": (EventRecorder, "serve"),
     "follow /apis/example.com/v1/widgets": (Reflector, "_follow"),
     "requeue": (WorkQueue, "_requeue"),
@@ -224,10 +225,12 @@ async def test_each_core_task_that_has_ended_is_not_live(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    due = trio.Event()
+    due, run = trio.Event(), trio.lowlevel.current_trio_token()
 
     def ending(serve: Any) -> Any:
         async def end(self: object) -> None:
+            if trio.lowlevel.current_trio_token() is not run:  # in the thread of the health checks
+                await serve(self)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(serve, self)
                 await due.wait()

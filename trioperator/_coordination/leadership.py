@@ -66,7 +66,7 @@ class Leadership:
         self._logger = get_logger("trioperator.coordination")
         self.lease = Lease(
             client,
-            namespace=settings.namespace or client.default_namespace,
+            namespace=settings.namespace or client.credentials.default_namespace,
             name=settings.name,
             identity=settings.identity or identity,
             duration=settings.lease_duration,

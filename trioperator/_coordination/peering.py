@@ -94,7 +94,7 @@ def _find_lease(client: ApiClient, settings: LeadershipSettings) -> str:
     """Return the Lease that replicas of the operator share, as ``namespace/name``; empty if there is none."""
     if not settings.expects_replicas:
         return ""
-    return f"{settings.namespace or client.default_namespace}/{settings.name}"
+    return f"{settings.namespace or client.credentials.default_namespace}/{settings.name}"
 
 
 class Peering:

@@ -155,7 +155,7 @@ class Shards:
     def __init__(self, client: ApiClient, *, settings: LeadershipSettings, identity: str, serve: Serve) -> None:
         self._settings = settings
         self._serve = serve
-        namespace = settings.namespace or client.default_namespace
+        namespace = settings.namespace or client.credentials.default_namespace
         member = Member(
             identity=settings.identity or identity,
             shards=-settings.shards,  # of ranges of hashes

@@ -70,11 +70,12 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ApiClient:
     """A client of one API server, shared by any number of tasks. Created by :func:`open_client`.
 
-    The *settings* are read for each request, and the ``options`` say how it is sent.
+    The *settings* are read for each request, and the ``options`` say how it is sent. There may be tasks that renew the
+    *credentials* before they expire, and that keep their ``timeouts``, without which each request has a cancel scope.
     """
 
     def __init__(self, credentials: CredentialStore, settings: OperatorSettings) -> None:
-        self._credentials = credentials
+        self.credentials = credentials
         self.settings = settings
         self.options = RequestOptions()
         self.outage = Outage()
@@ -136,28 +137,6 @@ class ApiClient:
     def selection(self) -> Params:
         """The parameters of lists and watches that select objects."""
         return self.options.selection
-
-    async def keep_credentials(self) -> None:
-        """Renew the credentials before they expire, until cancelled."""
-        await self._credentials.serve()
-
-    async def keep_timeouts(self) -> None:
-        """Keep the deadlines of all requests, until cancelled. Without that, each has a cancel scope of its own."""
-        await self._credentials.timeouts.serve()
-
-    async def wait_renewed(self) -> None:
-        """Wait until the credentials have been replaced since the last call. For one task only."""
-        await self._credentials.renewed.wait()
-
-    @property
-    def credentials(self) -> Credentials:
-        """The credentials of requests, for now."""
-        return self._credentials.current
-
-    @property
-    def default_namespace(self) -> str:
-        """The namespace of the connection: the pod's, or that in the kubeconfig's context, else "default"."""
-        return self._credentials.default_namespace or "default"
 
     async def request(
         self,
@@ -250,7 +229,7 @@ class ApiClient:
         attempt = functools.partial(
             self._attempt_stream, path=path, target=target, timeout=timeout, connect_timeout=connect_timeout
         )
-        return await self._credentials.call(attempt)
+        return await self.credentials.call(attempt)
 
     async def _retry(self, attempt: Callable[[Credentials], Awaitable[bytes]], path: str, request: Request) -> bytes:
         networking = self.settings.networking
@@ -258,7 +237,7 @@ class ApiClient:
         repeated = False
         while True:
             try:
-                return await self._credentials.call(attempt)
+                return await self.credentials.call(attempt)
             except (ConnectionLostError, ServerError, TooManyRequestsError) as exc:
                 repeated = repeated or may_be_processed(exc)
                 if not is_retryable(exc, repeatable=request.is_repeatable()):
@@ -281,7 +260,8 @@ class ApiClient:
         if self.options.note_request is not None and isinstance(error, ConnectionLostError):
             self.options.note_request(method, path, 0)
         if isinstance(error, TransportError) and not error.reached:
-            text, place = "Cannot reach the API server %s; retrying %s %s in %g s: %s", self.credentials.info.place
+            place = self.credentials.current.info.place
+            text = "Cannot reach the API server %s; retrying %s %s in %g s: %s"
             self.options.find_logger().warning(text, place, method, path, delay, error)
             return
         self.options.find_logger().warning("%s %s failed; retrying in %g s: %s", method, path, delay, error)
@@ -353,7 +333,7 @@ async def log_in(
     """Open a client with the credentials that *login* returns, now and whenever all of them are rejected or old.
 
     No request is sent yet. All requests go through *transport*, if any; it is left open. Run
-    :meth:`ApiClient.keep_credentials` to renew credentials before they expire. Raises ConfigError if the connection is
+    :meth:`CredentialStore.serve` to renew credentials before they expire. Raises ConfigError if the connection is
     invalid, LoginError if there are no credentials.
     """
     credentials = CredentialStore(login, settings=settings, transport=transport)

@@ -202,9 +202,9 @@ class CredentialStore:
         self.current: Credentials  # which requests use now
 
     @property
-    def default_namespace(self) -> str | None:
-        """The namespace of the current connection, if it has one."""
-        return self.current.info.default_namespace
+    def default_namespace(self) -> str:
+        """The namespace of the current connection: the pod's, or that in the kubeconfig's context, else "default"."""
+        return self.current.info.default_namespace or "default"
 
     async def open(self) -> None:
         """Log in. Raises ConfigError if the connection is invalid, LoginError if there are no credentials."""

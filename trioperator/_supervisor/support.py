@@ -40,8 +40,8 @@ async def open_support(operator: Operator, client: ApiClient) -> AsyncIterator[A
     try:
         with recorder.active():
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(keep, "timeouts", client.keep_timeouts, name="timeouts")
-                nursery.start_soon(keep, "credentials", client.keep_credentials, name="credentials")
+                nursery.start_soon(keep, "timeouts", client.credentials.timeouts.serve, name="timeouts")
+                nursery.start_soon(keep, "credentials", client.credentials.serve, name="credentials")
                 nursery.start_soon(keep, "post events", recorder.serve, name="post events")
                 await _start_servers(operator, admission, nursery)
                 async with _taking_part(elections, operator, recorder, is_last=admission is None):

@@ -28,7 +28,7 @@ class CountingClient(ApiClient):
     """A client that counts and times the attempts of its requests."""
 
     def __init__(self, client: ApiClient, statistics: Statistics, tracing: Tracing | None = None) -> None:
-        super().__init__(client._credentials, client.settings)
+        super().__init__(client.credentials, client.settings)
         self.options = client.options
         self._statistics = statistics
         self._tracing = tracing
@@ -43,7 +43,7 @@ class CountingClient(ApiClient):
 
     def report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
         code = str(error.status) if isinstance(error, ApiError) else _NO_RESPONSE
-        self._find(self.credentials, method).retries[code] += 1
+        self._find(self.credentials.current, method).retries[code] += 1
         super().report_retry(method, path, error, delay=delay)
 
     async def _attempt(self, request: Request, credentials: Credentials) -> bytes:

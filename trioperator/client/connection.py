@@ -34,7 +34,7 @@ class BaseConnection:
     @property
     def info(self) -> ConnectionInfo:
         """The address of the API server, and the current credentials, which are secret."""
-        return self._kube.credentials.info
+        return self._kube.credentials.current.info
 
     @property
     def kubeconfig(self) -> JsonObject:

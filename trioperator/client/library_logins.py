@@ -41,7 +41,7 @@ class LibraryLogins:
         await self._log_in()
         task_status.started()
         while True:
-            await self._kube.wait_renewed()
+            await self._kube.credentials.renewed.wait()
             await self._log_in()
 
     async def _log_in(self) -> None:
@@ -76,11 +76,11 @@ class LibraryLogins:
         kube = self._kube
 
         def refresh(configuration: Any) -> None:  # a function: configurations are copied deeply with it
-            if authorization := kube.credentials.info.authorization():
+            if authorization := kube.credentials.current.info.authorization():
                 configuration.api_key.update(BearerToken=authorization, authorization=authorization)  # until version 36
 
         configuration, module = _configuration(name)(), importlib.import_module(f"{name}.config")
-        load_kubeconfig(module, make_kubeconfig(kube.credentials.info), client_configuration=configuration)
+        load_kubeconfig(module, make_kubeconfig(kube.credentials.current.info), client_configuration=configuration)
         configuration.refresh_api_key_hook = refresh
         return configuration
 

@@ -143,4 +143,4 @@ def choose_namespace(
     if everywhere or resource.namespaced is False:
         return None
     handled = find_handled() or {}
-    return namespace or (handled.get("metadata") or {}).get("namespace") or kube.default_namespace
+    return namespace or (handled.get("metadata") or {}).get("namespace") or kube.credentials.default_namespace

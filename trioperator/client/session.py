@@ -84,8 +84,8 @@ class Session:
                 opening = log_in(self._make_login(), settings=self._settings, transport=self._transport)
                 client = await self._stack.enter_async_context(opening)
                 self._opened = client if self._wrap is None else self._wrap(client)
-                if client.credentials.info.origin:
-                    _logger.info("Using the API server %s.", client.credentials.info.place)
+                if client.credentials.current.info.origin:
+                    _logger.info("Using the API server %s.", client.credentials.current.info.place)
             return self._opened
 
     async def serve_libraries(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
