@@ -49,12 +49,28 @@ def test_an_own_write_that_was_seen_before_its_response_has_that_number() -> Non
     assert versions.number_written(state, "mine") == 9
 
 
+async def test_an_own_write_that_changes_nothing_is_not_expected(autojump_clock: MockClock) -> None:
+    versions, state = Versions(consistency_timeout=5), State()
+    state.version = versions.number(state, "MODIFIED", "x")
+    assert versions.number_written(state, "x") == state.version
+    assert versions.number(state, "MODIFIED", "y") > state.version
+    state.version = versions.number_written(state, "mine")
+    await trio.sleep(4)
+    assert versions.number_written(state, "mine") == state.version
+    assert versions.number(state, "MODIFIED", "others") == state.version  # the first one is still expected
+    await trio.sleep(1)
+    assert versions.number(state, "MODIFIED", "others") > state.version
+
+
 async def test_an_own_write_is_expected_until_it_is_seen_or_forgotten() -> None:
     versions, state = Versions(consistency_timeout=5), State()
     versions.number_written(state, "8")
     assert not versions.is_expected("u")  # numbers can be compared
-    for end in (lambda: versions.number(state, "MODIFIED", "mine"), lambda: versions.forget("u")):
-        versions.number_written(state, "mine")
+    for text, end in (
+        ("mine", lambda: versions.number(state, "MODIFIED", "mine")),
+        ("other", lambda: versions.forget("u")),
+    ):
+        versions.number_written(state, text)
         assert versions.is_expected("u")
         end()
         assert not versions.is_expected("u")

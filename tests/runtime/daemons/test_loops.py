@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 import trioperator
+from tests.opaque import OpaqueTransport
 from tests.runtime.conftest import Bench, settle, widget
 from tests.runtime.daemons.ticks import Ticks
 from trioperator import on
@@ -67,6 +68,31 @@ async def test_daemons_and_timers_do_not_wait_for_the_window_in_which_changes_ar
         await bench.cluster.delete("widgets", "w")
         await bench.cluster.wait_deleted("widgets", "w")
         assert trio.current_time() - deleted <= 10  # the deletion is a change
+
+
+async def test_a_patch_that_changes_nothing_hides_no_change_where_versions_are_no_numbers(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    handled: list[str] = []
+
+    @trioperator.daemon("widgets", registry=bench.registry)
+    async def work(patch: trioperator.Patch, stopped: trioperator.DaemonStopped, **_: Any) -> None:
+        for _again in range(2):
+            patch.status["phase"] = "Ready"
+            await patch.store()
+            await trio.sleep(10)
+        await stopped.wait()
+
+    @on.update("widgets", registry=bench.registry)
+    async def update(spec: Any, **_: Any) -> None:
+        handled.append(spec["color"])
+
+    async with bench.running(transport=OpaqueTransport(bench.cluster.transport())):
+        await bench.cluster.create(widget(color="red"))
+        await settle(11)
+        await bench.cluster.patch("widgets", "w", {"spec": {"color": "green"}})
+        await settle(60)
+    assert handled == ["green"]
 
 
 async def test_ticks_without_patches_need_no_reconcile(bench: Bench, autojump_clock: MockClock, ticks: Ticks) -> None:

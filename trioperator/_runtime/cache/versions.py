@@ -38,6 +38,7 @@ class Versions:
     def __init__(self, *, consistency_timeout: float) -> None:
         self._consistency_timeout = consistency_timeout
         self._expected: dict[str, tuple[str, float]] = {}  # the version, and until when, by the uid of the object
+        self._seen: dict[str, str] = {}  # the newest opaque version, by the uid
         self._count = 0
         self.are_opaque = False
         self.echoes = 0
@@ -56,6 +57,7 @@ class Versions:
         try:
             return int(text)
         except ValueError:
+            self._seen[state.uid] = text
             return self._next()
 
     def number_written(self, state: Versioned, text: str) -> int:
@@ -67,6 +69,9 @@ class Versions:
             for event in state.events or ():
                 if event.object is not None and event.object.resource_version == text:
                     return event.version  # it came before the response
+            if self._seen.get(state.uid) == text:
+                return state.version  # it has changed nothing
+            self._seen[state.uid] = text
             self._expected[state.uid] = text, trio.current_time() + self._consistency_timeout
             return self._next()
         self._written = max(self._written, version)
@@ -95,6 +100,7 @@ class Versions:
     def forget(self, uid: str) -> None:
         """Expect no version for an object: it is gone, or the next state counts whatever it is."""
         self._expected.pop(uid, None)
+        self._seen.pop(uid, None)
 
     def number_list(self, text: str) -> int:
         """Return the version of a list: where versions are opaque, the newest arrival's."""
