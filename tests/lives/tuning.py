@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import random
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +15,35 @@ from tests.lives.world import GROUP, KINDS
 if TYPE_CHECKING:
     from tests.lives.life import Life
 
-# The share of lives that are tuned.
-_TUNED: Final = 0.25
+# The shares of lives that are tuned, and of all that have several other values of settings.
+_TUNED, _VARIED = 0.25, 0.1
+# These settings, with values that are small, large, or switch something off. Some hold writes up, or requests: the
+# limits of the findings are for others.
+_VALUES: Final[dict[str, tuple[Any, ...]]] = {
+    "background.exit_timeout": (0, 1, 20),
+    "background.spread": (10,),
+    "contention.enabled": (False,),
+    "contention.flips": (1, 2),
+    "contention.interval": (5,),
+    "execution.default_backoff": (0.1, 1, 10),
+    "execution.max_workers": (1, 2),
+    "networking.enforce_retry_after": (True,),
+    "networking.error_backoffs": (0, (0, 0, 0), (5,)),
+    "networking.max_connections": (1, 2, 5),
+    "pausing.condition": (None,),
+    "peering.lifetime": (10, 30),
+    "persistence.consistency_timeout": (0, 0.5, 30),
+    "persistence.write_delay": (0, 1, 5),
+    "posting.enabled": (True,),
+    "process.grace": (1, 5),
+    "queueing.backlog_limit": (1, 2),
+    "queueing.batch_window": (0.1, 2),
+    "queueing.worker_limit": (3, None),
+    "watching.client_timeout": (3, 10),
+    "watching.connect_timeout": (0.5, 5),
+    "watching.inactivity_timeout": (2, 10, math.inf),
+    "watching.reconnect_backoff": (0, 1, 5),
+}
 
 
 class _Failing(trioperator.AnnotationsProgressStorage):
@@ -84,18 +112,19 @@ class _OwnStorage(trioperator.ProgressStorage):
 def draw_tuning(seed: int, names: Collection[str]) -> tuple[str, ...]:
     """Return the names of what is tuned in a life with parts and troubles of these names."""
     rng = random.Random(f"tuning {seed}")
+    varied = ("varied",) if random.Random(f"varied {seed}").random() < _VARIED else ()
     if rng.random() > _TUNED:
-        return ()
+        return varied
     chosen = set(rng.sample(sorted(_TUNINGS), rng.choice([1, 1, 2, 3])))
     if {"children", "versions"} & {*names}:
         chosen -= {"opaque"}  # states of a child, or of two versions of a kind, cannot be compared
-    return tuple(sorted(chosen))
+    return (*sorted(chosen), *varied)
 
 
 def tune(settings: trioperator.OperatorSettings, life: Life) -> None:
     """Change the settings of an operator as its life's plan says."""
     for name in life.plan.options.get("tuning", ()):
-        _TUNINGS[name](settings, life)
+        (_vary if name == "varied" else _TUNINGS[name])(settings, life)
 
 
 def _status(settings: Any, life: Life) -> None:
@@ -147,6 +176,13 @@ def _all_objects(settings: Any, life: Life) -> None:
 
 def _short_watches(settings: Any, life: Life) -> None:
     settings.watching.server_timeout = 2
+
+
+def _vary(settings: Any, life: Life) -> None:
+    rng = random.Random(f"values {life.plan.seed}")
+    for name in rng.sample(sorted(_VALUES), rng.choice([1, 2, 3, 5])):
+        section, _, field = name.partition(".")
+        setattr(getattr(settings, section), field, rng.choice(_VALUES[name]))
 
 
 def _opaque(settings: Any, life: Life) -> None:
