@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from trioperator._kube.objects import BrokenObject, parse_object
 from trioperator._kube.outage import Outage
@@ -27,6 +30,15 @@ def warnings(caplog: pytest.LogCaptureFixture) -> int:
 @pytest.fixture
 def failures() -> Failures:
     return Failures(PATH, consequence="Nothing is called.", can_do_without=False)
+
+
+async def test_the_age_is_that_of_the_last_stream(failures: Failures, autojump_clock: MockClock) -> None:
+    assert failures.age == -math.inf
+    failures.open(trio.current_time())
+    await trio.sleep(5)
+    assert failures.age == 5
+    failures.begin()
+    assert failures.age == -math.inf
 
 
 async def test_a_first_list_that_is_refused_three_times_is_unlistable(failures: Failures) -> None:

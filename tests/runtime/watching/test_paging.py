@@ -52,6 +52,7 @@ class Server:
                     token = page.next
                     if not token:
                         break
+            assert (pager.take_count(), pager.take_count()) == (len(names), 0)
         return names
 
 

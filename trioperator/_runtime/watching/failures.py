@@ -95,7 +95,10 @@ class WatchStatus:
 
 
 class Failures:
-    """Failures in a row of one list and watch: their ``count``, and how many of the last were ``blind`` watches."""
+    """Failures in a row of one list and watch: their ``count``, and how many of the last were ``blind`` watches.
+
+    They depend on the age of the stream that has ended, if there was one.
+    """
 
     def __init__(self, path: str, *, consequence: str, can_do_without: bool) -> None:
         self.count = self.blind = 0
@@ -103,6 +106,20 @@ class Failures:
         self._consequence = consequence
         self._can_do_without = can_do_without
         self._has_warned = False
+        self._opened_at = math.inf
+
+    def begin(self) -> None:
+        """Note that there is no stream yet."""
+        self._opened_at = math.inf
+
+    def open(self, at: float) -> None:
+        """Note when a stream was opened."""
+        self._opened_at = at
+
+    @property
+    def age(self) -> float:
+        """Seconds since the stream was opened; negative and infinite if none was."""
+        return trio.current_time() - self._opened_at
 
     def add(self, *, is_blind: bool = False) -> None:
         """Count a failure; a watch is *blind* if the server answers, but does not let it bring anything."""

@@ -11,6 +11,7 @@ from typing import Final
 from trioperator._http.transport import BodyTooLargeError
 from trioperator._kube.api_client import ApiClient, Params
 from trioperator._kube.objects import Page
+from trioperator._model.shard_ranges import ShardRanges
 from trioperator.settings import OperatorSettings
 
 #: Limit of the bytes of a page; a page with a single object may be as large as any response.
@@ -29,6 +30,7 @@ class Pager:
         self._path = path
         self._settings = settings
         self._limit: int | None = None  # None: what the settings say
+        self._count = 0
 
     async def get(self, token: str, params: Params | None = None) -> Page:
         """Return the page that *token* stands for, ``""`` for the first one, of what *params* select.
@@ -52,11 +54,29 @@ class Pager:
 
     async def get_whole(self, params: Params | None = None) -> Page:
         """Return the whole list. Raises as the client does."""
-        return await self._client.list_page(self._path, params=params)
+        page = await self._client.list_page(self._path, params=params)
+        self._count += len(page.items)
+        return page
+
+    def take_count(self) -> int:
+        """Return the number of objects in the pages since the last call."""
+        count, self._count = self._count, 0
+        return count
 
     def _adjust(self, page: Page, limit: int) -> None:
         """Choose the number of objects in the next page, by the size of those in this one."""
         count = len(page.items) + len(page.broken)
+        self._count += count
         if count:
             good = _GOOD_PAGE * count // page.size
             self._limit = max(1, min(good, limit * _FACTOR))
+
+
+class Source:
+    """Where a reflector lists and watches: by a *client*, and in the *shards* that it selects, if it does."""
+
+    def __init__(self, client: ApiClient, path: str) -> None:
+        self.client = client
+        self.pager = Pager(client, path, settings=client.settings)
+        shards = client.selection.get("shardSelector")
+        self.shards = ShardRanges.parse(str(shards)) if shards else None

@@ -27,7 +27,7 @@ from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.watching.callbacks import Callbacks
 from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.failures import TOO_SHORT, BrokenObjects, Failures, WatchStatus, is_blind
-from trioperator._runtime.watching.paging import Pager
+from trioperator._runtime.watching.paging import Source
 from trioperator._runtime.watching.position import Position
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, NotFoundError, TrioperatorError
 
@@ -72,26 +72,18 @@ class Reflector:
         self._division = division
         self._observer = observer
         self._callbacks = callbacks
-        self._use(client)
+        self._source = Source(client, path)
         self._position = Position(seen=seen)
         self._failures = Failures(path, consequence=consequence, can_do_without=can_do_without)
         self._broken = BrokenObjects(path)
-        self._opened_at = math.inf
-        self._taken = 0  # objects of lists since the last watch
         self._can_stream = client.settings.watching.initial_streaming
         self._attempt = trio.CancelScope()
         self._stream = trio.CancelScope()
 
-    def _use(self, client: ApiClient) -> None:
-        self._client = client
-        self._pager = Pager(client, self.path, settings=client.settings)
-        shards = client.selection.get("shardSelector")
-        self._shards = ShardRanges.parse(str(shards)) if shards else None
-
     @property
     def period(self) -> float:
         """Seconds that one request may take at most: no response for longer is no progress."""
-        settings = self._client.settings
+        settings = self._source.client.settings
         return max(longest_watch(settings.watching), settings.networking.request_timeout or 0.0)
 
     @property
@@ -102,7 +94,7 @@ class Reflector:
     @property
     def selector(self) -> str:
         """The selectors of its requests; empty if it receives all objects."""
-        texts = (*map(str, self._client.selection.values()), str(self._division or ""))
+        texts = (*map(str, self._source.client.selection.values()), str(self._division or ""))
         return ", ".join(filter(None, texts))
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -115,7 +107,7 @@ class Reflector:
 
     def restart(self, client: ApiClient) -> None:
         """List again at once, by another *client* perhaps: there are observers that have not seen a list."""
-        self._use(client)
+        self._source = Source(client, self.path)
         self._attempt.cancel(reason="everything is listed again")
 
     def select(self, ranges: ShardRanges) -> None:
@@ -136,7 +128,7 @@ class Reflector:
 
     async def _follow(self) -> None:
         while True:
-            self._opened_at = math.inf
+            self._failures.begin()
             with trio.CancelScope() as self._attempt:
                 await self._try()
             if self._attempt.cancel_called:
@@ -150,10 +142,10 @@ class Reflector:
             with trio.CancelScope() as self._stream:
                 await self._watch()
                 self.status.count_restart("ended")
-                await trio.sleep(self._client.settings.watching.reconnect_backoff)
+                await trio.sleep(self._source.client.settings.watching.reconnect_backoff)
         except TrioperatorError as error:
             self.status.count_restart(f"http_{error.status}" if isinstance(error, ApiError) else "connection")
-            was_good = trio.current_time() - self._opened_at >= _LONG_ENOUGH
+            was_good = self._failures.age >= _LONG_ENOUGH
             if was_good:
                 self._failures.clear()
             if self._position.version is None and isinstance(error, ApiError) and error.status in _CANNOT_STREAM:
@@ -177,11 +169,11 @@ class Reflector:
         if not self._position.is_before(written):
             if since is None:
                 return
-            if not self._client.outage.claim_check(self.path, since=since):
+            if not self._source.client.outage.claim_check(self.path, since=since):
                 self._position.trust(trio.current_time())  # another watch checks it
                 return
         self._position.doubt(math.nextafter(trio.current_time(), math.inf))  # again, if this fails
-        page = await self._client.retrying(()).list_page(self.path, limit=1)
+        page = await self._source.client.retrying(()).list_page(self.path, limit=1)
         self._position.trust(trio.current_time())
         if self._position.is_restored(page.resource_version, written=written):
             self._go_back(page.resource_version)
@@ -205,7 +197,7 @@ class Reflector:
         self._position.lose()  # after an error, all is listed
         params, token = division.begin_list(whole=False), ""
         while True:
-            page = await self._pager.get(token, params)
+            page = await self._source.pager.get(token, params)
             self._take(page, set())
             if division.is_given_up or self._position.is_restored(page.resource_version):
                 return
@@ -219,7 +211,7 @@ class Reflector:
     async def _list(self) -> None:
         listed, division = set[str](), self._division
         params = None if division is None else division.begin_list(whole=True)
-        page = await self._pager.get("", params)
+        page = await self._source.pager.get("", params)
         self._check_list(page)
         while True:
             self._take(page, listed)
@@ -228,11 +220,11 @@ class Reflector:
             if not page.next:
                 break
             try:
-                page = await self._pager.get(page.next, params)
+                page = await self._source.pager.get(page.next, params)
             except ExpiredError:
                 # The pages take longer than the server keeps its history, so they would expire repeatedly.
                 _logger.info("The list of %s expired between two pages, and is requested as a whole.", self.path)
-                page = await self._pager.get_whole(params)
+                page = await self._source.pager.get_whole(params)
                 listed.clear()
         self._observer.replace(listed)
         if division is not None:
@@ -262,9 +254,8 @@ class Reflector:
         shows that the server does not divide the objects, the rest is left: it may be older than what is wanted now.
         """
         self.status.progressed()
-        self._taken += len(page.items)
         division = None if self._division is None or self._division.is_given_up else self._division
-        is_whole = self._division is None and self._shards is None
+        is_whole = self._division is None and self._source.shards is None
         for obj in page.items:
             if is_whole or (self._selects(obj) and (division is None or division.is_listed(obj))):
                 listed.add(self._observer.observe(None, obj))
@@ -288,19 +279,19 @@ class Reflector:
             self._division.give_up()
             self._position.lose()
             return False
-        return self._shards is None or self._shards.selects(uid=obj.key, namespace=obj.namespace)
+        return self._source.shards is None or self._source.shards.selects(uid=obj.key, namespace=obj.namespace)
 
     def _open_watch(self, listed: set[str]) -> contextlib.AbstractAsyncContextManager[Watch]:
         report = functools.partial(self._report, listed=listed)
         params = None if self._division is None else self._division.begin_watch()
         version = self._position.version
-        return open_watch(self._client, self.path, resource_version=version, params=params, report=report)
+        return open_watch(self._source.client, self.path, resource_version=version, params=params, report=report)
 
     async def _watch(self) -> None:
         """Watch until the stream ends. Without a version to start from, all objects come first."""
         quiet, listed = True, set[str]()
         async with self._open_watch(listed) as stream:
-            self._opened_at = self.status.progressed()
+            self._failures.open(self.status.progressed())
             if self._position.version is not None:
                 self._synced()
             async for line in stream:
@@ -332,10 +323,9 @@ class Reflector:
         if self._position.version is None:
             self._can_stream = False
             raise ConnectionLostError("the stream has ended before all objects have come")
-        now = trio.current_time()
-        if is_quiet and now - self._opened_at < TOO_SHORT:
+        if is_quiet and self._failures.age < TOO_SHORT:
             raise ConnectionLostError("the server ended the stream at once")
-        self._position.listen(now, is_quiet=is_quiet)
+        self._position.listen(trio.current_time(), is_quiet=is_quiet)
 
     def _take_initial(self, event: RawWatchEvent, listed: set[str]) -> None:
         """Pass on an event of a watch that brings all objects first, up to the bookmark after the last of them."""
@@ -357,12 +347,11 @@ class Reflector:
 
     def _synced(self) -> None:
         self._failures.end(self.status)
-        self._client.outage.end()
+        self._source.client.outage.end()
         self.status.sync()
         self._callbacks.announce()
-        if self._taken >= _MANY:
+        if self._source.pager.take_count() >= _MANY:
             return_memory()
-        self._taken = 0
 
     async def _reopen(self, error: ConnectionLostError) -> None:
         """Wait before a stream that was good until it broke is opened again, with jitter as after failures."""
@@ -373,11 +362,10 @@ class Reflector:
         if isinstance(error, ApiError):
             self.status.progressed()
         failures = self._failures
-        age = trio.current_time() - self._opened_at
-        failures.add(is_blind=self._position.version is not None and is_blind(error, age))
+        failures.add(is_blind=self._position.version is not None and is_blind(error, failures.age))
         if once_is_normal and failures.count == 1:
             _logger.info("%s is listed again: %s", self.path, error)
-            delay = failures.delay(error, first=self._client.settings.watching.reconnect_backoff)
+            delay = failures.delay(error, first=self._source.client.settings.watching.reconnect_backoff)
         else:
             delay = failures.delay(error)
             if failures.are_long:
@@ -385,7 +373,7 @@ class Reflector:
                 if isinstance(error, NotFoundError):
                     self._callbacks.unserved()
             is_listing = self._position.version is None
-            failures.report(error, self.status, delay, is_listing=is_listing, outage=self._client.outage)
+            failures.report(error, self.status, delay, is_listing=is_listing, outage=self._source.client.outage)
             self._callbacks.announce()
             self.status.tried.set()
         if failures.are_blind:
