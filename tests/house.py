@@ -29,7 +29,6 @@ MAX_LINES: Final = 30
 #: Classes with limits of their own: there is one state for each object, whose parts would take more memory.
 CROWDED: Final = {
     "trioperator._runtime.cache.object_state.ObjectState": 15,
-    "trioperator._runtime.workqueue.WorkQueue": 19,
 }
 RUNTIME: Final = "trioperator._runtime"
 UNMIRRORED: Final = {

@@ -97,6 +97,83 @@ class _Entry(msgspec.Struct, Generic[T], eq=False):
     alarm: float | None = None
 
 
+class _Lanes(Generic[T]):
+    """The entries that wait for a worker, and their ``count`` in both lanes."""
+
+    def __init__(self) -> None:
+        self.fresh: FairQueue[_Entry[T]] = FairQueue()
+        self.initial: FairQueue[_Entry[T]] = FairQueue()
+        self.count = 0
+        self._since_initial = 0
+
+    def clear(self) -> None:
+        """Drop all entries."""
+        self.fresh.clear()
+        self.initial.clear()
+        self.count = 0
+
+    def next(self) -> _Entry[T] | None:
+        """Take the entry whose turn it is; None if there is none."""
+        while self.count:
+            self.count -= 1
+            fresh = self.fresh
+            if (fresh.direct or fresh.ring) and (self._since_initial < _FRESH_IN_A_ROW or not self.initial):
+                self._since_initial += 1
+                return fresh.direct.popleft() if fresh.direct else fresh.popleft()
+            self._since_initial = 0
+            entry = self.initial.popleft()
+            if entry.lane is INITIAL:  # else it has become urgent, and is in the other lane, too
+                return entry
+        return None
+
+
+class _Requeues(Generic[T]):
+    """The requeue heap: when entries are due. ``closing`` is cancelled when it is closed."""
+
+    def __init__(self) -> None:
+        self.closing = trio.CancelScope()
+        self.changed = Pulse()
+        self._heap: list[tuple[float, int, _Entry[T]]] = []
+        self._many = _FEW
+        self._order = itertools.count()
+
+    @property
+    def next_due(self) -> float:
+        """When the next entry may be due, unless that has ``changed``."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def close(self) -> None:
+        """Drop all entries."""
+        self._heap.clear()
+        self.closing.cancel(reason="the work queue is closed")
+
+    def set(self, entry: _Entry[T], time: float) -> None:
+        """Let an entry be due at a time on Trio's clock."""
+        entry.alarm = time
+        heapq.heappush(self._heap, (time, next(self._order), entry))
+        if self._heap[0][2] is entry:
+            self.changed.set()
+        if len(self._heap) > self._many:
+            self._drop_stale_alarms()
+
+    def _drop_stale_alarms(self) -> None:
+        """Drop the alarms of items that no longer wait, and may be gone: their times may be far off."""
+        for time, _, entry in self._heap:
+            if entry.alarm == time and entry.due is None:
+                entry.alarm = None
+        self._heap = [alarm for alarm in self._heap if alarm[2].alarm == alarm[0]]
+        heapq.heapify(self._heap)
+        self._many = max(_FEW, 2 * len(self._heap))
+
+    def pop_due(self, now: float) -> Iterator[_Entry[T]]:
+        """Yield the entries whose newest time has come."""
+        while self._heap and self._heap[0][0] <= now:
+            time, _, entry = heapq.heappop(self._heap)
+            if entry.alarm == time:  # else an earlier alarm of the item has gone off
+                entry.alarm = None
+                yield entry
+
+
 class QueuedItem(NamedTuple, Generic[T]):
     """An item of a work queue: queued in a lane, at work, or due later, on Trio's clock."""
 
@@ -128,17 +205,10 @@ class WorkQueue(Generic[T]):
         self._limit: float = math.inf if limit is None else limit
         self._window = window
         self._entries: dict[T, _Entry[T]] = {}
-        self._fresh: FairQueue[_Entry[T]] = FairQueue()
-        self._initial: FairQueue[_Entry[T]] = FairQueue()
-        self._queued = 0  # entries in both
-        self._since_initial = 0
-        self._heap: list[tuple[float, int, _Entry[T]]] = []
-        self._many = _FEW
-        self._order = itertools.count()
+        self._lanes = _Lanes[T]()
+        self._requeues = _Requeues[T]()
         self._running = self._starting = 0  # workers, and those of them that have not begun to look for an item
         self._now = find_clock()
-        self._changed = Pulse()
-        self._requeuing = trio.CancelScope()
         self.closed = False
 
     def __len__(self) -> int:
@@ -173,12 +243,13 @@ class WorkQueue(Generic[T]):
         if entry.lane is FRESH or entry.lane is lane:
             return False
         entry.lane = lane
-        queue = self._fresh if lane is FRESH else self._initial
-        if self._running - self._starting + self._queued < self._limit:  # it is given a worker at once
+        lanes = self._lanes
+        queue = lanes.fresh if lane is FRESH else lanes.initial
+        if self._running - self._starting + lanes.count < self._limit:  # it is given a worker at once
             queue.direct.append(entry)
         else:
             queue.append(entry, entry.item.flow)
-        self._queued += 1
+        lanes.count += 1
         if self._observer is not None:
             self._observer.queued(entry.item, lane)
         return True
@@ -195,37 +266,17 @@ class WorkQueue(Generic[T]):
     def _wait_until(self, entry: _Entry[T], time: float) -> None:
         entry.due = time
         if entry.alarm is None or time < entry.alarm:
-            self._set_alarm(entry, time)
-
-    def _set_alarm(self, entry: _Entry[T], time: float) -> None:
-        entry.alarm = time
-        heapq.heappush(self._heap, (time, next(self._order), entry))
-        if self._heap[0][2] is entry:
-            self._changed.set()
-        if len(self._heap) > self._many:
-            self._drop_stale_alarms()
-
-    def _drop_stale_alarms(self) -> None:
-        """Drop the alarms of items that no longer wait, and may be gone: their times may be far off."""
-        for time, _, entry in self._heap:
-            if entry.alarm == time and entry.due is None:
-                entry.alarm = None
-        self._heap = [alarm for alarm in self._heap if alarm[2].alarm == alarm[0]]
-        heapq.heapify(self._heap)
-        self._many = max(_FEW, 2 * len(self._heap))
+            self._requeues.set(entry, time)
 
     def close(self, *, give_up_at: float = math.inf) -> None:
         """Begin no more reconciles but to save what is unsaved; cancel those at work at a time on Trio's clock."""
         self.closed = True
         self.give_up_at(give_up_at)
         waiting = [entry for entry in self._entries.values() if not entry.processing]
-        self._fresh.clear()
-        self._initial.clear()
-        self._queued = 0
-        self._heap.clear()
+        self._lanes.clear()
+        self._requeues.close()
         for entry in waiting:
             self._save_last(entry)
-        self._requeuing.cancel(reason="the work queue is closed")
 
     def give_up_at(self, time: float) -> None:
         """Cancel the reconciles that have not ended at a time on Trio's clock."""
@@ -251,15 +302,15 @@ class WorkQueue(Generic[T]):
         ones before any other has begun.
         """
         self._starting -= 1
-        first = self._next()
-        for _ in range(min(2, self._queued - self._starting)):
+        first = self._lanes.next()
+        for _ in range(min(2, self._lanes.count - self._starting)):
             if self._running < self._limit:
                 self._start_worker()
         return first
 
     async def _work(self, entry: _Entry[T] | None) -> None:
         """Reconcile *entry*, and then what is queued, until nothing is."""
-        batch, began, observer = 0, self._now(), self._observer
+        batch, began, observer, lanes = 0, self._now(), self._observer, self._lanes
         result: Result | None
         try:
             entry = entry or self._begin()
@@ -282,10 +333,10 @@ class WorkQueue(Generic[T]):
                 assert result is not None
                 self._settle(entry, result)
                 batch += 1
-                if (batch == _BATCH or self._now() - began > _LONG) and self._queued:
+                if (batch == _BATCH or self._now() - began > _LONG) and lanes.count:
                     await trio.lowlevel.checkpoint()
                     batch, began = 0, self._now()
-                entry = self._next()
+                entry = lanes.next()
         finally:
             self._running -= 1
 
@@ -305,48 +356,27 @@ class WorkQueue(Generic[T]):
             case _:
                 del self._entries[entry.item]
 
-    def _next(self) -> _Entry[T] | None:
-        while self._queued:
-            self._queued -= 1
-            fresh = self._fresh
-            if (fresh.direct or fresh.ring) and (self._since_initial < _FRESH_IN_A_ROW or not self._initial):
-                self._since_initial += 1
-                return fresh.direct.popleft() if fresh.direct else fresh.popleft()
-            self._since_initial = 0
-            entry = self._initial.popleft()
-            if entry.lane is INITIAL:  # else it has become urgent, and is in the other lane, too
-                return entry
-        return None
-
     async def serve_due(self) -> None:
         """Queue the items whose due time has come, until the queue is closed."""
-        with self._requeuing:
+        with self._requeues.closing:
             await keep("requeue", self._requeue)
 
     async def _requeue(self) -> None:
         while True:
-            with trio.move_on_at(self._heap[0][0] if self._heap else math.inf):
-                await self._changed.wait()
+            with trio.move_on_at(self._requeues.next_due):
+                await self._requeues.changed.wait()
             self._queue_due()
 
     def _queue_due(self) -> None:
-        for entry in self._pop_due():
+        for entry in self._requeues.pop_due(self._now()):
             if entry.due is not None and entry.due > self._now():
-                self._set_alarm(entry, entry.due)
+                self._requeues.set(entry, entry.due)
             elif entry.due is not None and entry.processing:
                 entry.dirty = FRESH
             elif entry.due is not None:
                 self._enqueue(entry, FRESH)
-        if self._queued and not self._starting and self._running < self._limit:
+        if self._lanes.count and not self._starting and self._running < self._limit:
             self._start_worker()
-
-    def _pop_due(self) -> Iterator[_Entry[T]]:
-        now = self._now()
-        while self._heap and self._heap[0][0] <= now:
-            time, _, entry = heapq.heappop(self._heap)
-            if entry.alarm == time:  # else an earlier alarm of the item has gone off
-                entry.alarm = None
-                yield entry
 
 
 @contextlib.asynccontextmanager
