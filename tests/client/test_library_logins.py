@@ -162,6 +162,26 @@ async def test_clients_get_credentials_that_were_renewed(
     assert last[name] == (f"http://127.0.0.{login.count}", f"Bearer t{login.count}")
 
 
+async def test_another_operator_of_the_process_logs_libraries_in_when_the_first_one_has_stopped(
+    cluster: Cluster, configuration: Any
+) -> None:
+    other, name = ConnectionInfo(server="http://127.0.0.1:2", token="second"), name_of(configuration)
+    async with (
+        log_in(login_with(INFO), settings=OperatorSettings(), transport=cluster.transport()) as one,
+        log_in(login_with(other), settings=OperatorSettings(), transport=cluster.transport()) as another,
+        trio.open_nursery() as nursery,
+    ):
+        first, second = LibraryLogins(one), LibraryLogins(another)
+        for logins in (first, second):
+            await nursery.start(logins.serve)
+        assert _read_defaults()[name] == ("http://127.0.0.1:1", "Bearer first")
+        first.log_out()
+        assert _read_defaults()[name] == ("http://127.0.0.1:2", "Bearer second")
+        second.log_out()
+        assert configuration._default is None
+        nursery.cancel_scope.cancel(reason="test ended")
+
+
 async def test_clients_that_exist_send_the_current_token(
     cluster: Cluster, configuration: Any, tmp_path: pathlib.Path
 ) -> None:

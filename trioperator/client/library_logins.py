@@ -20,6 +20,9 @@ LIBRARIES: Final = ("kubernetes", "kubernetes.aio", "kubernetes_asyncio")
 
 _logger = get_logger(__name__)
 
+# Those of all operators that run in this process: the first one has configured the libraries.
+_all: Final[list[LibraryLogins]] = []
+
 
 class LibraryLogins:
     """Default configurations of client libraries, with the current credentials of the operator.
@@ -38,6 +41,7 @@ class LibraryLogins:
 
         Started when they have been configured for the first time.
         """
+        _all.append(self)
         await self._log_in()
         task_status.started()
         while True:
@@ -50,11 +54,15 @@ class LibraryLogins:
             await run_in_thread(lambda: self._configure(names), limiter=self._thread)
 
     def log_out(self) -> None:
-        """Remove the default configurations, if they are still those that were set here."""
-        for name, default in self._set.items():
-            if _find_default(name) is default:
-                _configuration(name).set_default(None)
+        """Remove the default configurations that were set here, or leave them to another operator of the process."""
+        own = [name for name, default in self._set.items() if _find_default(name) is default]
         self._set.clear()
+        if self in _all:
+            _all.remove(self)
+        for name in own:
+            _configuration(name).set_default(None)
+        if _all and _all[0]._kube.settings.networking.login_libraries:
+            _all[0]._configure(own)
 
     def _is_open(self, name: str) -> bool:
         if f"{name}.client" not in sys.modules:
