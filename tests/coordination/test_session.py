@@ -77,18 +77,18 @@ async def test_a_renewal_shows_that_etcd_was_restored_though_versions_have_gone_
 ) -> None:
     one, other = make(client, "a"), make(client, "b")
     await renew(one, times=2)
-    before_the_other, version = cluster.snapshot(), one._lease._newest
+    before_the_other, version = cluster.snapshot(), one.lease._newest
     await renew(one, other, times=2)
-    assert not one.has_gone_back
+    assert not one.lease.has_gone_back
     await cluster.restore(before_the_other)
     await renew(one, other)
-    assert one._lease._newest > version
-    assert one.has_gone_back
-    assert other.has_gone_back
+    assert one.lease._newest > version
+    assert one.lease.has_gone_back
+    assert other.lease.has_gone_back
     assert await records(cluster) == 2
     await renew(one, other)
-    assert not one.has_gone_back
-    assert not other.has_gone_back
+    assert not one.lease.has_gone_back
+    assert not other.lease.has_gone_back
 
 
 async def test_a_renewal_without_a_response_is_not_taken_for_a_restore(
@@ -100,7 +100,7 @@ async def test_a_renewal_without_a_response_is_not_taken_for_a_restore(
     with pytest.raises(ConnectionLostError):
         await renew(session)
     await renew(session)
-    assert not session.has_gone_back
+    assert not session.lease.has_gone_back
 
 
 class ChangingTransport(httpx.AsyncBaseTransport):
@@ -126,7 +126,7 @@ async def test_a_record_that_admission_has_changed_is_not_taken_for_a_restored_o
         session = make(client, "a")
         for _ in range(4):
             await renew(session)
-            assert not session.has_gone_back
+            assert not session.lease.has_gone_back
     lease = await cluster.get("leases.coordination.k8s.io", "it-members")
     assert '"shards": 4' in next(iter(lease["metadata"]["annotations"].values()))
 
@@ -138,7 +138,7 @@ async def test_a_record_that_was_removed_is_written_again(
     await renew(session, times=2)
     await cluster.delete("leases.coordination.k8s.io", "it-members")
     await renew(session)
-    assert session.has_gone_back
+    assert session.lease.has_gone_back
     assert await records(cluster) == 1
 
 

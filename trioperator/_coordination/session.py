@@ -121,7 +121,7 @@ class Session:
     """
 
     def __init__(self, client: ApiClient, *, namespace: str, name: str, member: Member, deadline: float) -> None:
-        self._lease = _MembersLease(LeaseObject(client, namespace=namespace, name=name))
+        self.lease = _MembersLease(LeaseObject(client, namespace=namespace, name=name))
         self._base = member
         self._own = member
         self._deadline = deadline
@@ -134,7 +134,7 @@ class Session:
         self.join()
 
     def __str__(self) -> str:
-        return str(self._lease)
+        return str(self.lease)
 
     def join(self) -> None:
         """Begin a new membership: nothing is owned by it yet."""
@@ -159,11 +159,6 @@ class Session:
         return self.renewed_at > -float("inf")
 
     @property
-    def has_gone_back(self) -> bool:
-        """Whether the last renewal has shown that etcd was restored, or that others have removed the record."""
-        return self._lease.has_gone_back
-
-    @property
     def valid_until(self) -> float:
         """Until when the identity may be used, on Trio's clock; infinite before the first attempt to write its record.
 
@@ -180,7 +175,7 @@ class Session:
         own = self._own = msgspec.structs.replace(self._own, renewal=str(int(self._own.renewal or 0) + 1))
         removed = {*self._left, *list_stale(self._sightings, now=self.renewed_at)}
         with trio.fail_after(timeout):
-            members, version = await self._lease.write(own, removed)
+            members, version = await self.lease.write(own, removed)
         self._left.clear()
         self.renewed_at = now
         self.is_ranked = own.order is not None
@@ -192,7 +187,7 @@ class Session:
     async def leave(self) -> None:
         """Remove the record, so that others need not wait until it expires. Raises as requests do."""
         if self._begun_at is not None:
-            await self._lease.remove((*self._left, self.identity))
+            await self.lease.remove((*self._left, self.identity))
 
     # The other members, as of the last renewal. After a suspension of the process, that may be outdated.
 

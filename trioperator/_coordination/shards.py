@@ -238,7 +238,7 @@ class Shards:
             self._failed = True
             return
         self._failed = False
-        if self._session.has_gone_back:
+        if self._session.lease.has_gone_back:
             self._check_at = -math.inf
             self._settled_at = trio.current_time() + self._settings.lease_duration
         self._changed.set()
