@@ -133,11 +133,6 @@ class ApiClient:
         client.options = msgspec.structs.replace(self.options, **options)
         return client
 
-    @property
-    def selection(self) -> Params:
-        """The parameters of lists and watches that select objects."""
-        return self.options.selection
-
     async def request(
         self,
         method: str,

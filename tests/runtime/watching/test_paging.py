@@ -41,7 +41,7 @@ class Server:
         """Return the names of all objects, in pages."""
         settings = settings or OperatorSettings()
         async with open_client(lambda: INFO, settings=settings, transport=Memory(self.respond)) as client:
-            pager = Pager(client, "/x", settings=settings)
+            pager = Pager(client, "/x")
             names: list[str] = []
             for _ in range(times):
                 token = ""

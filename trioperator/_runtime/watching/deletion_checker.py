@@ -311,11 +311,11 @@ class DeletionChecker:
                 return
 
     async def _list_left(self, path: str, ranges: ShardRanges) -> None:
-        settings, token = self._client.settings, ""
+        token = ""
         is_divided = self._division is not None and not self._division.is_given_up
         configured = self._configured.join(ObjectSelector(shards=str(ranges) if is_divided else ""))
         client = self._client.selecting(configured.parameters, forms=METADATA).compressed()
-        pager = Pager(client, path, settings=settings)
+        pager = Pager(client, path)
         while True:
             page = await pager.get(token)
             for obj in page.items:

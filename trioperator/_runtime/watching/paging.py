@@ -12,7 +12,6 @@ from trioperator._http.transport import BodyTooLargeError
 from trioperator._kube.api_client import ApiClient, Params
 from trioperator._kube.objects import Page
 from trioperator._model.shard_ranges import ShardRanges
-from trioperator.settings import OperatorSettings
 
 #: Limit of the bytes of a page; a page with a single object may be as large as any response.
 MAX_PAGE: Final = 32 * 1024 * 1024
@@ -23,12 +22,16 @@ _FACTOR: Final = 8
 
 
 class Pager:
-    """Requests of the pages of one list, repeatedly. It remembers how many objects make a good page."""
+    """Requests of the pages of one list, repeatedly. It remembers how many objects make a good page.
 
-    def __init__(self, client: ApiClient, path: str, *, settings: OperatorSettings) -> None:
-        self._client = client.retrying(())
+    They are sent by ``client``, which selects those of some ``shards``, or has none. Nothing is retried.
+    """
+
+    def __init__(self, client: ApiClient, path: str) -> None:
+        self.client = client.retrying(())
+        shards = client.options.selection.get("shardSelector")
+        self.shards = ShardRanges.parse(str(shards)) if shards else None
         self._path = path
-        self._settings = settings
         self._limit: int | None = None  # None: what the settings say
         self._count = 0
 
@@ -38,10 +41,11 @@ class Pager:
         Raises as the client does.
         """
         while True:
-            page_size = self._settings.watching.page_size
+            settings = self.client.settings
+            page_size = settings.watching.page_size
             limit = page_size if self._limit is None else min(self._limit, page_size)
-            max_size = min(MAX_PAGE, self._settings.networking.response_limit) if limit > 1 else None
-            client = self._client.limiting(max_size)
+            max_size = min(MAX_PAGE, settings.networking.response_limit) if limit > 1 else None
+            client = self.client.limiting(max_size)
             try:
                 page = await client.list_page(self._path, params=params, limit=limit, continue_=token)
             except BodyTooLargeError:
@@ -54,7 +58,7 @@ class Pager:
 
     async def get_whole(self, params: Params | None = None) -> Page:
         """Return the whole list. Raises as the client does."""
-        page = await self._client.list_page(self._path, params=params)
+        page = await self.client.list_page(self._path, params=params)
         self._count += len(page.items)
         return page
 
@@ -70,13 +74,3 @@ class Pager:
         if count:
             good = _GOOD_PAGE * count // page.size
             self._limit = max(1, min(good, limit * _FACTOR))
-
-
-class Source:
-    """Where a reflector lists and watches: by a *client*, and in the *shards* that it selects, if it does."""
-
-    def __init__(self, client: ApiClient, path: str) -> None:
-        self.client = client
-        self.pager = Pager(client, path, settings=client.settings)
-        shards = client.selection.get("shardSelector")
-        self.shards = ShardRanges.parse(str(shards)) if shards else None

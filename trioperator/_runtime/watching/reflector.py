@@ -27,7 +27,7 @@ from trioperator._model.shard_ranges import ShardRanges
 from trioperator._runtime.watching.callbacks import Callbacks
 from trioperator._runtime.watching.division import Division
 from trioperator._runtime.watching.failures import TOO_SHORT, BrokenObjects, Failures, WatchStatus, is_blind
-from trioperator._runtime.watching.paging import Source
+from trioperator._runtime.watching.paging import Pager
 from trioperator._runtime.watching.position import Position
 from trioperator.errors import ApiError, ConnectionLostError, ExpiredError, NotFoundError, TrioperatorError
 
@@ -72,7 +72,7 @@ class Reflector:
         self._division = division
         self._observer = observer
         self._callbacks = callbacks
-        self._source = Source(client, path)
+        self._pager = Pager(client, path)
         self._position = Position(seen=seen)
         self._failures = Failures(path, consequence=consequence, can_do_without=can_do_without)
         self._broken = BrokenObjects(path)
@@ -83,7 +83,7 @@ class Reflector:
     @property
     def period(self) -> float:
         """Seconds that one request may take at most: no response for longer is no progress."""
-        settings = self._source.client.settings
+        settings = self._pager.client.settings
         return max(longest_watch(settings.watching), settings.networking.request_timeout or 0.0)
 
     @property
@@ -94,7 +94,7 @@ class Reflector:
     @property
     def selector(self) -> str:
         """The selectors of its requests; empty if it receives all objects."""
-        texts = (*map(str, self._source.client.selection.values()), str(self._division or ""))
+        texts = (*map(str, self._pager.client.options.selection.values()), str(self._division or ""))
         return ", ".join(filter(None, texts))
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -107,7 +107,7 @@ class Reflector:
 
     def restart(self, client: ApiClient) -> None:
         """List again at once, by another *client* perhaps: there are observers that have not seen a list."""
-        self._source = Source(client, self.path)
+        self._pager = Pager(client, self.path)
         self._attempt.cancel(reason="everything is listed again")
 
     def select(self, ranges: ShardRanges) -> None:
@@ -142,7 +142,7 @@ class Reflector:
             with trio.CancelScope() as self._stream:
                 await self._watch()
                 self.status.count_restart("ended")
-                await trio.sleep(self._source.client.settings.watching.reconnect_backoff)
+                await trio.sleep(self._pager.client.settings.watching.reconnect_backoff)
         except TrioperatorError as error:
             self.status.count_restart(f"http_{error.status}" if isinstance(error, ApiError) else "connection")
             was_good = self._failures.age >= _LONG_ENOUGH
@@ -169,11 +169,11 @@ class Reflector:
         if not self._position.is_before(written):
             if since is None:
                 return
-            if not self._source.client.outage.claim_check(self.path, since=since):
+            if not self._pager.client.outage.claim_check(self.path, since=since):
                 self._position.trust(trio.current_time())  # another watch checks it
                 return
         self._position.doubt(math.nextafter(trio.current_time(), math.inf))  # again, if this fails
-        page = await self._source.client.retrying(()).list_page(self.path, limit=1)
+        page = await self._pager.client.list_page(self.path, limit=1)
         self._position.trust(trio.current_time())
         if self._position.is_restored(page.resource_version, written=written):
             self._go_back(page.resource_version)
@@ -197,7 +197,7 @@ class Reflector:
         self._position.lose()  # after an error, all is listed
         params, token = division.begin_list(whole=False), ""
         while True:
-            page = await self._source.pager.get(token, params)
+            page = await self._pager.get(token, params)
             self._take(page, set())
             if division.is_given_up or self._position.is_restored(page.resource_version):
                 return
@@ -211,7 +211,7 @@ class Reflector:
     async def _list(self) -> None:
         listed, division = set[str](), self._division
         params = None if division is None else division.begin_list(whole=True)
-        page = await self._source.pager.get("", params)
+        page = await self._pager.get("", params)
         self._check_list(page)
         while True:
             self._take(page, listed)
@@ -220,11 +220,11 @@ class Reflector:
             if not page.next:
                 break
             try:
-                page = await self._source.pager.get(page.next, params)
+                page = await self._pager.get(page.next, params)
             except ExpiredError:
                 # The pages take longer than the server keeps its history, so they would expire repeatedly.
                 _logger.info("The list of %s expired between two pages, and is requested as a whole.", self.path)
-                page = await self._source.pager.get_whole(params)
+                page = await self._pager.get_whole(params)
                 listed.clear()
         self._observer.replace(listed)
         if division is not None:
@@ -255,7 +255,7 @@ class Reflector:
         """
         self.status.progressed()
         division = None if self._division is None or self._division.is_given_up else self._division
-        is_whole = self._division is None and self._source.shards is None
+        is_whole = self._division is None and self._pager.shards is None
         for obj in page.items:
             if is_whole or (self._selects(obj) and (division is None or division.is_listed(obj))):
                 listed.add(self._observer.observe(None, obj))
@@ -279,13 +279,13 @@ class Reflector:
             self._division.give_up()
             self._position.lose()
             return False
-        return self._source.shards is None or self._source.shards.selects(uid=obj.key, namespace=obj.namespace)
+        return self._pager.shards is None or self._pager.shards.selects(uid=obj.key, namespace=obj.namespace)
 
     def _open_watch(self, listed: set[str]) -> contextlib.AbstractAsyncContextManager[Watch]:
         report = functools.partial(self._report, listed=listed)
         params = None if self._division is None else self._division.begin_watch()
         version = self._position.version
-        return open_watch(self._source.client, self.path, resource_version=version, params=params, report=report)
+        return open_watch(self._pager.client, self.path, resource_version=version, params=params, report=report)
 
     async def _watch(self) -> None:
         """Watch until the stream ends. Without a version to start from, all objects come first."""
@@ -347,10 +347,10 @@ class Reflector:
 
     def _synced(self) -> None:
         self._failures.end(self.status)
-        self._source.client.outage.end()
+        self._pager.client.outage.end()
         self.status.sync()
         self._callbacks.announce()
-        if self._source.pager.take_count() >= _MANY:
+        if self._pager.take_count() >= _MANY:
             return_memory()
 
     async def _reopen(self, error: ConnectionLostError) -> None:
@@ -365,7 +365,7 @@ class Reflector:
         failures.add(is_blind=self._position.version is not None and is_blind(error, failures.age))
         if once_is_normal and failures.count == 1:
             _logger.info("%s is listed again: %s", self.path, error)
-            delay = failures.delay(error, first=self._source.client.settings.watching.reconnect_backoff)
+            delay = failures.delay(error, first=self._pager.client.settings.watching.reconnect_backoff)
         else:
             delay = failures.delay(error)
             if failures.are_long:
@@ -373,7 +373,7 @@ class Reflector:
                 if isinstance(error, NotFoundError):
                     self._callbacks.unserved()
             is_listing = self._position.version is None
-            failures.report(error, self.status, delay, is_listing=is_listing, outage=self._source.client.outage)
+            failures.report(error, self.status, delay, is_listing=is_listing, outage=self._pager.client.outage)
             self._callbacks.announce()
             self.status.tried.set()
         if failures.are_blind:
