@@ -223,7 +223,8 @@ class ObjectState:
 
     def see(self, version: int, obj: RawObject | None) -> None:
         """Note a version that the watch has brought; keep *obj*, if given, unless a newer own write is kept."""
-        self.seen_version = max(self.seen_version, version)
+        if version > self.seen_version:
+            self.seen_version = version
         if obj is not None and (version >= self.version or not self.cache.kind.handlers.reconciles):
             self.last_object = obj
 
