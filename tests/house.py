@@ -26,10 +26,6 @@ ROOT: Final = pathlib.Path(__file__).parents[1]
 
 MAX_ATTRIBUTES: Final = 12
 MAX_LINES: Final = 30
-#: Classes with limits of their own: there is one state for each object, whose parts would take more memory.
-CROWDED: Final = {
-    "trioperator._runtime.cache.object_state.ObjectState": 15,
-}
 RUNTIME: Final = "trioperator._runtime"
 UNMIRRORED: Final = {
     "trioperator._model.jsontypes": "aliases of types only: mypy tests them",
@@ -132,13 +128,12 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def count_crowded_classes(modules: Iterable[Module]) -> Figure:
-    """Count the classes that store more attributes than the limit, or than their own one, those with the most first."""
+    """Count the classes that store more attributes than the limit, those with the most first."""
     found = [
         (len(stored), module.place(node.lineno, f"{node.name} has {len(stored)}: {', '.join(sorted(stored))}"))
         for module in modules
         for node in module.statements
-        if isinstance(node, ast.ClassDef)
-        and len(stored := set(_stored(node))) > CROWDED.get(f"{module.name}.{node.name}", MAX_ATTRIBUTES)
+        if isinstance(node, ast.ClassDef) and len(stored := set(_stored(node))) > MAX_ATTRIBUTES
     ]
     places = [place for _, place in sorted(found, key=lambda item: -item[0])]
     return Figure(f"classes with more than {MAX_ATTRIBUTES} attributes", len(places), 0, places)

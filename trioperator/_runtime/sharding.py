@@ -50,7 +50,7 @@ class ShardRouter:
         self._open[number] = shard
         self._owned.add(number)
         for cache in caches:
-            for state in [state for state in cache if state.shard == number]:
+            for state in [state for state in cache if self.find_shard(state.uid) == number]:
                 cache.take_over(state)
 
     def withdraw(self, number: int) -> None:
@@ -79,7 +79,7 @@ class ShardRouter:
 
     def find(self, state: ObjectState) -> Shard | None:
         """Return what handles an object, if this replica does."""
-        return self._open.get(state.shard)
+        return self._open.get(self.find_shard(state.uid))
 
     def find_reconciler(self, state: ObjectState) -> Reconciler | None:
         """Return the reconciler of an object, if it is handled here."""
@@ -106,7 +106,7 @@ class ShardRouter:
 
     def add(self, item: ObjectState, lane: Lane = FRESH, *, at_once: bool = False) -> None:
         """Queue an object, if its shard is handled here."""
-        if (shard := self._open.get(item.shard)) is not None:
+        if (shard := self._open.get(find_shard(item.uid, self._count) if self._count > 1 else 0)) is not None:
             shard.queue.add(item, lane, at_once=at_once)
 
 

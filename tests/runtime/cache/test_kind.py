@@ -31,3 +31,9 @@ def test_objects_of_which_nothing_special_is_known_share_one_memory() -> None:
     special = Memory(None, initial=True, ended=frozenset("d"), resumed=frozenset("a"))
     assert old.join(special) is special
     assert new.join(special) not in {old, new, special}
+
+
+def test_which_version_is_known_elsewhere_is_not_handed_on() -> None:
+    behind, known = Memory(None, initial=True, known_elsewhere=7), Memory(None, initial=False, resumed=frozenset("a"))
+    assert (known.join(behind).known_elsewhere, behind.join(known).known_elsewhere) == (-1, 7)
+    assert behind.join(known).resumed == frozenset("a")

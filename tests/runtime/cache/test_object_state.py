@@ -106,6 +106,7 @@ def test_listeners_get_newer_states_only_while_they_listen() -> None:
         cache.observe("DELETED", raw(9))
     cache.observe("DELETED", raw(10))
     assert heard == [("MODIFIED", 6), ("MODIFIED", 9), ("DELETED", 9)]
+    assert not state.cache.shared.listeners
 
 
 def test_who_begins_to_listen_is_told_what_is_pending() -> None:

@@ -130,8 +130,7 @@ class ObjectCache:
 
     def _add(self, uid: str, obj: Named, *, initial: bool) -> ObjectState:
         memory = self.leaving.take(uid)
-        shard = self.backlog.queue.find_shard(uid) if self.backlog.queue.is_divided else 0
-        state = ObjectState(self, uid, obj, initial=initial, memory=memory, shard=shard)
+        state = ObjectState(self, uid, obj, initial=initial, memory=memory)
         self.objects[uid] = state
         return state
 
@@ -178,7 +177,8 @@ class ObjectCache:
 
     def give_up(self, shard: int) -> None:
         """Stop handling the objects of a shard: from now on others do. Events that are not received are forgotten."""
-        for state in [state for state in self.objects.values() if state.shard == shard]:
+        find_shard = self.backlog.queue.find_shard
+        for state in [state for state in self.objects.values() if find_shard(state.uid) == shard]:
             state.restart()
             if self.is_partial:
                 self.leaving.forget(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 import msgspec
@@ -54,10 +54,14 @@ class Kind(msgspec.Struct, frozen=True, eq=False):
 
 
 class Shared(msgspec.Struct):
-    """What the handlers of all objects share: the memo of the operator, and the indices."""
+    """What the handlers of all objects share: the memo of the operator, the indices, and who waits for news.
+
+    ``listeners`` are called with newer states of objects, while handlers of these run.
+    """
 
     memo: Any
     indices: Indices
+    listeners: dict[Hashable, tuple[Callable[[Any], None], ...]] = msgspec.field(default_factory=dict)
 
 
 class Memory(msgspec.Struct, frozen=True, eq=False):
@@ -66,6 +70,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     ``ended`` are the keys of its daemons and timers that have ended by themselves: they are not run again.
     ``deletion_handled`` is whether all delete handlers have ended: they are not called again when it is gone.
     ``resumed`` are the ids of the resume handlers that have ended, of which that was stored, while others had not.
+    ``known_elsewhere`` is the newest version that was known in another version of the kind, and is not handed on.
     """
 
     memo: Any
@@ -73,6 +78,7 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     ended: frozenset[Hashable] = frozenset()
     deletion_handled: bool = False
     resumed: frozenset[str] = frozenset()
+    known_elsewhere: int = -1
 
     def join(self, other: Memory) -> Memory:
         """Return what both together remember; the own memo comes first. It is one of the two, if that says it all.
@@ -84,9 +90,10 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
         initial, deletion_handled = self.initial and other.initial, self.deletion_handled or other.deletion_handled
         for one in (self, other):  # without a generator: each object that is handled comes here
             is_same = one.memo is memo and one.initial == initial and one.ended == ended
-            if is_same and one.deletion_handled == deletion_handled and one.resumed == resumed:
+            is_same = is_same and one.deletion_handled == deletion_handled and one.resumed == resumed
+            if is_same and one.known_elsewhere == self.known_elsewhere:
                 return one
-        return Memory(memo, initial, ended, deletion_handled, resumed)
+        return Memory(memo, initial, ended, deletion_handled, resumed, self.known_elsewhere)
 
 
 def _unite(one: frozenset[T], other: frozenset[T]) -> frozenset[T]:

@@ -94,40 +94,32 @@ class ObjectState:
     """Cached state of one object: its identity, its versions, its pending watch events, its newest body, its memo."""
 
     __slots__ = (
-        "_listeners",
         "_memory",
         "body",
         "cache",
         "events",
         "gone",
-        "known_elsewhere",
         "last_object",
         "name",
         "namespace",
         "revision",
         "seen_version",
-        "shard",
         "uid",
         "version",
     )
 
-    def __init__(
-        self, cache: Cache, uid: str, obj: Named, *, initial: bool, memory: Memory | None = None, shard: int = 0
-    ) -> None:
+    def __init__(self, cache: Cache, uid: str, obj: Named, *, initial: bool, memory: Memory | None = None) -> None:
         self.cache = cache
         self.uid = uid
-        self.shard = shard
         self.namespace = sys.intern(obj.namespace)  # the same one for thousands of objects
         self.name = obj.name
         self.version: int = -1
         self.seen_version: int = -1
-        self.known_elsewhere: int = -1  # the newest version that was known in another version of the kind
         self.events: list[WatchEvent] | None = None
         self.body: Mapping[str, Any] | None = None  # None: it is idle
         self.revision = 0  # how many bodies it has had
         self.last_object: RawObject | None = None  # for optional delete and reconcile handlers, and for shards
         self.gone = False
-        self._listeners: tuple[Callable[[WatchEvent], None], ...] = ()
         own = _OLD if initial else _NEW
         self._memory = own if memory is None else own.join(memory)
 
@@ -147,7 +139,8 @@ class ObjectState:
         if memory.memo is None:
             memo = self.cache.shared.memo
             memo = Memo(memo) if type(memo) is Memo else copy.copy(memo)  # which takes longer
-            self._memory = Memory(memo, memory.initial, memory.ended, memory.deletion_handled, memory.resumed)
+            own = memory.initial, memory.ended, memory.deletion_handled, memory.resumed, memory.known_elsewhere
+            self._memory = Memory(memo, *own)
             if (newer := self.cache.find_newer(self.uid)) is not None:
                 newer.inherit(Memory(memo, initial=True))
         return self._memory.memo
@@ -165,27 +158,30 @@ class ObjectState:
     @property
     def comparable_version(self) -> int:
         """The newest known version, if it can be compared with those in other caches; -1 if not."""
-        return -1 if self.cache.versions.are_opaque else max(self.version, self.known_elsewhere)
+        return -1 if self.cache.versions.are_opaque else max(self.version, self._memory.known_elsewhere)
 
     def catch_up(self, version: int) -> None:
         """Note which version is known in another version of the kind: an older state has to be read again."""
-        self.known_elsewhere = max(self.known_elsewhere, version)
+        if version > self._memory.known_elsewhere:
+            self._memory = msgspec.structs.replace(self._memory, known_elsewhere=version)
 
     def is_outdated(self, finalizer: str | None) -> bool:
         """Check whether the newest state is older than what is known to have been done in another version of the kind.
 
         A newer state is on its way, as a rule. But it never comes if etcd was restored: so it is not waited for.
         """
-        is_behind, is_handled = self.version < self.known_elsewhere, self._memory.deletion_handled
+        memory = self._memory
+        is_behind, is_handled = self.version < memory.known_elsewhere, memory.deletion_handled
         if not (is_behind or is_handled) or self.body is None or not self.cache.kind.handlers.needs_state:
             return False
         return is_behind or has_finalizer(self.body, finalizer)
 
     def caught_up(self, *, is_restored: bool) -> None:
         """Note that the object was read again. If etcd *is_restored*, nothing has been done for it since the backup."""
-        self.known_elsewhere = -1
         if is_restored:
             self._forget_handling()
+        else:
+            self._memory = msgspec.structs.replace(self._memory, known_elsewhere=-1)
 
     @property
     def ref(self) -> ObjectRef:
@@ -244,11 +240,12 @@ class ObjectState:
 
     def forget_version(self) -> None:
         """Treat the next state as newer, as after a start: etcd was restored."""
-        self.version = self.known_elsewhere = -1
+        self.version = -1
         self._forget_handling()
 
     def _forget_handling(self) -> None:
-        self._memory = msgspec.structs.replace(self._memory, initial=True, deletion_handled=False, resumed=frozenset())
+        memory = self._memory
+        self._memory = Memory(memory.memo, initial=True, ended=memory.ended)
 
     def take_events(self) -> Collection[WatchEvent]:
         """Take all pending watch events, in order."""
@@ -280,7 +277,7 @@ class ObjectState:
         if self.events and not handlers.needs_own_writes and not self.has_newer():
             self.cache.versions.count_echoes(len(self.events))  # they came before the response
             self.events = None
-        if self._listeners:
+        if self in self.cache.shared.listeners:
             self._tell(WatchEvent("MODIFIED", self.version, body=body))
 
     def open(self, body: Mapping[str, Any]) -> None:
@@ -338,24 +335,27 @@ class ObjectState:
 
         Those that are pending already are passed first: they came after the state that is being handled was taken.
         """
-        self._listeners = (*self._listeners, listener)
+        listeners = self.cache.shared.listeners
+        listeners[self] = (*listeners.get(self, ()), listener)
         try:
             for event in self.events or ():
                 if self._is_newer(event):
                     listener(event)
             yield
         finally:
-            self._listeners = tuple(other for other in self._listeners if other is not listener)
+            listeners[self] = tuple(other for other in listeners[self] if other is not listener)
+            if not listeners[self]:
+                del listeners[self]
 
     def tell(self, event: WatchEvent) -> None:
         """Pass a state to what listens, if it is newer, and to what may be running in another version of the kind."""
-        if self._listeners and self._is_newer(event):
+        if self in self.cache.shared.listeners and self._is_newer(event):
             self._tell(event)
         if self.cache.predecessors.states:
             self.cache.predecessors.tell(self.uid, event)
 
     def _tell(self, event: WatchEvent) -> None:
-        for listener in self._listeners:
+        for listener in self.cache.shared.listeners[self]:
             listener(event)
 
     def push(self, event: WatchEvent, *, replace: bool) -> None:
@@ -366,5 +366,5 @@ class ObjectState:
             self.events[-1] = event
         else:
             self.events.append(event)
-        if self._listeners or self.cache.predecessors.states:
+        if self.cache.shared.listeners or self.cache.predecessors.states:
             self.tell(event)
