@@ -72,10 +72,11 @@ async def _operate(
     stop: trio.Event,
     server: Any = None,
     managed: str | None = MANAGED,
+    is_defined: bool = True,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     **options: Any,
 ) -> None:
-    if "widgets.example.com" not in [crd["metadata"]["name"] for crd in await cluster.list("crd")]:
+    if is_defined and "widgets.example.com" not in [crd["metadata"]["name"] for crd in await cluster.list("crd")]:
         await cluster.apply(CRD)
     settings = options.pop("settings", None) or trioperator.OperatorSettings()
     settings.admission.server = trioperator.WebhookServer() if server is None else server

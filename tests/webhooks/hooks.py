@@ -9,4 +9,5 @@ ADDRESS: dict[str, Any] = {"service": {"namespace": "prod", "name": "hooks", "pa
 
 def hook(name: str, /, **service: Any) -> dict[str, Any]:
     where = {"namespace": "prod", "name": "hooks", "port": 443, "path": f"/base/{name}", **service}
-    return {"name": f"{name}.hooks.example.com", "clientConfig": {"service": where}}
+    rules = [{"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["widgets"], "operations": ["*"]}]
+    return {"name": f"{name}.hooks.example.com", "clientConfig": {"service": where}, "rules": rules}

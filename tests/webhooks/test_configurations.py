@@ -695,3 +695,54 @@ async def test_webhooks_stay_for_kinds_of_an_api_that_is_not_available_after_a_p
         plan.add(Fault.refuse(), resource="leases", until=trio.current_time() + 20)
         await trio.sleep(100)
         assert await read_rules(cluster) == {"one": ["widgets"]}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_the_webhook_of_a_kind_stays_while_its_definition_is_gone(
+    restarted: bool, cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    registry = make_registry("validate:one", "mutate:two", persistent=True)
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(operating(cluster, registry, server=sleeping_server([])))
+        if restarted:
+            await stack.aclose()
+        await cluster.delete("customresourcedefinitions", CRD["metadata"]["name"])
+        await trio.sleep(60)
+        if restarted:
+            options = {"server": sleeping_server([]), "is_defined": False}
+            await stack.enter_async_context(operating(cluster, registry, **options))
+        assert await stored(cluster) == [["one"], ["two"]]
+        assert await read_rules(cluster) == {"one": ["widgets"]}
+        writes = count_writes(cluster)
+        await cluster.create(CRD)
+        assert await read_rules(cluster) == {"one": ["widgets"]}, "its objects are reviewed from the first one on"
+        await trio.sleep(60)
+        assert await stored(cluster) == [["one"], ["two"]]
+        assert count_writes(cluster) == writes
+
+
+async def test_what_is_left_of_a_kind_that_is_gone_ends_when_it_is_served_as_another_one(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    async with operating(cluster, make_registry("validate:one", persistent=True), server=sleeping_server([])):
+        pass
+    await cluster.delete("customresourcedefinitions", CRD["metadata"]["name"])
+    registry = trioperator.OperatorRegistry()
+    trioperator.on.validate("configmaps", id="one", persistent=True, registry=registry)(print)
+    async with operating(cluster, registry, server=sleeping_server([]), is_defined=False):
+        assert await read_rules(cluster) == {"one": ["configmaps", "widgets"]}
+        await cluster.create(CRD)
+        await trio.sleep(60)
+        assert await read_rules(cluster) == {"one": ["configmaps"]}
+
+
+async def test_a_webhook_of_a_kind_that_was_never_served_is_not_written(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    options = {"server": sleeping_server([]), "is_defined": False}
+    async with operating(cluster, make_registry("validate:one"), **options):
+        assert await stored(cluster) == [None, None]
+        await cluster.create(CRD)
+        await trio.sleep(5)
+        assert await read_rules(cluster) == {"one": ["widgets"]}
+    assert await stored(cluster) == [[], None]

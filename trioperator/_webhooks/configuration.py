@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from trioperator._concurrency.pulse import Pulse
-from trioperator._handling.reviews.webhook_configuration import keep_rules
+from trioperator._handling.reviews.webhook_configuration import ServedKinds, keep_rules
 from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator._kube.objects import RawObject
 from trioperator._model.jsontypes import JsonObject
@@ -37,14 +37,15 @@ class Configuration:
     """The configuration of one type; ``stored`` is watched, and *notify* called when it changes.
 
     ``written`` is what this operator has written, and ``sent`` what may be stored, though it is not known to be.
-    ``differs`` is set when it should be repaired. Rules for API groups that are ``undiscovered`` are left as they are.
+    ``differs`` is set when it should be repaired. Rules for kinds that are not among those ``served`` are left as they
+    are: writes of such a kind are reviewed as soon as it is served.
     """
 
     def __init__(self, notify: Callable[[], None]) -> None:
         self.stored = ObservedItems(_decode_watched, notify)
         self.written: list[JsonObject] | None = None
         self.sent: list[JsonObject] | None = None
-        self.undiscovered: frozenset[str] = frozenset()
+        self.served = ServedKinds()
         self.differs = Pulse()
         self.repairs = Repairs()
         self.others = OtherVersions()
@@ -60,7 +61,7 @@ class Configuration:
         writes: bool = False,
     ) -> list[JsonObject]:
         """Return what is to be stored: the operator's webhooks, with what is left to others. They may be unreadable."""
-        webhooks = keep_rules(webhooks, [] if stored is None else stored.webhooks, self.undiscovered)
+        webhooks = keep_rules(webhooks, [] if stored is None else stored.webhooks, self.served)
         if stored is None:
             return webhooks
         others = self.others.keep(webhooks, stored.webhooks, address)

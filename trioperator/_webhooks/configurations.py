@@ -18,7 +18,7 @@ import trio
 from trioperator._concurrency.core_tasks import keep
 from trioperator._concurrency.pulse import Pulse
 from trioperator._handling.reviews.admission import WebhookType
-from trioperator._handling.reviews.webhook_configuration import HandlersOfResources, build_webhooks
+from trioperator._handling.reviews.webhook_configuration import HandlersOfResources, ServedKinds, build_webhooks
 from trioperator._kube.api_client import ApiClient
 from trioperator._model.jsontypes import JsonObject
 from trioperator._runtime.watching.reflector import Reflector
@@ -73,7 +73,6 @@ class WebhookConfigurations(ManagedObjects):
         self._name = name
         self._persistent = persistent
         self._handlers: HandlersOfResources | None = None
-        self._undiscovered: frozenset[str] = frozenset()
         self._address: Mapping[str, Any] = {}
         self._known = {kind: Configuration(self._compare) for kind in WebhookType}
         self._observed = Pulse()
@@ -101,20 +100,21 @@ class WebhookConfigurations(ManagedObjects):
         self,
         *,
         handlers: HandlersOfResources | None = None,
-        undiscovered: frozenset[str] | None = None,
+        served: ServedKinds | None = None,
         address: Mapping[str, Any] | None = None,
     ) -> None:
         """Take the handlers with their resources, or the address of the server; both must be known to write.
 
-        What is stored of kinds in API groups that are *undiscovered* is left as it is.
+        What is stored of kinds that are not among those *served* is left as it is.
         """
         self._handlers = self._handlers if handlers is None else handlers
-        if undiscovered not in (None, self._undiscovered):
-            self._undiscovered = undiscovered
-            for known in self._known.values():
-                known.undiscovered, known.written = undiscovered, None
         self._address = self._address if address is None else address
-        if self._handlers is not None and self._address:
+        for known in self._known.values():
+            known.served = known.served if served is None else served
+            known.written = known.written if handlers is None else None
+        if handlers is None and address is None:
+            self._compare()
+        elif self._handlers is not None and self._address:
             self._changed.set()
 
     def find_other(self, webhook: str) -> OtherVersion | None:
@@ -229,7 +229,7 @@ class WebhookConfigurations(ManagedObjects):
             type=type,
             suffix=self._name,
             persistent=persistent,
-            undiscovered=self._undiscovered,
+            without_rules=True,
         )
 
     async def _write_one(self, type: WebhookType, known: Configuration, webhooks: list[JsonObject]) -> str:

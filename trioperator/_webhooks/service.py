@@ -12,7 +12,12 @@ import trio
 from trioperator._concurrency.core_tasks import keep
 from trioperator._handling.reviews.admission import Headers, SSLPeer
 from trioperator._handling.reviews.conversion_review import is_conversion
-from trioperator._handling.reviews.webhook_configuration import CONVERSION_PATH, WebhookFn, is_webhook_suffix
+from trioperator._handling.reviews.webhook_configuration import (
+    CONVERSION_PATH,
+    ServedKinds,
+    WebhookFn,
+    is_webhook_suffix,
+)
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
 from trioperator._model.jsontypes import JsonObject
@@ -183,8 +188,11 @@ class Admission:
 
         There may be others in the API groups that are *undiscovered*.
         """
-        if self._reviewer.reviewed.update(resources, undiscovered) and self._configurations is not None:
-            self._configurations.update(handlers=self._reviewer.reviewed.by_handler, undiscovered=undiscovered)
+        changed = self._reviewer.reviewed.update(resources, undiscovered)
+        if self._configurations is not None:
+            served = ServedKinds(frozenset((each.group, each.plural) for each in resources), undiscovered)
+            handlers = self._reviewer.reviewed.by_handler if changed else None
+            self._configurations.update(handlers=handlers, served=served)
         if self._converter.update_resources(resources) and self._definitions is not None:
             self._definitions.update(definitions=self._converter.by_definition)
         if self._definitions is not None:

@@ -6,13 +6,19 @@ from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
+import msgspec
 import pytest
 
 from trioperator import on
 from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator._handling.handlers.filters import ABSENT, PRESENT
 from trioperator._handling.reviews.admission import WebhookType
-from trioperator._handling.reviews.webhook_configuration import build_webhooks, is_webhook_suffix
+from trioperator._handling.reviews.webhook_configuration import (
+    ServedKinds,
+    build_webhooks,
+    is_webhook_suffix,
+    keep_rules,
+)
 from trioperator._model.resource import Resource
 
 WIDGETS = Resource("example.com", "v1", "widgets")
@@ -127,3 +133,22 @@ def test_names_are_unique_and_valid_whatever_the_ids_are(ids: list[str]) -> None
     names = [webhook["name"] for webhook in build(registry)]
     assert len(set(names)) == len(ids)
     assert all(len(name) <= 253 and is_webhook_suffix(name) for name in names)
+
+
+def test_rules_are_kept_for_kinds_that_are_not_served_up_to_a_limit() -> None:
+    def rule(group: str, *resources: str) -> dict[str, Any]:
+        return {"apiGroups": [group], "apiVersions": ["v1"], "resources": list(resources)}
+
+    own, gone = rule("example.com", "doors"), rule("example.com", "windows", "windows/status")
+    away, others = rule("metrics.example.com", "nodes"), [rule("example.com", f"kind{number}") for number in range(200)]
+    served = ServedKinds(frozenset({("example.com", "doors"), ("metrics.example.com", "nodes")}))
+    hooks: list[dict[str, Any]] = [{"name": "a", "rules": [own]}, {"name": "b", "rules": []}]
+    stored: list[dict[str, Any]] = [
+        {"name": "a", "rules": [rule("example.com", "doors/status"), gone, away, {}, own]},
+        {"name": "c"},
+    ]
+    assert keep_rules(hooks, stored, served) == [{"name": "a", "rules": [own, gone]}]
+    unavailable = msgspec.structs.replace(served, undiscovered=frozenset({"metrics.example.com"}))
+    assert keep_rules(hooks, stored, unavailable) == [{"name": "a", "rules": [own, gone, away]}]
+    [hook] = keep_rules([{"name": "b", "rules": []}], [{"name": "b", "rules": others}], served)
+    assert hook["rules"] == others[:100]

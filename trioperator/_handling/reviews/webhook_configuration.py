@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypedDict
 from urllib.parse import quote
+
+import msgspec
 
 from trioperator._handling.handlers.filters import ABSENT, PRESENT
 from trioperator._handling.reviews.admission import AdmissionHandler, Headers, SSLPeer, WebhookType
@@ -22,6 +25,8 @@ from trioperator._model.resource import Resource
 CONVERSION_PATH: Final = "convert"
 
 _MAX_SEGMENT: Final = 150
+# Limit of the stored rules of a webhook that are kept for kinds that are not served: CRDs may come and go.
+_MAX_KEPT: Final = 100
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 HandlersOfResources = Mapping[AdmissionHandler, Iterable[Resource]]
@@ -89,18 +94,18 @@ def build_webhooks(
     type: WebhookType,
     suffix: str,
     persistent: bool | None = None,
-    undiscovered: frozenset[str] = frozenset(),
+    without_rules: bool = False,
 ) -> list[JsonObject]:
     """Return the webhooks of the handlers of one type, in the order of their declaration.
 
-    Those with the same id are one webhook. Handlers without resources have none. If *persistent* is given, only those
-    have one that outlive the operator: it is what those do that do not say. Handlers that may have resources in API
-    groups that are *undiscovered* have one without rules: see :func:`keep_rules`.
+    Those with the same id are one webhook. Handlers without resources have none, or one *without rules*: see
+    :func:`keep_rules`. If *persistent* is given, only those have one that outlive the operator: it is what those do
+    that do not say.
     """
     groups: dict[str, list[AdmissionHandler]] = {}
     for handler, resources in handlers.items():
         is_kept = persistent is None or (persistent if handler.persistent is None else handler.persistent)
-        is_called = any(True for _ in resources) or _may_be_in(handler, undiscovered)
+        is_called = without_rules or any(True for _ in resources)
         if handler.type is type and is_called and is_kept:
             groups.setdefault(handler.id, []).append(handler)
     segments = make_segments(dict.fromkeys(handler.id for handler in handlers))
@@ -115,23 +120,32 @@ def build_webhooks(
     ]
 
 
-def keep_rules(webhooks: list[JsonObject], stored: list[JsonObject], groups: frozenset[str]) -> list[JsonObject]:
-    """Return the webhooks with the stored rules for API groups whose kinds are unknown now; none without any rules."""
-    if not groups:
-        return webhooks
+class ServedKinds(msgspec.Struct, frozen=True):
+    """The kinds that the API server is known to serve, as pairs of group and plural.
+
+    There may be others in API groups that are *undiscovered*.
+    """
+
+    names: frozenset[tuple[str, str]] = frozenset()
+    undiscovered: frozenset[str] = frozenset()
+
+    def may_lack(self, rule: JsonObject) -> bool:
+        """Return whether a rule is for kinds that are not known now: they may be served later, or served again."""
+        groups = rule.get("apiGroups") or ()
+        plurals = [name.partition("/")[0] for name in rule.get("resources") or ()]
+        return self.undiscovered.issuperset(groups) or self.names.isdisjoint(itertools.product(groups, plurals))
+
+
+def keep_rules(webhooks: list[JsonObject], stored: list[JsonObject], served: ServedKinds) -> list[JsonObject]:
+    """Return the webhooks with the stored rules for kinds that are not known now; none without any rules."""
     found = {hook.get("name"): hook.get("rules") or [] for hook in stored}
-    joined = [{**hook, "rules": _join(hook["rules"], found.get(hook["name"], ()), groups)} for hook in webhooks]
+    joined = [{**hook, "rules": _join(hook["rules"], found.get(hook["name"], ()), served)} for hook in webhooks]
     return [hook for hook in joined if hook["rules"]]
 
 
-def _join(rules: list[JsonObject], stored: Iterable[JsonObject], groups: frozenset[str]) -> list[JsonObject]:
-    kept = (rule for rule in stored if rule not in rules and rule.get("apiGroups"))
-    return [*rules, *(rule for rule in kept if groups.issuperset(rule["apiGroups"]))]
-
-
-def _may_be_in(handler: AdmissionHandler, groups: frozenset[str]) -> bool:
-    """Return whether the handler may review kinds of API groups, whatever these are."""
-    return bool(groups) if handler.selector.group is None else handler.selector.group in groups
+def _join(rules: list[JsonObject], stored: Iterable[JsonObject], served: ServedKinds) -> list[JsonObject]:
+    kept = (rule for rule in stored if rule not in rules and rule.get("apiGroups") and served.may_lack(rule))
+    return [*rules, *itertools.islice(kept, _MAX_KEPT)]
 
 
 def describe_removal(handler: AdmissionHandler, *, has_replicas: bool) -> str | None:
