@@ -98,15 +98,14 @@ def build_webhooks(
 ) -> list[JsonObject]:
     """Return the webhooks of the handlers of one type, in the order of their declaration.
 
-    Those with the same id are one webhook. Handlers without resources have none, or one *without rules*: see
-    :func:`keep_rules`. If *persistent* is given, only those have one that outlive the operator: it is what those do
-    that do not say.
+    Those with the same id are one webhook, with the options of all of them. If none of them has resources, there is no
+    webhook, or one *without rules*: see :func:`keep_rules`. If *persistent* is given, only those have one that outlive
+    the operator: it is what those do that do not say.
     """
     groups: dict[str, list[AdmissionHandler]] = {}
-    for handler, resources in handlers.items():
+    for handler in handlers:
         is_kept = persistent is None or (persistent if handler.persistent is None else handler.persistent)
-        is_called = without_rules or any(True for _ in resources)
-        if handler.type is type and is_called and is_kept:
+        if handler.type is type and is_kept:
             groups.setdefault(handler.id, []).append(handler)
     segments = make_segments(dict.fromkeys(handler.id for handler in handlers))
     return [
@@ -117,6 +116,7 @@ def build_webhooks(
             **_make_options(group),
         }
         for name, group in groups.items()
+        if without_rules or any(True for handler in group for _ in handlers[handler])
     ]
 
 
