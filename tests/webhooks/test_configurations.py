@@ -746,3 +746,14 @@ async def test_a_webhook_of_a_kind_that_was_never_served_is_not_written(
         await trio.sleep(5)
         assert await read_rules(cluster) == {"one": ["widgets"]}
     assert await stored(cluster) == [[], None]
+
+
+async def test_a_rule_for_everything_that_others_have_added_is_removed(
+    cluster: Cluster, autojump_clock: MockClock
+) -> None:
+    async with operating(cluster, make_registry("validate:one"), server=sleeping_server([])):
+        [hook] = (await cluster.get(KINDS[0], MANAGED))["webhooks"]
+        wild = {**hook["rules"][0], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
+        await cluster.patch(KINDS[0], MANAGED, {"webhooks": [{**hook, "rules": [*hook["rules"], wild]}]})
+        await trio.sleep(10)
+        assert await read_rules(cluster) == {"one": ["widgets"]}

@@ -178,6 +178,7 @@ class Body(Mapping[str, Any]):
 
     __slots__ = ("_own", "_raw")
 
+    # Not by keyword only, which takes longer: each call of handlers has several bodies.
     def __init__(self, raw: Mapping[str, Any], private: bool = False) -> None:
         self._raw = raw
         self._own = None if not private else {} if type(raw) is dict else _begin_copies(raw)

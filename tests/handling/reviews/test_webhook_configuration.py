@@ -150,5 +150,7 @@ def test_rules_are_kept_for_kinds_that_are_not_served_up_to_a_limit() -> None:
     assert keep_rules(hooks, stored, served) == [{"name": "a", "rules": [own, gone]}]
     unavailable = msgspec.structs.replace(served, undiscovered=frozenset({"metrics.example.com"}))
     assert keep_rules(hooks, stored, unavailable) == [{"name": "a", "rules": [own, gone, away]}]
+    for wild in (rule("*", "windows"), rule("example.com", "*"), rule("example.com", "*/*"), rule("*", "*")):
+        assert keep_rules(hooks, [{"name": "a", "rules": [wild]}], served) == [{"name": "a", "rules": [own]}], wild
     [hook] = keep_rules([{"name": "b", "rules": []}], [{"name": "b", "rules": others}], served)
     assert hook["rules"] == others[:100]

@@ -130,9 +130,14 @@ class ServedKinds(msgspec.Struct, frozen=True):
     undiscovered: frozenset[str] = frozenset()
 
     def may_lack(self, rule: JsonObject) -> bool:
-        """Return whether a rule is for kinds that are not known now: they may be served later, or served again."""
+        """Return whether a rule is for kinds that are not known now: they may be served later, or served again.
+
+        One with wildcards is not: it is for all kinds, and nobody but others writes it.
+        """
         groups = rule.get("apiGroups") or ()
         plurals = [name.partition("/")[0] for name in rule.get("resources") or ()]
+        if "*" in groups or "*" in plurals:
+            return False
         return self.undiscovered.issuperset(groups) or self.names.isdisjoint(itertools.product(groups, plurals))
 
 
