@@ -60,6 +60,7 @@ class Journal:
         self.running: list[Call] = []
         self.findings: dict[str, str] = {}
         self.requests: collections.Counter[tuple[str, int]] = collections.Counter()
+        self.writes: list[tuple[float, str]] = []  # by operators, of objects by their names
         self.promises: list[Promise] = []
         self.messages: list[tuple[float, str, str]] = []
         self.changes: list[float] = []  # when operators came and went

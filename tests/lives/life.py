@@ -102,6 +102,7 @@ class Life:
             and request.method not in {"GET", "HEAD"}
             and not _ROUTINE.search(request.url.path)
         ):
+            self.journal.writes.append((trio.current_time(), info.name))
             if not any(info.resource in part.shared for part in self.parts):
                 self.leases.check(operator, f"{request.method} {request.url.path}", "writes without the lease")
             for part in self.parts:

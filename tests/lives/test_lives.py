@@ -165,6 +165,23 @@ OLD_PLANS = {
         (0.1, "widgets.delete", "w3"),
         (32.44, "widgets.fight", "w0", 0.3, 20),
     ),
+    "a release that wants finalizers, which are forbidden for a while, and calls nobody": make_plan(
+        200146,
+        {"denials", "upgrades"},
+        PartPlan(
+            name="changes",
+            options={
+                "objects": {"w0": {"serial": "0"}},
+                "early": True,
+                "deleting": False,
+                "storing": False,
+                "on_change": "finish",
+            },
+        ),
+        (34.09, "fault", "a", "status", 403, 20, None, {"verb": ["patch"]}),
+        (35.72, "stop", "a"),
+        (45.72, "start", "a", "full"),
+    ),
 }
 
 

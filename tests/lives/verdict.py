@@ -62,10 +62,17 @@ def _check_promises(life: Life) -> None:
         began = [call for call in later if call.name == promise.name and call.started <= end]
         busy = [call for call in calls if call.started <= promise.made and (call.ended or end) > promise.made]
         said = [text for time, _, text in life.journal.messages[promise.messages :] if time <= end]
-        if any(text.startswith(f"{promise.name}: ") for text in said):
+        if any(text.startswith(f"{promise.name}: ") for text in said) or _is_kept_by_write(life, promise, end):
             continue
         if calls and not began and not busy and promise.name not in life.journal.gone | life.stolen:
             life.journal.find("broken promise", f"{promise.name}: {promise.text}; and nobody was called by {end:.3f}")
+
+
+def _is_kept_by_write(life: Life, promise: Promise, end: float) -> bool:
+    """Return whether an object that could not be handled was written: perhaps it lacked the finalizer, and no more."""
+    if "could not be handled" not in promise.text:
+        return False
+    return any(name == promise.name and promise.made < time <= end for time, name in life.journal.writes)
 
 
 def _is_taken_back(life: Life, promise: Promise, end: float) -> bool:
