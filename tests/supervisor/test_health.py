@@ -175,6 +175,20 @@ async def test_a_standby_is_live_and_ready(
         assert (await probes.ask("livez"))[0] == 200
 
 
+async def test_a_watch_that_waits_as_long_as_the_server_asks_for_is_live(
+    bench: Bench, plan: FaultPlan, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.settings.watching.server_timeout = 370  # a period is 400 seconds
+    async with running(bench, plan, caplog) as probes:
+        plan.add(Fault.status(503, retry_after=3600), watch=True, resource="widgets", times=1)
+        await trio.sleep(400 + 3500)
+        assert (await probes.ask("readyz"))[1][1:].count(f"[+]{WATCH} ok, but its watch is interrupted") == 1
+        assert (await probes.ask("livez"))[0] == 200
+        plan.add(Fault.refuse(), watch=True, resource="widgets")
+        await trio.sleep(1000 + 900)  # then it counts again
+        assert (await probes.ask("livez"))[0] == 503
+
+
 async def test_a_watch_without_progress_for_two_periods_is_not_live(
     bench: Bench, plan: FaultPlan, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import trio
-
 from trioperator._concurrency.core_tasks import CoreTasks
 from trioperator._endpoints.health import Check, HealthReport
 from trioperator._runtime.watching.readiness import describe_unwatched
@@ -58,7 +56,7 @@ class Health:
         for name, ended in self._core.report().items():
             yield Check(f"task {name}", "it has ended" if ended else "", fatal=not stopping)
         for name, reflector in self._reflectors():
-            idle = trio.current_time() - reflector.status.progressed_at
+            idle = reflector.status.idle
             stalled = idle > _PERIODS * reflector.period
             problem = f"it has made no progress for {idle:.0f} seconds" if stalled else ""
             yield Check(f"watch {name}", problem, fatal=not stopping)

@@ -45,8 +45,9 @@ class WatchStatus:
 
     ``tried`` is set when the first list is complete or has failed, ``unlistable`` when it was refused several times, or
     failed for minutes; ``trouble`` is the last request's error, if any; ``is_synced`` is whether it has ever watched.
-    ``progressed_at`` is when the server last responded to it, on Trio's clock; ``received`` and ``bookmarks`` are the
-    numbers of watch events, ``restarts`` numbers of watches that have ended, by reasons.
+    ``progressed_at`` is when the server last responded to it, on Trio's clock, and ``due_at`` when the next request
+    is made after an error response; ``received`` and ``bookmarks`` are the numbers of watch events, ``restarts``
+    numbers of watches that have ended, by reasons.
     """
 
     def __init__(self) -> None:
@@ -55,6 +56,7 @@ class WatchStatus:
         self.trouble: Exception | None = None
         self.is_synced = False
         self.progressed_at = math.inf
+        self.due_at = 0.0
         self.received = self.bookmarks = 0
         self.restarts: dict[str, int] = {}
 
@@ -69,10 +71,16 @@ class WatchStatus:
         trouble = self.trouble
         return isinstance(trouble, ApiError) and trouble.status == 500 and _CONVERSION in trouble.message
 
-    def progressed(self) -> float:
-        """Record that the server has responded, or is waited for from now on. Returns the time."""
+    def progressed(self, *, delay: float = 0.0) -> float:
+        """Record that the server has responded, or is waited for from now on, or after a *delay*. Returns the time."""
         self.progressed_at = trio.current_time()
+        self.due_at = self.progressed_at + delay
         return self.progressed_at
+
+    @property
+    def idle(self) -> float:
+        """Seconds that the server has been waited for, but for delays that it may have asked for."""
+        return trio.current_time() - max(self.progressed_at, self.due_at)
 
     def sync(self) -> None:
         """Record that the watch is open."""

@@ -359,8 +359,6 @@ class Reflector:
         await trio.sleep(self._failures.shortest_delay())
 
     async def _back_off(self, error: TrioperatorError, *, once_is_normal: bool = False) -> None:
-        if isinstance(error, ApiError):
-            self.status.progressed()
         failures = self._failures
         failures.add(is_blind=self._position.version is not None and is_blind(error, failures.age))
         if once_is_normal and failures.count == 1:
@@ -376,6 +374,8 @@ class Reflector:
             failures.report(error, self.status, delay, is_listing=is_listing, outage=self._pager.client.outage)
             self._callbacks.announce()
             self.status.tried.set()
+        if isinstance(error, ApiError):
+            self.status.progressed(delay=delay)
         if failures.are_blind:
             self._position.lose()
         await trio.sleep(delay)
