@@ -41,6 +41,7 @@ SLEEPS: Final = {
     "trioperator._supervisor.endpoints.Endpoints._show_live": "for its cancellation",
     "trioperator._kube.api_client.ApiClient._retry": "backoff after a failed request",
     "trioperator._kube.credential_store.CredentialStore._update": "backoff after rejected credentials",
+    "trioperator._kube.credential_store._report_delay": "the interval of messages about a login that does not end",
     "trioperator._runtime.activities._run_to_the_end": "the delay before a retry",
     "trioperator._runtime.patching.retry_on_conflict.PatchFunctions.apply": "backoff after a conflict",
     "trioperator._runtime.watching.reflector.Reflector._back_off": "backoff after a failed list or watch",

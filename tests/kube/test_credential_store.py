@@ -622,6 +622,29 @@ async def test_a_blocked_login_holds_requests_and_ends_none(
     assert vault.logins == 2
 
 
+async def test_a_login_that_does_not_end_is_reported_now_and_then(
+    autojump_clock: MockClock, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    vault = Vault(some("one"))
+    vault.good = {"one"}
+    async with log_in(vault, settings=settings, transport=vault.memory) as client:
+        await client.get("/x")
+        vault.good, vault.infos, vault.release = {"two"}, [some("two")], trio.Event()
+        async with trio.open_nursery() as requests:
+            requests.start_soon(client.get, "/y")
+            await trio.sleep(9)
+            assert "so far" not in caplog.text
+            await trio.sleep(2 + 60)
+            warnings = [record.getMessage() for record in caplog.records if "so far" in record.getMessage()]
+            assert [text.partition(":")[0] for text in warnings] == [
+                "The login has taken 10 s so far",
+                "The login has taken 70 s so far",
+            ]
+            vault.release.set()
+        await trio.sleep(100)
+        assert caplog.text.count("so far") == 2
+
+
 async def test_expired_and_unusable_credentials_are_skipped(
     autojump_clock: MockClock, settings: OperatorSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

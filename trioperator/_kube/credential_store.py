@@ -13,6 +13,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+import outcome
 import trio
 
 from trioperator._concurrency.backoff import Backoff
@@ -50,6 +51,9 @@ _RETRY_AGE: Final = 10.0
 # Seconds that reading files may take, because a network file system may never answer; and a source with exec plugins.
 _READ_TIMEOUT: Final = 10.0
 _SOURCE_TIMEOUT: Final = 90.0
+# Seconds until a login is reported that has not ended, and between further reports.
+_SLOW: Final = 10.0
+_REPORT_INTERVAL: Final = 60.0
 
 
 def login_with(info: ConnectionInfo) -> Login:
@@ -94,7 +98,7 @@ class _Loader:
     async def log_in(self, previous: Credentials | None) -> Credentials:
         """Return the first usable credentials of a login; the others are spares. Those once rejected are the last."""
         with self._context.applying():
-            found = await self._login()
+            found = await _reporting_delay(self._login)
         self.spares = sorted(found, key=lambda info: (info in self._refused, -info.priority, random.random()))
         while self.spares:
             credentials = await self.prepare_spare(previous)
@@ -134,6 +138,27 @@ class _Loader:
         """Note that the API server has rejected the credentials of a connection."""
         if not info.paths:  # else the next time they are others
             self._refused.append(info)
+
+
+async def _reporting_delay(login: Login) -> Sequence[ConnectionInfo]:
+    """Await a login, and warn if it takes long: nothing else says why requests wait. Raises what it raises."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_report_delay, name="report a slow login")
+        result = await outcome.acapture(login)
+        nursery.cancel_scope.cancel(reason="the login has ended")
+    return result.unwrap()
+
+
+async def _report_delay() -> None:
+    begun = trio.current_time()
+    await trio.sleep(_SLOW)
+    while True:
+        _logger.warning(
+            "The login has taken %.0f s so far: an exec plugin, a login handler or a file system may hang. All requests"
+            " wait for it that have no valid credentials.",
+            trio.current_time() - begun,
+        )
+        await trio.sleep(_REPORT_INTERVAL)
 
 
 class _Verdicts:
