@@ -10,6 +10,8 @@ import logging
 import os
 import select
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +151,30 @@ def test_a_plugin_that_hangs_is_killed_with_what_it_has_started(
     try:
         with pytest.raises(LoginError, match=r"has not ended within 0\.5 s: waiting for you$"):
             run(tmp_path, f"exec 9> {tmp_path}/alive; echo waiting for you >&2; {text}")
+        ready, _, _ = select.select([alive], [], [], 20)
+        assert ready == [alive]  # at its end, as no process has it open for writing
+        assert os.read(alive, 1) == b""
+    finally:
+        os.close(alive)
+
+
+def test_a_plugin_that_hangs_ends_with_the_process(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "alive")
+    alive = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    script(tmp_path, f"exec 9> {tmp_path}/alive; echo >&9; sleep 60 & wait")
+    section = {"apiVersion": V1, "command": "./login", "interactiveMode": "Never"}
+    program = f"""
+import pathlib, sys, threading
+from trioperator._kube.exec_plugin import parse_exec_plugin, run_exec_plugin
+plugin = parse_exec_plugin({section}, folder=pathlib.Path({str(tmp_path)!r}))
+threading.Thread(target=run_exec_plugin, args=(plugin, {{}}), daemon=True).start()
+sys.stdin.read()
+"""
+    try:
+        with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+            select.select([alive], [], [], 20)
+            assert os.read(alive, 1) == b"\n"
+            process.communicate(timeout=20)
         ready, _, _ = select.select([alive], [], [], 20)
         assert ready == [alive]  # at its end, as no process has it open for writing
         assert os.read(alive, 1) == b""

@@ -6,9 +6,11 @@ of what the plugin has printed on stderr; what it has printed on stdout and its 
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import datetime
+import functools
 import json
 import os
 import re
@@ -17,7 +19,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -121,14 +123,17 @@ def run_exec_plugin(plugin: ExecPlugin, cluster: Mapping[str, Any]) -> dict[str,
     info = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
     env = {**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": json.dumps(info)}
     try:
-        with subprocess.Popen(
-            [_find_program(plugin), *plugin.args],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # what it has started is killed with it
-        ) as process:
+        with (
+            subprocess.Popen(
+                [_find_program(plugin), *plugin.args],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # what it has started is killed with it
+            ) as process,
+            _killed_at_exit(process),
+        ):
             stdout, stderr = _communicate(plugin, process)
     except (OSError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else exc
@@ -182,13 +187,29 @@ def _communicate(plugin: ExecPlugin, process: subprocess.Popen[bytes]) -> tuple[
                     raise subprocess.TimeoutExpired(plugin.command, _TIMEOUT)
         process.wait(max(0.1, deadline - time.monotonic()))
     except BaseException as exc:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill(process)
         if not isinstance(exc, subprocess.TimeoutExpired):
             raise
         stderr = _quote(plugin, bytes(output[process.stderr]))
         raise LoginError(f"The exec plugin {plugin.command!r} has not ended within {_TIMEOUT:g} s{stderr}") from None
     return bytes(output[process.stdout]), bytes(output[process.stderr])
+
+
+@contextlib.contextmanager
+def _killed_at_exit(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kill a plugin when this process ends in the block: a stopped operator does not wait for the thread."""
+    kill = functools.partial(_kill, process)
+    atexit.register(kill)
+    try:
+        yield
+    finally:
+        atexit.unregister(kill)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a plugin with what it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _parse_output(plugin: ExecPlugin, stdout: bytes, stderr: bytes) -> dict[str, Any]:
