@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ssl
 from collections.abc import AsyncIterator, Callable
 
@@ -319,6 +320,64 @@ async def test_the_replacement_is_a_new_connection_not_another_old_one(
     assert server.connections == 2
     assert await fetch(transport) == b"{}"
     assert (server.connections, seconds) == (3, 1)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_connections_that_were_idle_for_longer_than_a_dead_one_are_not_used_again(
+    serve: Serve, open_transport: OpenTransport, mock_clock: MockClock, is_cancelled: bool
+) -> None:
+    """As where a load balancer has forgotten all connections: requests must not find out one after the other."""
+    mock_clock.rate = 20
+    all_open = trio.Event()
+
+    async def script(talk: Talk) -> None:
+        number = server.connections
+        if number == 3:
+            all_open.set()
+        await talk.request()
+        await all_open.wait()
+        await talk.send(ANSWER)
+        while number > 3 and await talk.request():
+            await talk.send(ANSWER)
+        await trio.sleep_forever()
+
+    server = await serve(script)
+    transport = open_transport(server)
+    async with trio.open_nursery() as requests:
+        for _ in range(3):
+            requests.start_soon(fetch, transport)
+    with trio.move_on_after(5 if is_cancelled else 60):
+        assert await transport.fetch(Request("GET", "/", []), limit=10, timeout=5) is None
+    assert await transport.fetch(Request("GET", "/", []), limit=10, timeout=5) is not None
+    assert server.connections == 4
+
+
+async def test_a_connection_that_was_used_after_a_dead_one_is_used_again(
+    serve: Serve, open_transport: OpenTransport, mock_clock: MockClock
+) -> None:
+    mock_clock.rate = 20
+    both = trio.Event()
+
+    async def script(talk: Talk) -> None:
+        number = server.connections
+        while (request := await talk.request()) is not None and request.target != "/hangs":
+            if number == 2:
+                both.set()
+            await both.wait()
+            await talk.send(ANSWER)
+        await trio.sleep_forever()
+
+    server = await serve(script)
+    transport = open_transport(server)
+    async with trio.open_nursery() as requests:
+        for _ in range(2):
+            requests.start_soon(fetch, transport)
+    async with trio.open_nursery() as requests:
+        requests.start_soon(functools.partial(transport.fetch, Request("GET", "/hangs", []), limit=10, timeout=5))
+        await trio.sleep(1)
+        await fetch(transport)
+    await fetch(transport)
+    assert server.connections == 2
 
 
 @pytest.mark.parametrize(("idle", "connections"), [(55, 1), (65, 2)])

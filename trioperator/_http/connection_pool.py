@@ -299,9 +299,16 @@ class ConnectionPool:
         self._wake()
 
     def _discard(self, conn: Http1Connection) -> None:
-        """Close a connection whose request has failed or was abandoned."""
+        """Close a connection whose request has failed or was abandoned.
+
+        If there was no response at all, those that were idle for longer may be dead, too, as where a load balancer has
+        forgotten them: the next request would wait as long for one of them.
+        """
         if conn.counted:
             self._busy -= 1
+        if not conn.response_begun:
+            while self._idle and self._idle[0].idle_since <= conn.idle_since:
+                self._close(self._idle.popleft())
         self._close(conn)
         self._wake()
 
