@@ -196,6 +196,30 @@ async def test_a_leader_without_a_network_pauses_before_another_takes_over_and_s
         assert first.handled == ["create w"]  # what it has handled before is not resumed again
 
 
+@pytest.mark.parametrize(
+    "faults",
+    [
+        # A connection is dead, and the next one is slow.
+        [Fault.stall(), Fault.delay(before=2)],
+        # What was written is stored, but there is no response.
+        [Fault.delay(after=60)],
+        [Fault.delay(after=60), Fault.delay(before=1)],
+    ],
+)
+async def test_a_leader_of_which_a_connection_has_died_goes_on_leading(
+    cluster: Cluster, faults: list[Fault], autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with replicas(cluster, "a", "b") as (first, _):
+        await cluster.create(widget())
+        await settle(5)
+        for fault in reversed(faults):
+            first.plan.add(fault, resource="leases", verb="update", times=1)
+        await settle(30)
+        assert not first.stopped
+        assert "The leadership is lost" not in caplog.text
+        assert await holder(cluster) == "a"
+
+
 async def test_what_was_deleted_while_on_standby_is_not_handled_twice(
     cluster: Cluster, autojump_clock: MockClock
 ) -> None:

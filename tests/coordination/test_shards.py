@@ -216,6 +216,19 @@ async def test_a_shard_whose_acquisition_was_not_answered_is_soon_owned(
         assert set(owners.serving) == {0, 1, 2, 3}
 
 
+async def test_a_replica_of_which_a_connection_has_died_keeps_its_shards(
+    cluster: Cluster, owners: Owners, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica = Replica(cluster, owners, "a")
+    async with running(replica):
+        await settle(10)
+        replica.plan.add(Fault.delay(before=2.9), resource="leases", verb="patch", times=1)
+        replica.plan.add(Fault.stall(), resource="leases", verb="patch", times=1)
+        await settle(30)
+    assert "cannot be renewed" in caplog.text
+    assert "lost" not in caplog.text
+
+
 async def test_a_replica_that_is_cancelled_while_it_acquires_shards_leaves_them_to_others(
     cluster: Cluster, owners: Owners, autojump_clock: MockClock
 ) -> None:

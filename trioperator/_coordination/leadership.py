@@ -28,8 +28,8 @@ successful renewal. That is before the server stored it, and so before any other
 Each process measures these times by its own clock, as durations: clocks of machines are never compared. Three things
 can still go wrong, and each has its answer. The process is suspended, and wakes after another one has taken over: so
 every write and every call of a handler compares the time with the deadline first, as the task that waits for it may run
-after others. A response is lost: the lease counts as not renewed, the next write conflicts with the lost one, and the
-lease is read before the one after that. Somebody changes the lease by hand: each write tests the resource version.
+after others. A response is lost: the lease counts as not renewed, and is read before the next write, which would
+conflict with the lost one. Somebody changes the lease by hand: each write tests the resource version.
 """
 
 from __future__ import annotations
@@ -148,9 +148,14 @@ class Leadership:
         self._pauses.pause(_OWNER, f"as it has lost the {self.lease}", at_once=True)
 
     async def _renew(self) -> bool:
-        """Renew the lease once, after the retry period; try again after errors. Returns False if others hold it."""
+        """Renew the lease once, after the retry period; try again after errors. Returns False if others hold it.
+
+        An attempt without a response is followed by the next one at once, which may have a connection that is alive.
+        """
+        due = trio.current_time() + self._settings.retry_period
         while True:
-            await trio.sleep(self._settings.retry_period)
+            await trio.sleep_until(due)
+            due = trio.current_time() + self._settings.retry_period
             attempt = await self._attempt()
             if attempt is not None:
                 return attempt is Attempt.HELD

@@ -93,10 +93,13 @@ class Lease:
         return self._observed is not None and not self.is_restored
 
     async def attempt(self, *, timeout: float) -> Attempt:
-        """Acquire the lease if it is free or has expired, or renew it. Raises as requests do; nothing is retried."""
+        """Acquire the lease if it is free or has expired, or renew it. Raises as requests do; nothing is retried.
+
+        If there was no response to the last write, the lease is read first: it may be stored, and would be a conflict.
+        """
         now = trio.current_time()
         with trio.fail_after(timeout):
-            if self.holder != self.identity or not self.is_known:
+            if self.holder != self.identity or not self.is_known or self._doubtful is not None:
                 await self.read()
             if self._is_taken(now):
                 return Attempt.TAKEN

@@ -218,16 +218,20 @@ class Shards:
         self._check_at = trio.current_time() + _CHECK_PERIOD * random.uniform(*_JITTER)
 
     async def _keep_session(self) -> None:
-        """Renew the session repeatedly; give up all shards when that was not possible in time."""
+        """Renew the session repeatedly; give up all shards when that was not possible in time.
+
+        An attempt without a response is followed by the next one at once, which may have a connection that is alive.
+        """
         due = trio.current_time()
         while True:
+            begun = max(due, trio.current_time())
             with trio.move_on_at(self._session.valid_until):
                 await trio.sleep_until(due)
                 if trio.current_time() < self._session.valid_until:  # else the process was suspended
                     await self._renew()
             if trio.current_time() >= self._session.valid_until:
                 self._lose_all()
-            due = self._next_renewal()
+            due = self._next_renewal(begun if self._failed else trio.current_time())
 
     async def _renew(self) -> None:
         try:
@@ -248,12 +252,12 @@ class Shards:
             name = self._session.identity
             _logger.info(text, self._reported, self._settings.shards, name, self._session.share.size)
 
-    def _next_renewal(self) -> float:
-        """Return when to renew the session: after a while, or when another one expires if that is sooner."""
+    def _next_renewal(self, since: float) -> float:
+        """Return when to renew the session: a while after *since*, or when another one expires if that is sooner."""
         now = trio.current_time()
         if self._session.is_joined and not self._session.is_ranked and not self._failed:
             return now
-        due = now + self._settings.retry_period * random.uniform(*_JITTER)
+        due = since + self._settings.retry_period * random.uniform(*_JITTER)
         return min(due, self._session.next_expiry) if self._session.next_expiry > now else due
 
     def _lose_all(self) -> None:
