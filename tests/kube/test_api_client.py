@@ -532,6 +532,41 @@ class TestSockets:
             with pytest.raises(ConnectionLostError, match=r"no connection within 0.05 s"):
                 await client.get("/x")
 
+    @pytest.mark.parametrize("by_proxy", [False, True])
+    async def test_connecting_takes_half_a_minute_at_most_and_a_response_takes_longer(
+        self,
+        by_proxy: bool,
+        serve: Serve,
+        settings: OperatorSettings,
+        server_tls: ssl.SSLContext,
+        ca_pem: str,
+        mock_clock: MockClock,
+    ) -> None:
+        """A server, or a proxy, that accepts connections and then says nothing, as in an outage."""
+        mock_clock.rate = 20
+
+        async def script(talk: Talk) -> None:
+            await talk.request()
+            await trio.sleep(40)
+            await talk.send(ANSWER)
+
+        async def hang(talk: Talk) -> None:
+            await trio.sleep_forever()
+
+        settings.networking.error_backoffs = ()
+        dead = await serve(hang)
+        dead.tls = not by_proxy
+        target = await serve(script, tls=server_tls)
+        proxy = await serve(functools.partial(tunnel, target))
+        url, proxy_url = ("https://cluster.invalid", dead.url) if by_proxy else (dead.url, None)
+        info = ConnectionInfo(server=url, proxy_url=proxy_url, insecure=True)
+        async with open_client(lambda: info, settings=settings) as client:
+            with trio.fail_after(40), pytest.raises(ConnectionLostError, match=r"no connection within 30 s"):
+                await client.get("/x")
+        fields = {"ca_data": ca_pem, "proxy_url": proxy.url if by_proxy else None}
+        async with client_of(target, settings, **fields) as client:
+            assert await client.get("/x") == {}
+
     async def test_a_proxy_is_used_where_it_is_named(self, serve: Serve, settings: OperatorSettings) -> None:
         targets = []
 

@@ -20,7 +20,7 @@ from trioperator._concurrency.clock import find_clock
 from trioperator._concurrency.timeouts import Timeouts
 from trioperator._http.client_connection import Http1Connection, render_request
 from trioperator._http.tls_connection import describe_error, open_connection
-from trioperator._http.transport import Headers, Request, Response, TransportError
+from trioperator._http.transport import CONNECT_TIMEOUT, Headers, Request, Response, TransportError
 
 # Connections that are being opened at a time: a burst of requests waits for connections to be released instead of
 # opening one for each request.
@@ -76,7 +76,7 @@ class _Dialer(msgspec.Struct):
             text = f"Cannot connect to {origin.address}: {describe_error(exc)}"
             raise TransportError(text, reached=False, final=final) from exc
         if stream is None:
-            text = f"Cannot connect to {origin.address}: no connection within {seconds} s."
+            text = f"Cannot connect to {origin.address}: no connection within {seconds:g} s."
             raise TransportError(text, reached=False)
         return Http1Connection(stream, address=origin.address)
 
@@ -270,7 +270,7 @@ class ConnectionPool:
 
     async def _dial(self, connect_timeout: float | None) -> Http1Connection:
         self._now = find_clock()
-        conn = await self._dialer.dial(_NEVER if connect_timeout is None else connect_timeout)
+        conn = await self._dialer.dial(CONNECT_TIMEOUT if connect_timeout is None else connect_timeout)
         self._opened.add(conn)
         return conn
 

@@ -17,6 +17,10 @@ from trioperator.errors import ConnectionLostError
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
+# Seconds until there is a connection, if nothing else is said: Go's clients of Kubernetes have the same limit. The
+# system's own is two minutes for TCP, and there is none for TLS.
+CONNECT_TIMEOUT: Final = 30.0
+
 # Bytes of a response's status line and headers, at most. Go's net/http has the same limit.
 MAX_HEAD: Final = 1024 * 1024
 
@@ -98,8 +102,8 @@ class Transport(Protocol):
         """Send a request and return its response as soon as the headers have arrived.
 
         A *streaming* response has a connection of its own, which does not count against the limit for other requests.
-        *connect_timeout* is in seconds. *check* is called directly before the request is sent, however long it has
-        waited: if it raises, nothing is sent. Raises TransportError.
+        *connect_timeout* is in seconds, 30 by default. *check* is called directly before the request is sent, however
+        long it has waited: if it raises, nothing is sent. Raises TransportError.
         """
 
     async def fetch(

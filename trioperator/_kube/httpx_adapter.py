@@ -6,6 +6,7 @@ This is the only module of ``kube`` that imports httpx, and it is imported only 
 from __future__ import annotations
 
 import functools
+import math
 import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
@@ -14,8 +15,8 @@ import httpx
 import trio
 
 from trioperator._http.opened_sockets import OpenedSockets
-from trioperator._http.tls_connection import describe_error
-from trioperator._http.transport import BodyTooLargeError, Headers, Request, Response, TransportError
+from trioperator._http.tls_connection import describe_error, list_keepalive_options
+from trioperator._http.transport import CONNECT_TIMEOUT, BodyTooLargeError, Headers, Request, Response, TransportError
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator._model.urls import mask_userinfo
 from trioperator.errors import ConfigError
@@ -24,6 +25,25 @@ from trioperator.errors import ConfigError
 _NOT_REACHED: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 # Seconds for closing a response when its reader is cancelled, and connections that are no longer used.
 _CLOSE_TIMEOUT: Final = 1.0
+
+
+class _Progress:
+    """What httpcore tells of a request: when it has connected, and when it sends the request, before which *check* is
+    called. The scope ``connecting`` has no deadline from then on.
+    """
+
+    def __init__(self, check: Callable[[], None] | None) -> None:
+        self.connecting = trio.CancelScope()
+        self.sockets = OpenedSockets()
+        self._check = check
+
+    async def trace(self, event: str, info: dict[str, Any]) -> None:
+        """See httpcore's extension ``trace``. A request to a proxy for a tunnel is not yet the request."""
+        if event.endswith(".send_request_headers.started") and info["request"].method != b"CONNECT":
+            self.connecting.deadline = math.inf
+            if self._check is not None:
+                self._check()
+        await self.sockets.trace(event, info)
 
 
 class HttpxTransport:
@@ -44,31 +64,28 @@ class HttpxTransport:
         connect_timeout: float | None = None,
         check: Callable[[], None] | None = None,
     ) -> Response:
-        """See :meth:`Transport.send`. Transports of httpx that open connections call what *check* is wrapped in."""
-        sockets = OpenedSockets()
-
-        async def trace(event: str, info: dict[str, Any]) -> None:
-            if check is not None and event.endswith(".send_request_headers.started"):
-                check()
-            await sockets.trace(event, info)
-
+        """See :meth:`Transport.send`. Only a transport that is owned is known to tell when it has a connection."""
+        seconds = CONNECT_TIMEOUT if connect_timeout is None else connect_timeout
+        progress = _Progress(check)
         if check is not None:
             check()
-        timeout = {"connect": connect_timeout, "read": None, "write": None, "pool": None}
         headers = [(b"Host", self._origin.netloc), *request.headers]
         url = _make_url(self._base, request.target)
-        extensions = {"timeout": timeout, "trace": trace}
+        timeout = {"connect": connect_timeout, "read": None, "write": None, "pool": None}
+        extensions = {"timeout": timeout, "trace": progress.trace}
         sent = httpx.Request(request.method, url, headers=headers, content=request.body, extensions=extensions)
         self._open += 1
         try:
-            with sockets:
-                response = await self._transport.handle_async_request(sent)
+            with progress.connecting, progress.sockets:
+                if self._owned:
+                    progress.connecting.deadline = trio.current_time() + seconds
+                return _HttpxResponse(self, await self._transport.handle_async_request(sent))
+            raise httpx.ConnectTimeout(f"no connection within {seconds:g} s")
         except BaseException as exc:
             self.release()
             if isinstance(exc, httpx.TransportError | httpx.InvalidURL | OSError | trio.BrokenResourceError):
                 raise self._error(exc, reached=not isinstance(exc, _NOT_REACHED)) from exc
             raise
-        return _HttpxResponse(self, response)
 
     async def fetch(
         self,
@@ -213,7 +230,13 @@ def open_proxy_transport(info: ConnectionInfo, proxy_url: str, context: ssl.SSLC
     verify = context or False
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=25)
     try:
-        transport = httpx.AsyncHTTPTransport(verify=verify, proxy=proxy_url, limits=limits, trust_env=False)
+        transport = httpx.AsyncHTTPTransport(
+            verify=verify,
+            proxy=proxy_url,
+            limits=limits,
+            trust_env=False,
+            socket_options=list_keepalive_options(),
+        )
     except (ImportError, ValueError, httpx.InvalidURL) as exc:
         reason = type(exc).__name__ if "@" in proxy_url else exc  # it may quote parts of the URL
         shown = mask_userinfo(proxy_url)

@@ -217,7 +217,7 @@ class NetworkingSettings(Section):
     how long the request waits for one of the operator's connections (``max_connections``)."""
 
     connect_timeout: float | None = setting(None, TIMEOUT.or_none())
-    """Seconds that connecting may take; default: None, limited by ``request_timeout`` only."""
+    """Seconds that connecting may take, with looking up the host and TLS; default: None, 30."""
 
     error_backoffs: Iterable[float] = setting((1, 1, 2, 3, 5, 8, 13, 21), DELAYS)
     """Seconds before each retry of a request without a response, or with an HTTP 5xx or 429; default: 1, 1, 2, 3, 5, 8,
