@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import pathlib
 import signal
@@ -123,6 +124,41 @@ async def test_the_next_operator_gets_signals_where_the_handler_of_the_last_one_
         assert seen == ["before"]
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_a_process_that_a_handler_has_forked_and_nothing_else(number: signal.Signals) -> None:
+    shutdown = Shutdown(lambda: 25.0)
+    running, started = os.pipe()
+
+    def fork() -> multiprocessing.process.BaseProcess:
+        process = multiprocessing.get_context("fork").Process(target=_work, args=(started,), daemon=True)
+        process.start()
+        return process
+
+    with handle_signals(shutdown, describe=str):
+        process = await trio.to_thread.run_sync(fork)
+        try:
+            os.read(running, 1)
+            assert process.pid is not None
+            os.kill(process.pid, number)
+            await trio.to_thread.run_sync(process.join, 20)
+            # multiprocessing ends processes that are interrupted with 1.
+            assert process.exitcode == (-number if number == signal.SIGTERM else 1)
+            assert not shutdown.requested.is_set()
+        finally:
+            process.kill()
+        signal.raise_signal(signal.SIGTERM)
+        await trio.testing.wait_all_tasks_blocked()
+        assert shutdown.requested.is_set()
+
+
+def _work(started: int) -> None:
+    os.write(started, b"1")
+    with contextlib.suppress(KeyboardInterrupt):
+        time.sleep(60)
+        return
+    sys.exit(1)
 
 
 def test_nothing_is_handled_outside_of_the_main_thread() -> None:

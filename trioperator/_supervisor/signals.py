@@ -143,7 +143,8 @@ def _receiving(listener: _Listener | _Notifier) -> Iterator[None]:
     try:
         yield
     finally:
-        _listeners.remove(listener)
+        if listener in _listeners:  # unless this is a fork of the process
+            _listeners.remove(listener)
         if not _listeners:
             for number in _NUMBERS:
                 if signal.getsignal(number) is _receive:  # else the program has set its own meanwhile, which stays
@@ -161,6 +162,22 @@ def _receive(number: int, _: object) -> None:
     if not _listeners:  # the program has put this back, in place of a handler of its own, after the last operator
         _restore(number)
         signal.raise_signal(number)
+
+
+def _leave_in_fork() -> None:
+    """Let signals end a fork of the process, such as a worker of ``multiprocessing``: no operator runs in it.
+
+    What was replaced is not put back: it may be Trio's handler, which tells the event loop of the parent process.
+    """
+    if _listeners:
+        _listeners.clear()
+        for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+            if signal.getsignal(number) is _receive:
+                signal.signal(number, default)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_in_fork)
 
 
 def end_process_after(seconds: float) -> None:
