@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import pickle
 import sys
 import traceback
 
@@ -30,7 +31,7 @@ def test_files_are_separate_modules_and_can_import_their_neighbours(folder: path
     (inner / "neighbour_of_main.py").write_text("value = 5\n")
     (inner / "main.py").write_text("import neighbour_of_main\nvalue = neighbour_of_main.value\nname = __name__\n")
     load_file("inner/main.py", index=2)
-    module = sys.modules["__trioperator_script_2__inner/main.py"]
+    module = sys.modules["__trioperator_script_2__inner/main_py"]
     assert module.value == 5
     assert module.name == module.__name__
     assert module.__file__ == str(inner / "main.py")
@@ -44,14 +45,22 @@ def test_files_and_modules_are_loaded_in_order(folder: pathlib.Path, monkeypatch
         (folder / f"{name}.py").write_text(f"import sys\nsys.loading_order.append({name!r})\n")
     load_all(["two.py", "one.py"], ["three_of_order"])
     assert order == ["two", "one", "three_of_order"]
-    assert "__trioperator_script_0__two.py" in sys.modules
-    assert "__trioperator_script_1__one.py" in sys.modules
+    assert "__trioperator_script_0__two_py" in sys.modules
+    assert "__trioperator_script_1__one_py" in sys.modules
 
 
 def test_a_file_may_have_any_name(folder: pathlib.Path) -> None:
     (folder / "my operator").write_text("value = 1\n")
     load_file("my operator")
     assert sys.modules["__trioperator_script_0__my operator"].value == 1
+
+
+def test_what_a_file_defines_can_be_pickled(folder: pathlib.Path) -> None:
+    (folder / "main.py").write_text("def work():\n    return 5\nclass Problem(Exception):\n    pass\n")
+    load_file("./main.py")
+    [module] = [module for name, module in sys.modules.items() if name.startswith("__trioperator_script_0__")]
+    assert pickle.loads(pickle.dumps(module.work)) is module.work
+    assert type(pickle.loads(pickle.dumps(module.Problem("x")))) is module.Problem
 
 
 def test_classes_of_a_file_know_their_module(folder: pathlib.Path) -> None:

@@ -48,8 +48,8 @@ def _check_import_of_kopf() -> None:
 def load_file(path: str, *, index: int = 0) -> None:
     """Load a Python file as a separate module; its directory becomes the first one on ``sys.path``.
 
-    The module is named as Kopf names it, so that it can be recognized in ``sys.modules``. Raises the same errors as
-    :func:`load_all`.
+    The module is named as Kopf names it, so that it can be recognized in ``sys.modules``, but without dots: else
+    nothing in it could be pickled, as for worker processes. Raises the same errors as :func:`load_all`.
     """
     full = os.path.abspath(path)
     try:
@@ -62,7 +62,7 @@ def load_file(path: str, *, index: int = 0) -> None:
     except OSError as error:
         raise ConfigError(f"Cannot read the file {path}: {error.strerror}.") from None
     sys.path.insert(0, os.path.dirname(full))
-    name = f"__trioperator_script_{index}__{path}"
+    name = f"__trioperator_script_{index}__{path}".replace(".", "_")
     loader = importlib.machinery.SourceFileLoader(name, full)
     spec = importlib.util.spec_from_file_location(name, full, loader=loader)
     assert spec is not None  # because it has a loader
@@ -74,7 +74,7 @@ def load_file(path: str, *, index: int = 0) -> None:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         _start_in_user_code(error)
-        if _is_relative_import(error, name):
+        if isinstance(error, ImportError) and str(error).startswith("attempted relative import"):
             raise LoadingError(f"Cannot load the file {path}: {_advise_against_relative_imports(full)}") from error
         raise LoadingError(f"Cannot load the file {path}: {_describe(error)}") from error
 
@@ -118,15 +118,6 @@ def _start_in_user_code(error: BaseException) -> bool:
         traceback = traceback.tb_next
     error.__traceback__ = None
     return False
-
-
-def _is_relative_import(error: BaseException, name: str) -> bool:
-    """Return whether the file with the module *name* has a relative import: a file has no package."""
-    if not isinstance(error, ImportError):
-        return False
-    # A name with dots, such as main.py, counts as one in a package.
-    looked_for = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
-    return looked_for or str(error).startswith("attempted relative import")
 
 
 def _advise_against_relative_imports(full: str) -> str:
