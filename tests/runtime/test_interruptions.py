@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -96,6 +97,52 @@ async def test_after_three_interruptions_in_a_row_a_call_may_finish(bench: Bench
             await patch(bench, size=size)
         await settle(30)
     assert calls == [0, 1, 2, 3, "end", 5, 6, 7, 8, "end"]
+
+
+async def test_after_three_interruptions_in_a_row_a_call_that_waits_is_interrupted_after_a_minute(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[tuple[int, float]] = []
+
+    @on.create("widgets", id="create", on_change="cancel", registry=bench.registry)
+    @on.update("widgets", id="create", on_change="cancel", registry=bench.registry)
+    async def create(spec: Any, **_: Any) -> None:
+        calls.append((spec["size"], trio.current_time()))
+        if spec["size"] < 5:
+            await trio.sleep_forever()
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=0))
+        await settle(1)
+        for size in range(1, 4):
+            await patch(bench, size=size)
+        await patch(bench, 50, size=4)
+        await patch(bench, 5, size=5)
+        assert [size for size, _ in calls] == [0, 1, 2, 3]
+        await settle(60)
+    assert [size for size, _ in calls] == [0, 1, 2, 3, 5]
+    assert calls[4][1] - calls[3][1] == pytest.approx(60, abs=0.1)
+
+
+async def test_a_call_has_twice_as_long_after_each_further_interruption(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    began: list[float] = []
+    ended: list[float] = []
+
+    @on.create("widgets", id="create", on_change="cancel", registry=bench.registry)
+    @on.update("widgets", id="create", on_change="cancel", registry=bench.registry)
+    async def create(**_: Any) -> None:
+        began.append(trio.current_time())
+        await trio.sleep(200)
+        ended.append(trio.current_time())
+
+    async with bench.running():
+        await bench.cluster.create(widget(size=0))
+        for size in range(1, 80):
+            await patch(bench, 5, size=size)
+    assert [round(later - earlier, -1) for earlier, later in itertools.pairwise(began[3:6])] == [60, 120]
+    assert ended[0] - began[5] == pytest.approx(200)  # of the 240 that it had
 
 
 async def test_a_deletion_cancels_after_three_interruptions_in_a_row_too(

@@ -29,6 +29,37 @@ async def test_an_interruption_before_the_scope_cancels_it_as_well() -> None:
         assert interruption.cancelled_caught
 
 
+async def test_an_interruption_for_later_cancels_then(autojump_clock: MockClock) -> None:
+    interruption, begun = Interruption(), trio.current_time()
+    with interruption.make_scope():
+        interruption.interrupt("the object has changed", at=begun + 60)
+        await trio.sleep_forever()
+    assert interruption.cancelled_caught
+    assert trio.current_time() == begun + 60
+    with interruption.make_scope():  # as are later scopes
+        await trio.lowlevel.checkpoint()
+    assert interruption.cancelled_caught
+
+
+async def test_an_attempt_may_end_before_a_later_interruption(autojump_clock: MockClock) -> None:
+    interruption = Interruption()
+    with interruption.make_scope():
+        interruption.interrupt("the object has changed", at=trio.current_time() + 60)
+        await trio.sleep(59)
+    assert not interruption.cancelled_caught
+
+
+async def test_an_earlier_interruption_comes_before_a_later_one(autojump_clock: MockClock) -> None:
+    interruption, begun = Interruption(), trio.current_time()
+    with interruption.make_scope():
+        interruption.interrupt("the object has changed", at=begun + 60)
+        interruption.interrupt("the object is gone")
+        interruption.interrupt("the object has changed", at=begun + 30)
+        await trio.sleep_forever()
+    assert interruption.reason == "the object is gone"
+    assert trio.current_time() == begun
+
+
 async def test_the_first_reason_is_kept() -> None:
     interruption = Interruption()
     interruption.interrupt("first")

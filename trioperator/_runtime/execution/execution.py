@@ -38,8 +38,10 @@ from trioperator._runtime.progress.saver import Saver
 from trioperator.errors import ApiError, ConnectionLostError, LoginError
 from trioperator.settings import OperatorSettings
 
-# Number of consecutive interruptions of a handler by changes of its object, after which it may finish despite these.
-_INTERRUPTIONS = 3
+# After so many interruptions in a row by changes of its object, a handler has so many seconds before the next one, and
+# twice as many after each further one: an object that changes constantly is handled, too, and yet no handler waits
+# forever for what is no longer wanted.
+_INTERRUPTIONS, _PATIENCE, _MOST_DOUBLINGS = 3, 60.0, 20
 _NOT_LISTENING: Final = contextlib.nullcontext()
 
 
@@ -277,12 +279,13 @@ class Execution:
     def _listening(
         self, handler: ChangeHandler, cause: ChangeCause, interruption: Interruption | None
     ) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which the deletion of the object, and its changes for a while, interrupt the handler."""
+        """Return a context in which the deletion of the object interrupts the handler, and so do its changes."""
         if interruption is None:
             return _NOT_LISTENING
-        changes = self._progress.interruptions(handler.id) < _INTERRUPTIONS
+        many = self._progress.interruptions(handler.id) - _INTERRUPTIONS
+        patience = 0.0 if many < 0 else _PATIENCE * 2 ** min(many, _MOST_DOUBLINGS)
         essences = self._executor.essences
-        interrupter = Interrupter(self._state, cause, interruption, essences=essences, changes=changes)
+        interrupter = Interrupter(self._state, cause, interruption, essences=essences, patience=patience)
         return self._state.listening(interrupter.handle)
 
     def _move(self, handler: ChangeHandler, state: HandlerState) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import trio
 
 from trioperator._handling.arguments.cause import ChangeCause
 from trioperator._handling.calls.interruption import Interruption
@@ -20,7 +22,8 @@ class Interrupter:
     """Interrupts a call when its object is deleted, or changes to a state that the handler has not seen.
 
     A generation that is not newer is not a change. If it is newer, or missing, the essences are compared: the handler
-    has already seen what the operator itself has stored meanwhile. Without *changes*, only the deletion counts.
+    has already seen what the operator itself has stored meanwhile. Changes, but not the deletion, interrupt only a call
+    that has taken longer than its *patience*, in seconds.
     """
 
     def __init__(
@@ -30,12 +33,12 @@ class Interrupter:
         interruption: Interruption,
         *,
         essences: Essences,
-        changes: bool = True,
+        patience: float = 0.0,
     ) -> None:
         self._state = state
         self._interruption = interruption
         self._essences = essences
-        self._changes = changes
+        self._patient_until = trio.current_time() + patience if patience else -math.inf
         self._shown: Mapping[str, Any] = cause.body._raw
         self._generation = (cause.raw.get("metadata") or {}).get("generation")
         self._deleting = is_deleting(cause.raw)
@@ -46,8 +49,8 @@ class Interrupter:
             self._interruption.interrupt("the object is gone")
         elif event.deleting and not self._deleting:
             self._interruption.interrupt("the object is being deleted")
-        elif self._changes and self._is_newer(event):
-            self._interruption.interrupt("the object has changed")
+        elif self._is_newer(event):
+            self._interruption.interrupt("the object has changed", at=self._patient_until)
 
     def _is_newer(self, event: WatchEvent) -> bool:
         before, after = self._generation, event.generation
