@@ -35,7 +35,8 @@ async def judge(life: Life) -> None:
         if lost:
             life.journal.find("lost leadership", f"{len(lost)} times, though the lease could be renewed")
     _check_restores(life)
-    if life.plan.together == "alone" and not life.has("restart", "holds") and not life.is_tuned("failing"):
+    # Nothing is handled while the credentials are not accepted.
+    if life.plan.together == "alone" and not life.has("restart", "holds", "logins") and not life.is_tuned("failing"):
         _check_promises(life)
 
 

@@ -161,18 +161,23 @@ class Changes(Part):
             self._check_object(each["metadata"]["name"], each["spec"]["serial"], each.get("status") or {})
             if not self.life.has("rollbacks"):
                 check_additions(self, each)
-        if self.life.plan.together != "peering" and not self.life.has(
-            "restart",
-            "lease",
-            "writes",
-            "restore",
-            "freeze",
-            "slow leases",
-            "slow",
-            "pauses",
-            "releases",
-            "denials",
-            "logins",
+        # A storage that fails while the operator is stopped has recorded nothing.
+        if (
+            self.life.plan.together != "peering"
+            and not self.life.is_tuned("failing")
+            and not self.life.has(
+                "restart",
+                "lease",
+                "writes",
+                "restore",
+                "freeze",
+                "slow leases",
+                "slow",
+                "pauses",
+                "releases",
+                "denials",
+                "logins",
+            )
         ):
             for handler in ("made", "remove"):
                 calls = [call for call in self.life.journal.calls if call.group == "changes of widgets"]
