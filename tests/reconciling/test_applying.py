@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -18,6 +17,13 @@ from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 on = trioperator.on
+
+# A cluster-scoped kind.
+TENANTS: Final = {
+    **CRD,
+    "metadata": {"name": "tenants.example.com"},
+    "spec": {**CRD["spec"], "scope": "Cluster", "names": {"kind": "Tenant", "plural": "tenants"}},
+}
 
 
 @pytest.fixture
@@ -246,11 +252,64 @@ async def test_a_child_that_is_being_deleted_comes_back_when_it_is_gone(maps: Be
         assert (await maps.cluster.get("configmaps", "one"))["metadata"]["uid"] != old["uid"]
 
 
+async def test_a_child_that_a_former_parent_of_the_name_leaves_behind_is_waited_for(
+    maps: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await maps.cluster.create(widget(maps={"one": {}}))
+    async with maps.running():
+        await settle(1)
+        await maps.cluster.patch("configmaps", "one", {"metadata": {"finalizers": ["example.com/other"]}})
+        await maps.cluster.delete("widgets", "w")
+        await settle(1)
+        assert "deletionTimestamp" in (await maps.cluster.get("configmaps", "one"))["metadata"]
+        maps.cluster.requests.clear()
+        successor = await maps.cluster.create(widget(maps={"one": {}}))
+        await settle(60)
+        assert requests_of(maps) == []
+        assert [record for record in caplog.records if record.levelname in {"ERROR", "WARNING"}] == []
+        await maps.cluster.patch("configmaps", "one", {"metadata": {"finalizers": None}})
+        await settle()
+        child = await maps.cluster.get("configmaps", "one")
+    assert [each["uid"] for each in child["metadata"]["ownerReferences"]] == [successor["metadata"]["uid"]]
+
+
+@pytest.mark.parametrize("by_name", [False, True], ids=["the same parent", "a successor of the parent"])
+async def test_children_in_a_namespace_that_is_a_child_wait_until_it_has_ended(
+    by_name: bool, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.cluster.apply(TENANTS)
+
+    @on.reconcile("tenants", owns=["namespaces", "configmaps"], registry=bench.registry)
+    async def reconcile(name: str) -> list[dict[str, Any]]:
+        return [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+            {**config_map("x"), "metadata": {"name": "settings", "namespace": name}},
+            {**config_map("x"), "metadata": {"name": "others", "namespace": name}},
+        ]
+
+    tenant = {"apiVersion": "example.com/v1", "kind": "Tenant", "metadata": {"name": "a"}}
+    await bench.cluster.create(tenant)
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.patch("configmaps", "settings", {"metadata": {"finalizers": ["example.com/other"]}}, "a")
+        if by_name:
+            await bench.cluster.delete("tenants", "a")
+            await settle(1)
+            await bench.cluster.create(tenant)
+        else:
+            await bench.cluster.delete("namespaces", "a")
+        await settle(60)
+        assert [record for record in caplog.records if record.levelname in {"ERROR", "WARNING"}] == []
+        await bench.cluster.patch("configmaps", "settings", {"metadata": {"finalizers": None}}, "a")
+        await settle(10)
+        child = await bench.cluster.get("configmaps", "settings", "a")
+        assert "finalizers" not in child["metadata"]
+        assert await bench.cluster.find("configmaps", "others", "a") is not None
+        assert "deletionTimestamp" not in (await bench.cluster.get("namespaces", "a"))["metadata"]
+
+
 async def test_a_cluster_scoped_parent_has_children_in_any_namespace(bench: Bench, autojump_clock: MockClock) -> None:
-    crd = copy.deepcopy(CRD)
-    crd["metadata"]["name"] = "tenants.example.com"
-    crd["spec"] |= {"scope": "Cluster", "names": {"kind": "Tenant", "plural": "tenants"}}
-    await bench.cluster.apply(crd)
+    await bench.cluster.apply(TENANTS)
     seen: list[Any] = []
 
     @on.reconcile("tenants", owns=[trioperator.Owned("configmaps", bodies=True)], registry=bench.registry)

@@ -76,12 +76,12 @@ class Applier:
         """
         manifests = self._preparer.prepare(desired, handler, cause)
         expected = self._desire([manifest.key for manifest in manifests.values()], handler, cause, schedule)
-        present, ready = set[Child](), set[Child]()
+        present, ready, ending = set[Child](), set[Child](), set[str]()
         problems: list[tuple[str, TrioperatorError]] = []
         for child in Rollout(manifests, schedule).order(_sort(list(manifests))):
-            if not ready.issuperset(child.depends_on):
-                continue  # what it waits for calls the handler again
             manifest = manifests[child]
+            if manifest.key.namespace in ending or not ready.issuperset(child.depends_on):
+                continue  # what it waits for calls the handler again
             check()
             try:
                 record = await self._apply_one(manifest, cause, schedule)
@@ -89,13 +89,12 @@ class Applier:
                     present.add(child)
                     if is_ready(record, manifest):
                         ready.add(child)
+                elif manifest.key.resource.plural == "namespaces":
+                    ending.add(manifest.key.name)
             except PausedError:
                 raise
             except TrioperatorError as error:
-                _note_obstacle(error, manifest, schedule)
-                if isinstance(error, UnservedNamespaceError) and manifest.key.namespace in expected:
-                    schedule.recheck = trio.current_time() + _NAMESPACE_DELAY  # it is a child, about to be served
-                else:
+                if _is_problem(error, manifest, schedule, expected):
                     problems.append((f"{manifest.key} cannot be applied", error))
         missing = [manifest for child, manifest in manifests.items() if child not in present]
         self._settle(missing, schedule)
@@ -133,9 +132,10 @@ class Applier:
         """Apply a child, if it is not as it was applied. Returns None while it is deleted first."""
         key, record, applied = manifest.key, manifest.find(), schedule.children.applied.get(manifest.key)
         if record is not None:
-            _check_owner(record, manifest, cause, applied)
-            if record.deleting:
+            if record.deleting:  # perhaps with a former owner of this name
+                schedule.children.blocked.add((key.namespace, key.name))
                 return None  # the handler is called again when it is gone
+            _check_owner(record, manifest, cause, applied)
         if is_as_desired(record, manifest, applied):
             return record
         is_repair = applied is not None and applied.desired == hash(manifest.body)
@@ -245,12 +245,22 @@ class Applier:
             return cache.take_written(data, write)
 
 
-def _note_obstacle(error: TrioperatorError, manifest: Manifest, schedule: HandlerSchedule) -> None:
-    """Note what calls the handler again as soon as an error is over."""
+def _is_problem(
+    error: TrioperatorError, manifest: Manifest, schedule: HandlerSchedule, expected: Container[str]
+) -> bool:
+    """Note what calls the handler again as soon as an error is over.
+
+    Returns False if that is about to happen: the namespaces *expected* are children themselves.
+    """
+    namespace = manifest.key.namespace
     if isinstance(error, ForeignChildError):
-        schedule.children.blocked.add((manifest.key.namespace, manifest.key.name))
+        schedule.children.blocked.add((namespace, manifest.key.name))
     elif isinstance(error, UnservedNamespaceError):
-        schedule.children.unserved |= {manifest.key.namespace}
+        schedule.children.unserved |= {namespace}
+        if namespace in expected:  # it is a child, about to be served
+            schedule.recheck = trio.current_time() + _NAMESPACE_DELAY
+            return False
+    return True
 
 
 def _check_owner(record: RelatedRecord, manifest: Manifest, cause: ReconcileCause, applied: Applied | None) -> None:
