@@ -45,6 +45,13 @@ class BodyTooLargeError(TransportError):
         super().__init__(message, reached=True, final=True)
 
 
+class ResponseTimeoutError(TransportError):
+    """Raised when there is no response, or not all of it, within the time that a request may take."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reached=True)
+
+
 class Request(msgspec.Struct, frozen=True):
     """A request. *target* is the encoded path and query.
 

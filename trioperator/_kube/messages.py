@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from trioperator._http.transport import BodyTooLargeError, Headers, TransportError, find_header
+from trioperator._http.transport import BodyTooLargeError, Headers, ResponseTimeoutError, TransportError, find_header
 from trioperator._kube.deep_json import DECODE_ERRORS
 from trioperator.errors import ConnectionLostError
 
@@ -38,9 +38,9 @@ def decompress(headers: Headers, data: bytes, limit: int) -> bytes:
     return plain
 
 
-def timeout_error(method: str, path: str, seconds: float) -> TransportError:
+def timeout_error(method: str, path: str, seconds: float) -> ResponseTimeoutError:
     """Return the error of an attempt without a response in time."""
-    return TransportError(f"{method} {path}: no response within {seconds:g} s.", reached=True)
+    return ResponseTimeoutError(f"{method} {path}: no response within {seconds:g} s.")
 
 
 def size_error(method: str, target: str, limit: int) -> BodyTooLargeError:

@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
+import trio
+from trio.testing import MockClock
 
 from tests.kube.conftest import Memory
 from trioperator._kube.api_client import open_client
@@ -77,6 +79,28 @@ async def test_pages_become_larger_again_after_big_objects() -> None:
     server = Server([1000] * 10 + [20 * MB, 20 * MB] + [1000] * 2000)
     assert await server.list() == names(2012)
     assert max(server.limits[-3:]) == 500
+    assert len(server.limits) < 25
+
+
+async def test_pages_that_do_not_arrive_in_time_by_a_slow_link_become_smaller(autojump_clock: MockClock) -> None:
+    """500 objects of 20 kB take 10 minutes, and a request may take 5."""
+    server = Server([20_000] * 1000)
+
+    async def respond(request: httpx.Request) -> httpx.Response:
+        response = server.respond(request)
+        await trio.sleep(len(response.content) / 16_000)
+        return response
+
+    async with open_client(lambda: INFO, settings=OperatorSettings(), transport=Memory(respond)) as client:
+        pager = Pager(client, "/x")
+        with pytest.raises(ConnectionLostError, match="no response within 300 s"):
+            await pager.get("")
+        listed, token = list[str](), ""
+        while not listed or token:
+            page = await pager.get(token)
+            listed, token = listed + [obj.name for obj in page.items], page.next
+    assert listed == names(1000)
+    assert server.limits[:2] == [500, 62]
     assert len(server.limits) < 25
 
 
