@@ -619,8 +619,35 @@ class TestSockets:
         settings.networking.error_backoffs = ()
         info = ConnectionInfo(server="https://cluster.invalid", proxy_url=server.url, insecure=True)
         async with open_client(lambda: info, settings=settings) as client:
-            with pytest.raises(ConnectionLostError, match=r"cluster.invalid: 407"):
+            with pytest.raises(ConnectionLostError, match=rf"cluster.invalid by the proxy {server.url}: 407"):
                 await client.get("/x")
+
+    @pytest.mark.parametrize("after_connect", [False, True])
+    async def test_a_request_that_a_proxy_has_not_passed_on_is_sent_again_even_if_it_is_a_post(
+        self,
+        after_connect: bool,
+        serve: Serve,
+        settings: OperatorSettings,
+        server_tls: ssl.SSLContext,
+        ca_pem: str,
+        autojump_clock: MockClock,
+    ) -> None:
+        target = await serve(answer_all, tls=server_tls)
+
+        async def script(talk: Talk) -> None:
+            if proxy.connections > 1:
+                await tunnel(target, talk)
+                return
+            await talk.request()
+            if after_connect:
+                await talk.send(b"HTTP/1.1 200 OK\r\n\r\n")
+                await talk._fill()  # the beginning of TLS
+            talk.reset()
+
+        proxy = await serve(script)
+        async with client_of(target, settings, proxy_url=proxy.url, ca_data=ca_pem) as client:
+            assert await client.post("/x", {}) == {}
+        assert proxy.connections == 2
 
     async def test_a_tunnel_of_a_proxy_leads_to_the_server(
         self, serve: Serve, settings: OperatorSettings, server_tls: ssl.SSLContext, ca_pem: str

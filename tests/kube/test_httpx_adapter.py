@@ -147,7 +147,7 @@ async def test_an_unreachable_proxy_is_a_lost_connection() -> None:
     settings.networking.error_backoffs = ()
     info = ConnectionInfo(server="https://host", proxy_url="http://127.0.0.1:1", insecure=True)
     async with open_client(lambda: info, settings=settings) as client:
-        with pytest.raises(ConnectionLostError, match=r"^host: "):
+        with pytest.raises(ConnectionLostError, match=r"^host by the proxy http://127.0.0.1:1: "):
             await client.get("/x")
 
 

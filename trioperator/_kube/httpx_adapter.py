@@ -29,10 +29,11 @@ _CLOSE_TIMEOUT: Final = 1.0
 
 class _Progress:
     """What httpcore tells of a request: when it has connected, and when it sends the request, before which *check* is
-    called. The scope ``connecting`` has no deadline from then on.
+    called. From then on ``is_sent`` is set, and the scope ``connecting`` has no deadline.
     """
 
     def __init__(self, check: Callable[[], None] | None) -> None:
+        self.is_sent = False
         self.connecting = trio.CancelScope()
         self.sockets = OpenedSockets()
         self._check = check
@@ -43,14 +44,21 @@ class _Progress:
             self.connecting.deadline = math.inf
             if self._check is not None:
                 self._check()
+            self.is_sent = True
         await self.sockets.trace(event, info)
 
 
 class HttpxTransport:
-    """A :class:`Transport` over an httpx transport, which is closed with it only if it is *owned*."""
+    """A :class:`Transport` over an httpx transport, which is closed with it only if it is *owned*.
 
-    def __init__(self, transport: httpx.AsyncBaseTransport, *, origin: str, owned: bool = False) -> None:
+    *route* is what errors add to the server's address.
+    """
+
+    def __init__(
+        self, transport: httpx.AsyncBaseTransport, *, origin: str, owned: bool = False, route: str = ""
+    ) -> None:
         self._transport = transport
+        self._route = route
         self._origin = httpx.URL(origin)
         self._base = origin
         self._owned = owned
@@ -84,7 +92,8 @@ class HttpxTransport:
         except BaseException as exc:
             self.release()
             if isinstance(exc, httpx.TransportError | httpx.InvalidURL | OSError | trio.BrokenResourceError):
-                raise self._error(exc, reached=not isinstance(exc, _NOT_REACHED)) from exc
+                reached = progress.is_sent if self._owned else not isinstance(exc, _NOT_REACHED)
+                raise self._error(exc, reached=reached) from exc
             raise
 
     async def fetch(
@@ -125,7 +134,7 @@ class HttpxTransport:
             await self._transport.aclose()
 
     def _error(self, exc: Exception, *, reached: bool = True) -> TransportError:
-        where = f"{self._origin.host}:{self._origin.port or ''}".rstrip(":")
+        where = f"{self._origin.host}:{self._origin.port or ''}".rstrip(":") + self._route
         if isinstance(exc, TransportError):
             return exc
         if (failure := _find_tls_error(exc)) is not None:
@@ -246,4 +255,5 @@ def open_proxy_transport(info: ConnectionInfo, proxy_url: str, context: ssl.SSLC
         transport,
         origin=f"{server.scheme}://{host}:{server.port}",
         owned=True,
+        route=f" by the proxy {mask_userinfo(proxy_url)}",
     )
