@@ -105,6 +105,48 @@ async def test_an_object_whose_children_are_applied_is_ready(bench: Bench, autoj
         assert status_writes(bench) == 1
 
 
+async def test_an_object_is_not_ready_while_a_kind_of_its_children_does_not_exist(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    add_handler(bench)
+
+    @on.reconcile("widgets", owns=["gadgets.example.com"], condition="GadgetsApplied", registry=bench.registry)
+    async def gadgets(spec: Any) -> Any:
+        return [{"apiVersion": "example.com/v1", "kind": "Gadget"}] if spec.get("gadget") else []
+
+    names = {"kind": "Gadget", "plural": "gadgets", "singular": "gadget"}
+    definition = {**CRD, "metadata": {"name": "gadgets.example.com"}, "spec": {**CRD["spec"], "names": names}}
+    waiting = {
+        "Applied": "False Progressing",
+        "GadgetsApplied": "False Progressing",
+        "Ready": "False Progressing",
+        "Reconciling": "True Progressing",
+    }
+    done = {"Applied": "True Applied", "GadgetsApplied": "True Applied", "Ready": "True Reconciled"}
+    async with bench.running():
+        await bench.cluster.create(widget(maps={"a": {}}))
+        await settle(5)
+        assert await shown(bench) == waiting
+        assert "example.com/gadgets (did you mean widgets?) does not exist yet" in str(await status_of(bench))
+        assert (await status_of(bench))["observedGeneration"] == 1
+        await settle(3600)
+        assert status_writes(bench) == 1
+        await bench.cluster.create(definition)
+        await settle(5)
+        assert await shown(bench) == done
+        await bench.cluster.delete("customresourcedefinitions", "gadgets.example.com")
+        await settle(5)
+        await bench.cluster.patch("widgets", "w", {"spec": {"gadget": True}})
+        await settle(5)
+        assert await shown(bench) == waiting
+        assert kstatus(await bench.cluster.get("widgets", "w")) == "InProgress"
+        assert (await status_of(bench))["observedGeneration"] == 2
+        await bench.cluster.create(definition)
+        await settle(5)
+        assert await shown(bench) == done
+        assert await bench.cluster.find("gadgets", "w") is not None
+
+
 async def test_each_generation_costs_one_write(bench: Bench, autojump_clock: MockClock) -> None:
     add_handler(bench, resync=60)
     async with bench.running():

@@ -145,7 +145,7 @@ def _iterate_words(code: object) -> Iterator[str]:
 
 def _summarize(schedules: list[HandlerSchedule], digest: int) -> Report | None:
     """Return the worst report of an object's handlers; None as long as one of them is to be called for this state."""
-    reports = [own.report for own in schedules if not own.triggered and own.digest == digest and own.report is not None]
+    reports = [report for report in (own.find_report(digest) for own in schedules) if report is not None]
     if not reports or len(reports) != len(schedules):
         return None
     return min(reports, key=lambda report: _ORDER.index(report.outlook))

@@ -32,7 +32,7 @@ from trioperator._reconciling.failures import ChildrenError, find_contended, nam
 from trioperator._reconciling.kstatus import StatusReporter
 from trioperator._reconciling.related import RelatedRecord, Target
 from trioperator._reconciling.reporting import is_news, log_failure, make_report, post_failure, set_condition
-from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule
+from trioperator._reconciling.schedules import HandlerSchedule, ObjectSchedule, Report
 from trioperator._reconciling.watches import RelatedWatches
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.causes import make_cause
@@ -166,8 +166,7 @@ class LevelReconciler:
             if not own.is_due(digest, trio.current_time()):
                 continue
             if not self._watches.is_complete(handler, state.namespace):
-                self._waiting.add(state)
-                own.wait()
+                self._wait(_Call(state, cause, handler, own))
                 continue
             await self._executor.patcher.look(state)
             if state.revision != revision or state.has_vanished() or self._must_end(state):
@@ -182,6 +181,14 @@ class LevelReconciler:
         if state.revision != revision:  # by this, by a handler that stored meanwhile, or as it was read again
             return AGAIN
         return DONE if schedule.due is None else RequeueAt(schedule.due)
+
+    def _wait(self, call: _Call) -> None:
+        """Call a handler when its children can be known; say so on the object if that may take long."""
+        missing = self._watches.find_missing(call.handler)
+        call.schedule.wait(None if missing is None else Report("progressing", "Progressing", missing))
+        self._waiting.add(call.state)
+        if missing is not None:
+            self._contribute_condition(call)
 
     def _must_end(self, state: ObjectState) -> bool:
         """Check whether to call no more handlers for an object: the operator stops, or the object is being paused."""
@@ -320,15 +327,19 @@ class LevelReconciler:
             post_failure(cause, outcome.error)
         elif schedule.failures:
             cause.logger.info("%s succeeded.", handler)
-        own = HandlerPatch(self._executor.pending, state, cause, handler)
         schedule.report = make_report(outcome, schedule)
-        set_condition(handler, schedule.report, cause=cause, patch=own.patch)
-        own.finish(None)
+        self._contribute_condition(call)
         if schedule.error is not None and outcome.error is None and "last_error" in handler.signature.names:
             schedule.triggered = True  # it is to see that the error is over
             self._requeue(state, "error over")
         schedule.error = outcome.error
         forget_frames(outcome.error)
+
+    def _contribute_condition(self, call: _Call) -> None:
+        """Set the condition of a handler that has one, as it was reported last."""
+        own = HandlerPatch(self._executor.pending, call.state, call.cause, call.handler)
+        set_condition(call.handler, call.schedule.report, cause=call.cause, patch=own.patch)
+        own.finish(None)
 
     # Triggers by related objects.
 

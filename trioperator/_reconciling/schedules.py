@@ -198,9 +198,16 @@ class HandlerSchedule:
         """Check whether to call the handler now, for a state of the object with this digest."""
         return self.triggered or self.digest != digest or (self.due is not None and self.due <= now)
 
-    def wait(self) -> None:
-        """Note that the handler cannot be called yet: it is due as soon as it can be."""
+    def wait(self, why: Report | None = None) -> None:
+        """Note that the handler cannot be called yet, and why, if that may last: it is due as soon as it can be."""
         self.triggered, self.due = True, None
+        if why is not None:
+            self.digest, self.report = None, why
+
+    def find_report(self, digest: int) -> Report | None:
+        """Return the report for a state of the object with this digest; None if the handler is to be called for it."""
+        is_current = self.digest is None or (self.digest == digest and not self.triggered)
+        return self.report if is_current else None
 
     def begin(self, digest: int, now: datetime.datetime, *, at: float = math.inf) -> None:
         """Note that the handler is called: what changes from now on is for the next call. *at* is on Trio's clock."""

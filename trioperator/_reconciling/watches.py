@@ -266,9 +266,13 @@ class RelatedWatches:
 
         The children of an object without a namespace may be in all of them.
         """
-        if any(owned.selector in self._missing for owned in handler.owns):
+        if self.find_missing(handler) is not None:
             return False
         return all(kind.is_listed(namespace) for kind in self.kinds_of(handler))
+
+    def find_missing(self, handler: ReconcileHandler) -> str | None:
+        """Return why a handler is not called: a kind that it owns does not exist. None if all do."""
+        return next((self._missing[owned.selector] for owned in handler.owns if owned.selector in self._missing), None)
 
     def match(self, resources: Collection[Resource]) -> Collection[RelatedKind]:
         """Match what the handlers own and watch with the kinds of the cluster."""
