@@ -147,6 +147,32 @@ async def test_an_object_is_not_ready_while_a_kind_of_its_children_does_not_exis
         assert await bench.cluster.find("gadgets", "w") is not None
 
 
+async def test_an_object_is_not_ready_while_its_children_cannot_be_listed(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    add_handler(bench)
+    plan = FaultPlan()
+    plan.add(Fault.status(403, message="no right to list"), verb="list", resource="configmaps")
+    await bench.cluster.create(widget(maps={"a": {}}))
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(0.5)
+        assert await shown(bench) == {}, "the first refusals may be hiccups"
+        await settle(10)
+        assert await shown(bench) == {
+            "Applied": "False Forbidden",
+            "Ready": "False Progressing",
+            "Reconciling": "True Progressing",
+        }
+        text = "configmaps cannot be listed: HTTP 403 Forbidden: no right to list. `trioperator rbac`"
+        assert text in str(await status_of(bench))
+        await settle(3600)
+        assert status_writes(bench) == 1
+        plan.clear()
+        await settle(60)
+        assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Reconciled"}
+        assert await bench.cluster.find("configmaps", "a") is not None
+
+
 async def test_each_generation_costs_one_write(bench: Bench, autojump_clock: MockClock) -> None:
     add_handler(bench, resync=60)
     async with bench.running():

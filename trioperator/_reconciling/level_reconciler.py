@@ -184,10 +184,10 @@ class LevelReconciler:
 
     def _wait(self, call: _Call) -> None:
         """Call a handler when its children can be known; say so on the object if that may take long."""
-        missing = self._watches.find_missing(call.handler)
-        call.schedule.wait(None if missing is None else Report("progressing", "Progressing", missing))
+        obstacle = self._watches.find_obstacle(call.handler)
+        call.schedule.wait(None if obstacle is None else Report("progressing", *obstacle))
         self._waiting.add(call.state)
-        if missing is not None:
+        if obstacle is not None:
             self._contribute_condition(call)
 
     def _must_end(self, state: ObjectState) -> bool:

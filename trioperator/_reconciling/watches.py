@@ -18,9 +18,11 @@ from trioperator._handling.arguments.reconciling import ReconcileHandler
 from trioperator._handling.declaring.registry import KindHandlers, declares_any
 from trioperator._handling.handlers.children import Mapper, Owned
 from trioperator._handling.handlers.filters import call_with
+from trioperator._kube.error_response import describe_failure
 from trioperator._kube.objects import RawObject
 from trioperator._logs import get_logger, object_logger
 from trioperator._model.resource import Resource, Selector, select_resources
+from trioperator._reconciling.failures import reason_of
 from trioperator._reconciling.related import RelatedCache, RelatedRecord, Target, Writer
 from trioperator._runtime.cache.object_state import ObjectState
 from trioperator._runtime.watching.view import Reader
@@ -64,6 +66,7 @@ class RelatedKind:
         self.mappers: tuple[tuple[ReconcileHandler, Mapper], ...] = ()
         self.whole = False
         self.caches: dict[str | None, RelatedCache] = {}
+        self._refusals: dict[str | None, Exception] = {}  # by namespaces that cannot be listed, or could not be once
         self._selected = selected
         self._watches = watches
         self._lookers: frozenset[ReconcileHandler] = frozenset()
@@ -93,6 +96,7 @@ class RelatedKind:
         former = self._watches.find_former(self._selected, namespace)
         if former is not None:
             cache.succeed(former)
+        self._refusals.pop(namespace, None)
         self.caches[namespace] = cache
         return cache
 
@@ -101,6 +105,18 @@ class RelatedKind:
         if self.caches.get(namespace) is reader:
             del self.caches[namespace]
         self.completed()
+
+    def refuse(self, namespace: str | None, error: Exception) -> None:
+        """Note that the objects in a namespace cannot be listed."""
+        is_news = namespace not in self._refusals
+        self._refusals[namespace] = error
+        if is_news:
+            self.completed()
+
+    def find_refusal(self) -> Exception | None:
+        """Return why objects of the kind cannot be listed, if any cannot be."""
+        places = (where for where, cache in self.caches.items() if not cache.listed.is_set())
+        return next((self._refusals[where] for where in places if where in self._refusals), None)
 
     def is_listed(self, namespace: str) -> bool:
         """Check whether all objects are known that an owner in a namespace can have; without one, everywhere."""
@@ -266,13 +282,22 @@ class RelatedWatches:
 
         The children of an object without a namespace may be in all of them.
         """
-        if self.find_missing(handler) is not None:
+        if any(owned.selector in self._missing for owned in handler.owns):
             return False
         return all(kind.is_listed(namespace) for kind in self.kinds_of(handler))
 
-    def find_missing(self, handler: ReconcileHandler) -> str | None:
-        """Return why a handler is not called: a kind that it owns does not exist. None if all do."""
-        return next((self._missing[owned.selector] for owned in handler.owns if owned.selector in self._missing), None)
+    def find_obstacle(self, handler: ReconcileHandler) -> tuple[str, str] | None:
+        """Return why the children of a handler will not be known soon: a reason for programs, and a message.
+
+        Returns None if they may be.
+        """
+        for owned in handler.owns:
+            if owned.selector in self._missing:
+                return "Progressing", self._missing[owned.selector]
+        for kind in self.kinds_of(handler):
+            if (error := kind.find_refusal()) is not None:
+                return reason_of(error), f"{kind.resource.plural} cannot be listed: {describe_failure(error)}"
+        return None
 
     def match(self, resources: Collection[Resource]) -> Collection[RelatedKind]:
         """Match what the handlers own and watch with the kinds of the cluster."""

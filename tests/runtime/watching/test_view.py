@@ -338,16 +338,23 @@ async def test_a_new_reader_sees_the_end_of_a_list_after_all_objects(bench: View
         def close(self, namespace: str | None, reader: object) -> None:
             assert reader is self
 
+        def refuse(self, namespace: str | None, error: Exception) -> None:
+            refusals.append(error)
+
         def refresh(self, obj: RawObject) -> None: ...
         def rewind(self) -> None: ...
 
+    refusals: list[Exception] = []
     related = Related()
     async with bench.viewing() as view:
         view.observe(None, raw("a", 1))
         view.replace(["a"])
         await settle(1)
         view.observe("ADDED", raw("b", 2, slow=10))
+        view.refuse(ValueError("nobody reads it for others"))
         assert view.adjust([related])
+        view.refuse(error := ValueError("it cannot be listed"))
+        assert refusals == [error]
         view.observe(None, raw("a", 1))
         view.observe(None, raw("b", 2, slow=10))
         view.replace(["a", "b"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-def _ignore() -> None: ...
+def _ignore(*_: object) -> None: ...
 
 
 def write_nothing() -> int:
@@ -20,7 +20,8 @@ class Callbacks(NamedTuple):
     ``restored`` is called when a list is older than what was seen, to let those
     :meth:`~trioperator._runtime.watching.reflector.Reflector.distrust` that may be too late to notice; ``rewind``
     before a list that is to be taken as it is; ``announce`` when its trouble may have changed; ``unserved`` when the
-    server has said for a while that it does not have the collection. ``newest_written`` returns the newest version of
+    server has said for a while that it does not have the collection; ``refused`` with the error when it has refused to
+    list it for a while, for whatever reason. ``newest_written`` returns the newest version of
     the operator's own writes to the objects; -1 if there are none.
     """
 
@@ -29,3 +30,4 @@ class Callbacks(NamedTuple):
     announce: Callable[[], None] = _ignore
     unserved: Callable[[], None] = _ignore
     newest_written: Callable[[], int] = write_nothing
+    refused: Callable[[Exception], None] = _ignore

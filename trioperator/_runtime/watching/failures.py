@@ -151,6 +151,11 @@ class Failures:
         return self.count == _REFUSED
 
     @property
+    def are_lasting(self) -> bool:
+        """Whether there have been so many that a refusal counts as one."""
+        return self.count >= _REFUSED
+
+    @property
     def are_blind(self) -> bool:
         """Whether only lists show what has changed."""
         return self.blind >= _BLIND

@@ -373,6 +373,8 @@ class Reflector:
             is_listing = self._position.version is None
             failures.report(error, self.status, delay, is_listing=is_listing, outage=self._pager.client.outage)
             self._callbacks.announce()
+            if is_listing and failures.are_lasting and self.status.is_refused:
+                self._callbacks.refused(error)
             self.status.tried.set()
         if isinstance(error, ApiError):
             self.status.progressed(delay=delay)

@@ -186,6 +186,7 @@ class RelatedKind(Read, Protocol):
 
     def open(self, namespace: str | None, indices: frozenset[str], /) -> Reader: ...
     def close(self, namespace: str | None, reader: Reader, /) -> None: ...
+    def refuse(self, namespace: str | None, error: Exception, /) -> None: ...
 
 
 class View:
@@ -270,6 +271,11 @@ class View:
             self.cache.rewind()
         for reader in self.related.values():
             reader.rewind()
+
+    def refuse(self, error: Exception) -> None:
+        """Take note that the objects cannot be listed, and may not for long."""
+        for kind in self.related:
+            kind.refuse(self._namespace, error)
 
     def close(self, *, gone: bool) -> None:
         """Pass nothing more on, and take what has been indexed out of the indices. The objects may be *gone*, too."""

@@ -279,6 +279,7 @@ class WatchSet:
                     self._announce,
                     self._observe_again,
                     write_nothing if cache is None else cache.versions.newest_written,
+                    view.refuse,
                 ),
                 division=division,
                 seen=self._seen.get(key.in_any_version, ""),
