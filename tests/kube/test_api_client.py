@@ -210,6 +210,23 @@ class TestRetries:
         start = "Cannot reach the API server http://cluster:81 (context 'prod' of the/config); retrying GET /x in 1 s: "
         assert text.startswith(start)
 
+    async def test_many_requests_that_do_not_reach_the_server_do_not_flood_the_log(
+        self, settings: OperatorSettings, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with open_client(lambda: INFO, settings=settings, transport=Memory([NOT_REACHED])) as client:
+            async with trio.open_nursery() as nursery:
+
+                async def get(target: ApiClient) -> None:
+                    with pytest.raises(ConnectionLostError):
+                        await target.get("/x")
+
+                for _ in range(50):
+                    nursery.start_soon(get, client)
+                    nursery.start_soon(get, client.reserved())
+            assert trio.current_time() == 54
+            warnings = [text for text in caplog.messages if text.startswith("Cannot reach")]
+            assert len(warnings) == 8  # as many as for one request
+
 
 class TestErrorResponses:
     @pytest.mark.parametrize(

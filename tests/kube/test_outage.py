@@ -23,3 +23,10 @@ async def test_one_watch_of_an_api_group_checks_the_server(autojump_clock: MockC
     assert outage.claim_check("/api/v1/pods", since=doubted)
     await trio.sleep(1)
     assert outage.claim_check("/apis/example.com/v1/gadgets", since=trio.current_time())
+
+
+async def test_one_request_at_a_time_warns_that_it_does_not_reach_the_server(autojump_clock: MockClock) -> None:
+    outage = Outage()
+    assert [outage.claim_warning() for _ in range(3)] == [True, False, False]
+    await trio.sleep(1)
+    assert [outage.claim_warning() for _ in range(3)] == [True, False, False]

@@ -251,13 +251,17 @@ class ApiClient:
             await trio.sleep(delay)
 
     def report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
-        """Log that a request has failed, and is sent again after *delay* seconds."""
+        """Log that a request has failed, and is sent again after *delay* seconds.
+
+        Of many requests that do not reach the server at the same time, one is a warning.
+        """
         if self.options.note_request is not None and isinstance(error, ConnectionLostError):
             self.options.note_request(method, path, 0)
         if isinstance(error, TransportError) and not error.reached:
             place = self.credentials.current.info.place
             text = "Cannot reach the API server %s; retrying %s %s in %g s: %s"
-            self.options.find_logger().warning(text, place, method, path, delay, error)
+            logger = self.options.find_logger()
+            (logger.warning if self.outage.claim_warning() else logger.debug)(text, place, method, path, delay, error)
             return
         self.options.find_logger().warning("%s %s failed; retrying in %g s: %s", method, path, delay, error)
 
