@@ -159,6 +159,8 @@ def test_missing_rights_are_reported_with_the_command_that_prints_them() -> None
         ". `trioperator rbac` prints the roles that the operator needs"
     )
     assert "rbac" not in describe_failure(parse_status(b"{}", status=404))
+    policy = b'{"kind":"Status","message":"ValidatingAdmissionPolicy \'p\' with binding \'b\' denied request: no"}'
+    assert "rbac" not in describe_failure(parse_status(policy, status=403))
 
 
 SECRET = "/api/v1/namespaces/default/secrets/db"

@@ -167,7 +167,7 @@ def _decode(body: bytes) -> _Status:
 def describe_failure(error: Exception) -> str:
     """Return the message of an error without a full stop at its end, and what to do about missing rights."""
     text = str(error).rstrip(".")
-    if isinstance(error, ForbiddenError):
+    if isinstance(error, ForbiddenError) and not is_denial(error):
         text += ". `trioperator rbac` prints the roles that the operator needs"
     return text
 

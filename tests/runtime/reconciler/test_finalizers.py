@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 from trio.testing import MockClock
 
@@ -131,3 +133,50 @@ async def test_of_very_many_finalizers_that_a_deletion_waits_for_some_are_named(
     state.body = await harness.get()
     assert await finalizers.remove(state, Patch(), LOGGER) is DONE
     assert "example.com/other-9 and 20 more." in caplog.text
+
+
+class Amending(httpx.AsyncBaseTransport):
+    """A server whose admission control undoes each change of finalizers."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.is_active = True
+        self.patches = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "PATCH" and b"/metadata/finalizers" in request.content and self.is_active:
+            self.patches += 1
+            ops = [op for op in json.loads(request.content) if not op["path"].startswith("/metadata/finalizers")]
+            headers = {name: value for name, value in request.headers.items() if name != "content-length"}
+            request = httpx.Request("PATCH", request.url, headers=headers, content=json.dumps(ops).encode())
+        return await self._inner.handle_async_request(request)
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+async def test_finalizers_that_the_server_does_not_keep_are_no_storm_but_an_error(
+    deleting: bool, bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[str] = []
+
+    @trioperator.on.create("widgets", registry=bench.registry)
+    @trioperator.on.delete("widgets", registry=bench.registry)
+    async def handle(reason: str, **_: Any) -> None:
+        called.append(reason)
+
+    amending = Amending(bench.cluster.transport())
+    amending.is_active = not deleting
+    async with bench.running(transport=amending):
+        await bench.cluster.create(widget())
+        await settle(1)
+        if deleting:
+            amending.is_active = True
+            await bench.cluster.delete("widgets", "w")
+        await settle(100)
+        assert 4 <= amending.patches <= 12
+        verb = "remove" if deleting else "keep"
+        error = f"could not be handled: the server did not {verb} the finalizer trioperator.dev/finalizer: an admission"
+        assert error in caplog.text
+        amending.is_active = False
+        await settle(100)
+        assert called == (["create", "delete"] if deleting else ["create"])
+        assert len(await bench.cluster.list("widgets")) == (not deleting)

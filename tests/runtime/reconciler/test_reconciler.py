@@ -339,8 +339,8 @@ async def test_an_object_whose_finalizer_is_taken_off_again_and_again_rests_in_b
     async with bench.running(transport=Stripping(bench.cluster.transport(), FaultPlan())):
         await bench.cluster.create(widget())
         await settle(10)
-    assert len(bench.writes()) < 200
-    assert "Possible reconcile loop" in caplog.text
+    assert len(bench.writes()) < 10
+    assert "the server did not keep the finalizer" in caplog.text
 
 
 async def test_updates_of_an_object_at_work_are_not_heaped_up(bench: Bench, autojump_clock: MockClock) -> None:

@@ -13,11 +13,13 @@ from trioperator._runtime.patching.patcher import Patcher
 from trioperator._runtime.patching.pending import PendingPatches
 from trioperator._runtime.progress.progress import Progress
 from trioperator._runtime.result import AGAIN, DONE, Result
+from trioperator.errors import TrioperatorError
 
 # Finalizers that operators have by default: those of this framework, and those for Kopf.
 _DEFAULTS: Final = ("trioperator.dev/finalizer", "kopf.zalando.org/KopfFinalizerMarker")
 # Limit of the finalizers that a message names: users who may write an object choose how many there are.
 _MAX_NAMED: Final = 10
+_REWRITTEN: Final = "an admission webhook or policy of others changes what is written"
 
 
 class Finalizers:
@@ -42,7 +44,8 @@ class Finalizers:
     async def adjust(self, state: ObjectState, logger: Logger, *, blocked: bool, finalized: bool) -> Result | None:
         """Add the finalizer if deletion is to be *blocked*, remove it if not. Returns None if it is as it is to be.
 
-        Pending changes of the object are stored in the same request.
+        Pending changes of the object are stored in the same request. Raises TrioperatorError if the server has stored
+        something else: to try again at once would never end.
         """
         assert state.body is not None
         if finalized and not blocked:
@@ -51,17 +54,21 @@ class Finalizers:
         if finalized or not blocked or name is None or is_deleting(state.body):  # servers reject new ones meanwhile
             return None
         logger.debug("Adding the finalizer, thus preventing the actual deletion.")
-        await self._patcher.store(state, Patch(), logger, lambda body: add_finalizer(body, name))
+        stored = await self._patcher.store(state, Patch(), logger, lambda body: add_finalizer(body, name))
+        if stored is not None and not (has_finalizer(stored, name) or is_deleting(stored)):
+            raise TrioperatorError(f"the server did not keep the finalizer {name}: {_REWRITTEN}")
         return AGAIN
 
     async def remove(self, state: ObjectState, records: Patch, logger: Logger) -> Result:
         """Remove the finalizer, and store *records* in the same request.
 
         If the object is being deleted, that is the last thing that is done for it: it may be gone by now, and what
-        comes later has no place to be stored.
+        comes later has no place to be stored. Raises as :meth:`adjust` does.
         """
         logger.debug("Removing the finalizer, thus allowing the actual deletion.")
         stored = await self._patcher.store(state, records, logger, lambda body: remove_finalizer(body, self._name))
+        if stored is not None and has_finalizer(stored, self._name):
+            raise TrioperatorError(f"the server did not remove the finalizer {self._name}: {_REWRITTEN}")
         if stored is None or not is_deleting(stored):
             return AGAIN
         _report_left(stored["metadata"].get("finalizers") or (), logger)
