@@ -75,6 +75,17 @@ async def test_a_finalizer_that_nothing_needs_is_removed_and_the_object_reconcil
     assert not state.deletion_handled
 
 
+async def test_a_finalizer_that_is_needed_now_and_then_is_added_at_once(
+    harness: Harness, finalizers: Finalizers, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = await harness.make()
+    for _ in range(10):
+        assert await finalizers.adjust(state, LOGGER, blocked=True, finalized=False) is AGAIN
+        assert await finalizers.adjust(state, LOGGER, blocked=False, finalized=True) is AGAIN
+    assert harness.patches == 20
+    assert "others" not in caplog.text
+
+
 async def test_with_the_finalizer_of_what_is_being_deleted_all_is_done(
     harness: Harness, finalizers: Finalizers
 ) -> None:

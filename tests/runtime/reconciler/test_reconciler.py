@@ -328,8 +328,6 @@ async def test_an_object_whose_finalizer_is_taken_off_again_and_again_rests_in_b
             response = await super().handle_async_request(request)
             if request.method == "PATCH":
                 await bench.cluster.patch("widgets", "w", {"metadata": {"finalizers": None}})
-                body = json.dumps(await bench.cluster.get("widgets", "w")).encode()
-                return httpx.Response(200, content=body)
             return response
 
     @on.delete("widgets", id="delete", registry=bench.registry)
@@ -339,8 +337,11 @@ async def test_an_object_whose_finalizer_is_taken_off_again_and_again_rests_in_b
     async with bench.running(transport=Stripping(bench.cluster.transport(), FaultPlan())):
         await bench.cluster.create(widget())
         await settle(10)
-    assert len(bench.writes()) < 10
-    assert "the server did not keep the finalizer" in caplog.text
+        assert len(bench.writes()) < 15
+        text = "finalizer is removed by others again and again: it is not added again for 1 s."
+        assert caplog.text.count(text) == 1
+        await settle(3600)
+        assert 60 <= len(bench.writes()) < 75
 
 
 async def test_updates_of_an_object_at_work_are_not_heaped_up(bench: Bench, autojump_clock: MockClock) -> None:

@@ -205,3 +205,4 @@ class ChangeReconciler:
         """Forget an object that is gone, or is no longer handled."""
         self._takeover.forget(state)
         self._index_wait.forget(state)
+        self._finalizers.forget(state)
