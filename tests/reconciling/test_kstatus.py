@@ -136,6 +136,7 @@ async def test_an_object_is_not_ready_while_a_kind_of_its_children_does_not_exis
         assert await shown(bench) == done
         await bench.cluster.delete("customresourcedefinitions", "gadgets.example.com")
         await settle(5)
+        assert await shown(bench) == waiting
         await bench.cluster.patch("widgets", "w", {"spec": {"gadget": True}})
         await settle(5)
         assert await shown(bench) == waiting

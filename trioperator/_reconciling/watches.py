@@ -300,8 +300,16 @@ class RelatedWatches:
         return None
 
     def match(self, resources: Collection[Resource]) -> Collection[RelatedKind]:
-        """Match what the handlers own and watch with the kinds of the cluster."""
+        """Match what the handlers own and watch with the kinds of the cluster.
+
+        Handlers are called again that own kinds which are no longer there: their objects are not as desired.
+        """
+        known = set(self._missing)
         selections = {selector: self._select(selector, resources) for selector in self.selectors}
+        gone = self._missing.keys() - known
+        orphaned = [handler for handler in self._handlers if any(owned.selector in gone for owned in handler.owns)]
+        for triggers in self.triggers if orphaned else ():
+            triggers.trigger_all(orphaned, source="a kind that is gone")
         kinds: dict[Selected, RelatedKind] = {}
         for handler in self._handlers:
             for owned in handler.owns:
@@ -315,8 +323,8 @@ class RelatedWatches:
                     selected = Selected(resource)
                     kind = kinds.setdefault(selected, RelatedKind(self, selected))
                     kind.mappers += ((handler, mapper),)
-        known = {selected: kind for selected, kind in self._kinds.items() if selected in kinds}
-        before, self._kinds = self._kinds, kinds | {s: kind for s, kind in known.items() if kind.is_like(kinds[s])}
+        kept = {selected: kind for selected, kind in self._kinds.items() if selected in kinds}
+        before, self._kinds = self._kinds, kinds | {s: kind for s, kind in kept.items() if kind.is_like(kinds[s])}
         self._keep_former(before)
         return self._kinds.values()
 
