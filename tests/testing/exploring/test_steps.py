@@ -15,6 +15,7 @@ from trioperator.testing.exploring.steps import Step
         ([("patch", "pods a", 200), ("patch", "pods a", 403)], {"pods a": 403}),
         ([("patch", "pods a", 409), ("delete", "pods b", 422)], {}),
         ([("patch", "pods a", 500)], {"pods a": 500}),  # what cannot be applied at all, by its types
+        ([("create", "events ", 403)], {}),  # in a namespace that is being deleted
     ],
 )
 def test_what_is_rejected_counts_until_it_is_accepted(
