@@ -32,3 +32,26 @@ def test_other_servers_have_habits_of_their_own(path: str) -> None:
     bookmarks = Bookmarks()
     bookmarks.record(PATH, 400.0)
     assert bookmarks.choose_patience(path) <= 86
+
+
+def test_watches_after_silent_ones_end_sooner_and_ever_more_of_them() -> None:
+    bookmarks = Bookmarks()
+
+    def count_short() -> int:
+        count = 0
+        while bookmarks.choose_duration(PATH, 400.0, patience=None) < 400:
+            count += 1
+        return count
+
+    assert count_short() == 0
+    counts = []
+    for _ in range(7):
+        bookmarks.note_silence(PATH)
+        counts.append(count_short())
+    assert counts == [1, 2, 4, 8, 16, 32, 32]
+    bookmarks.note_silence(PATH)
+    assert bookmarks.choose_duration("/api/v1/pods", 400.0, patience=None) == 400.0
+    found = {bookmarks.choose_duration(PATH, 400.0, patience=None) for _ in range(10)}
+    assert all(60 <= seconds <= 67 for seconds in found)
+    assert bookmarks.choose_duration(PATH, 400.0, patience=10.0) == 8.0
+    assert bookmarks.choose_duration(PATH, 30.0, patience=None) == 30.0

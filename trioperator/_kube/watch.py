@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 import msgspec
 import trio
 
-from trioperator._http.transport import Response
+from trioperator._http.transport import Response, ResponseTimeoutError
 from trioperator._kube.api_client import ApiClient, Params
 from trioperator._kube.bookmarks import Bookmarks
 from trioperator._kube.deep_json import split_members
@@ -135,6 +135,8 @@ class Watch:
             self._silence_left = silent_at - trio.current_time()
             raise
         is_late = self._deadline <= silent_at
+        if not is_late:
+            self._bookmarks.note_silence(self._path)
         why = "the server has not ended in time" if is_late else "has been silent for so long that it may be deaf"
         _logger.debug("Ending the watch of %s, which %s.", self._path, why)
         self._tail.clear()
@@ -251,19 +253,18 @@ async def open_watch(
     watching = client.settings.watching
     started = trio.current_time()
     duration = random.uniform(*_DURATION) if watching.server_timeout is None else watching.server_timeout
+    duration = client.bookmarks.choose_duration(path, duration, patience=watching.inactivity_timeout)
     seconds = max(1, round(min(duration, _MAX_DURATION)))
-    response = await client.open_stream(
-        path,
-        params={
-            **(params or {}),
-            "watch": True,
-            "allowWatchBookmarks": True,
-            "timeoutSeconds": seconds,
-            **(_INITIAL_EVENTS if resource_version is None else {"resourceVersion": resource_version}),
-        },
-        timeout=watching.inactivity_timeout or _RESPONSE_TIMEOUT,
-        connect_timeout=watching.connect_timeout,
-    )
+    start = _INITIAL_EVENTS if resource_version is None else {"resourceVersion": resource_version}
+    params = {**(params or {}), "watch": True, "allowWatchBookmarks": True, "timeoutSeconds": seconds, **start}
+    timeout = watching.inactivity_timeout or _RESPONSE_TIMEOUT
+    try:
+        response = await client.open_stream(
+            path, params=params, timeout=timeout, connect_timeout=watching.connect_timeout
+        )
+    except ResponseTimeoutError:
+        client.bookmarks.note_silence(path)
+        raise
     deadline = trio.current_time() + seconds + _MARGIN
     if watching.client_timeout is not None:
         deadline = min(deadline, started + watching.client_timeout)

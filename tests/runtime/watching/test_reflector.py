@@ -421,6 +421,47 @@ async def test_a_kind_without_events_or_bookmarks_is_no_trouble(
     assert caplog.records == []
 
 
+class Buffering(httpx.AsyncBaseTransport):
+    """A proxy that keeps the bodies of responses back until they are complete, and perhaps their headers."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, *, headers: bool) -> None:
+        self.inner = inner
+        self.headers = headers
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self.inner.handle_async_request(request)
+        if self.headers:
+            return httpx.Response(response.status_code, content=await response.aread())
+        return httpx.Response(response.status_code, stream=BufferedStream(response))
+
+
+class BufferedStream(httpx.AsyncByteStream):
+    """A body that comes at once when it is complete."""
+
+    def __init__(self, inner: httpx.Response) -> None:
+        self.inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield await self.inner.aread()
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+@pytest.mark.parametrize("headers", [False, True])
+async def test_changes_come_by_a_proxy_that_keeps_watches_back_until_they_end(
+    stage: Stage, autojump_clock: MockClock, headers: bool
+) -> None:
+    stage.asked = Asked(Buffering(stage.cluster.transport(), headers=headers), stage.plan)
+    async with stage.following():
+        for number in range(20):
+            await settle(5)
+            await stage.cluster.create(widget(f"w{number}"))
+            await settle(160)
+            assert stage.seen.events[-1] == ("ADDED", f"w{number}")
+        assert [params["limit"] for _, params in stage.asked.lists].count("500") == 1
+
+
 class Cutting(httpx.AsyncBaseTransport):
     """A load balancer that cuts off each watch after some seconds."""
 
