@@ -102,6 +102,10 @@ async def test_httpx_sends_the_current_token(cluster: Cluster, tmp_path: pathlib
                 token.write_text(text)
                 response = await http.get("/version")
                 assert response.request.headers["Authorization"] == f"Bearer {text}"
+            token.write_text("")  # while it is rewritten
+            response = await http.get("/version")
+            assert response.request.headers["Authorization"] == "Bearer first"
+            assert "trioperator" not in response.request.headers["User-Agent"]
 
 
 @needs("kubernetes")
@@ -131,6 +135,8 @@ async def test_the_official_client_sends_the_current_token(cluster: Cluster, tmp
             token.write_text(text)
             assert api.configuration.get_api_key_with_prefix("BearerToken") == f"Bearer {text}"
             assert api.configuration.api_key["authorization"] == f"Bearer {text}", "the key until version 36"
+        token.write_text("")  # while it is rewritten
+        assert api.configuration.get_api_key_with_prefix("BearerToken") == "Bearer second"
 
 
 @needs("pykube")

@@ -366,15 +366,16 @@ async def test_a_token_file_is_read_again_after_a_minute_and_not_before(
     assert [token_of(request) for request in memory.requests] == ["one", "one", "two"]
 
 
-async def test_a_token_file_that_is_absent_for_a_moment_does_no_harm(
-    autojump_clock: MockClock, settings: OperatorSettings, tmp_path: Path
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("\n")])
+async def test_a_token_file_that_is_absent_or_empty_for_a_moment_does_no_harm(
+    change: Callable[[Path], object], autojump_clock: MockClock, settings: OperatorSettings, tmp_path: Path
 ) -> None:
     path = tmp_path / "token"
     path.write_text("one")
     memory = Memory([ok()])
     info = ConnectionInfo(server="http://cluster", token_file=path)
     async with open_client(lambda: info, settings=settings, transport=memory) as client:
-        path.unlink()
+        change(path)
         await trio.sleep(61)
         await client.get("/x")
         path.write_text("two")

@@ -157,13 +157,7 @@ class ConnectionInfo:
 
     def authorization(self) -> str | None:
         """Return the value of the ``Authorization`` header, a secret. Raises ConfigError if a file is unreadable."""
-        token = self.token
-        if self.token_file is not None:
-            try:
-                token = read_secret(self.token_file, "token") or token
-            except ConfigError:
-                if token is None:
-                    raise
+        token = self.token if self.token_file is None else self._read_token(self.token_file)
         if token is not None:
             value = f"{self.scheme or 'Bearer'} {token}"
         elif self.username is not None:
@@ -178,6 +172,17 @@ class ConnectionInfo:
                 "The token contains characters that are not allowed in an HTTP header, such as a line break."
             )
         return value
+
+    def _read_token(self, path: str | os.PathLike[str]) -> str:
+        """Return the token in a file, which may be empty while it is rewritten: requests must not be anonymous then."""
+        try:
+            if found := read_secret(path, "token"):
+                return found
+            raise ConfigError(f"The token file {os.fspath(path)} is empty.")
+        except ConfigError:
+            if self.token is None:
+                raise
+            return self.token
 
 
 class ServerUrl(msgspec.Struct, frozen=True, kw_only=True):

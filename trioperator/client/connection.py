@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,7 +61,7 @@ class BaseConnection:
 
     def _refresh(self, configuration: Any) -> None:
         """Renew the token of the official client, in whatever thread."""
-        if authorization := self.info.authorization():
+        if authorization := read_authorization(self._kube):
             configuration.api_key.update(BearerToken=authorization, authorization=authorization)  # until version 36
 
     def _make_httpx_options(self) -> dict[str, Any]:
@@ -72,6 +72,15 @@ class BaseConnection:
             options["proxy"] = info.proxy_url
         return options
 
+    def _read_headers(self) -> Mapping[str, str]:
+        """Return the headers that authenticate requests, as they are now."""
+        credentials = self._kube.credentials.current
+        try:
+            return credentials.info.as_http_headers()
+        except ConfigError:  # a file is being replaced: these are the operator's own
+            own = ((name.decode(), value.decode()) for name, value in credentials.headers)
+            return {name: value for name, value in own if name != "User-Agent"}
+
     def _make_auth(self) -> httpx.Auth:
         import httpx  # big, and few need it
 
@@ -79,7 +88,7 @@ class BaseConnection:
 
         class CurrentCredentials(httpx.Auth):
             def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-                request.headers.update(connection.info.as_http_headers())
+                request.headers.update(connection._read_headers())
                 yield request
 
         return CurrentCredentials()
@@ -145,6 +154,14 @@ class SyncConnection(BaseConnection):
     def for_kr8s(self) -> Any:
         """Return an ``Api`` of ``kr8s`` with the current credentials."""
         return importlib.import_module("kr8s").api(kubeconfig=self.kubeconfig)
+
+
+def read_authorization(kube: ApiClient) -> str | None:
+    """Return the header ``Authorization`` as it is now; None if there is none, or its file is being replaced."""
+    try:
+        return kube.credentials.current.info.authorization()
+    except ConfigError:
+        return None
 
 
 def make_kubeconfig(info: ConnectionInfo) -> JsonObject:

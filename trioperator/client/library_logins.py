@@ -13,7 +13,7 @@ import trio
 from trioperator._concurrency.threads import run_in_thread
 from trioperator._kube.api_client import ApiClient
 from trioperator._logs import get_logger
-from trioperator.client.connection import make_kubeconfig
+from trioperator.client.connection import make_kubeconfig, read_authorization
 
 #: Libraries that find no configuration by themselves. Others, such as kr8s, read $KUBECONFIG, as the operator does.
 LIBRARIES: Final = ("kubernetes", "kubernetes.aio", "kubernetes_asyncio")
@@ -84,7 +84,7 @@ class LibraryLogins:
         kube = self._kube
 
         def refresh(configuration: Any) -> None:  # a function: configurations are copied deeply with it
-            if authorization := kube.credentials.current.info.authorization():
+            if authorization := read_authorization(kube):
                 configuration.api_key.update(BearerToken=authorization, authorization=authorization)  # until version 36
 
         configuration, module = _configuration(name)(), importlib.import_module(f"{name}.config")
