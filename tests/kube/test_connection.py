@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from trioperator._kube.connection import load_connection, load_service_account
+from trioperator._kube.connection_info import ContextChoice
 from trioperator.errors import ConfigError
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
@@ -118,6 +119,24 @@ def test_a_file_that_defines_nothing_leaves_the_service_account(tmp_path: Path, 
     path = tmp_path / "config"
     path.write_text("kind: Config\n")
     assert load_connection(environ={"KUBECONFIG": str(path)}, service_account=pod).token_file == pod / "token"
+
+
+@pytest.mark.parametrize("content", [None, "", "kind: Config\n"])
+def test_a_client_of_a_kubeconfig_never_moves_to_the_service_account(
+    content: str | None, tmp_path: Path, pod: Path
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(KUBECONFIG)
+    environ = {"KUBECONFIG": str(path)}
+    with ContextChoice().applying():
+        assert load_connection(environ=environ, service_account=pod).server == "https://from-file:6443"
+        path.unlink()  # while the file is rewritten
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(ConfigError, match=r"^The context 'c', which was used before, is not in .*/config any more"):
+            load_connection(environ=environ, service_account=pod)
+        path.write_text(KUBECONFIG)
+        assert load_connection(environ=environ, service_account=pod).server == "https://from-file:6443"
 
 
 def test_a_chosen_context_without_a_file_does_not_mention_the_service_account(tmp_path: Path, pod: Path) -> None:

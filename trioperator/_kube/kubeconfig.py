@@ -83,8 +83,8 @@ def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> Con
 
     The default is the current one, or that of the client's first login.
 
-    If the user has an exec plugin, it is run. Raises ConfigError for mistakes in the files, LoginError if the plugin
-    fails.
+    If the user has an exec plugin, it is run. Raises ConfigError for mistakes in the files, also if they are absent or
+    empty where the client has logged in by them before; LoginError if the plugin fails.
     """
     merged: dict[str, _Entries] = {"clusters": {}, "users": {}, "contexts": {}}
     current: str | None = None
@@ -96,10 +96,11 @@ def load_kubeconfig(paths: Sequence[Path], *, context: str | None = None) -> Con
         current = current or top.get_string("current-context")
         for section, entries in merged.items():
             entries |= _entries(config, section, path) | entries
+    files, choice = ", ".join(map(str, paths)), ContextChoice.find()
     if current is None and not any(merged.values()):
+        if (name := choice.get(paths)) is not None:  # the files are being rewritten: to log in elsewhere would be fatal
+            raise ConfigError(f"The context {name!r}, which was used before, is not in {files} any more.")
         return None
-    files = ", ".join(map(str, paths))
-    choice = ContextChoice.find()
     name = context or choice.get(paths) or current
     known = ", ".join(sorted(merged["contexts"])) or "none"
     if name is None:
