@@ -49,6 +49,15 @@ def test_files_and_modules_are_loaded_in_order(folder: pathlib.Path, monkeypatch
     assert "__trioperator_script_1__one_py" in sys.modules
 
 
+def test_a_file_that_is_passed_twice_is_loaded_once(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(sys, "loading_order", order, raising=False)
+    for name in ("one", "two"):
+        (folder / f"{name}.py").write_text(f"import sys\nsys.loading_order.append({name!r})\n")
+    load_all(["one.py", "two.py", "./one.py"], [])
+    assert order == ["one", "two"]
+
+
 def test_a_file_may_have_any_name(folder: pathlib.Path) -> None:
     (folder / "my operator").write_text("value = 1\n")
     load_file("my operator")

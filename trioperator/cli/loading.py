@@ -22,12 +22,15 @@ class LoadingError(ConfigError):
 
 
 def load_all(files: Iterable[str], modules: Iterable[str]) -> None:
-    """Load the files, then the modules, each in the given order.
+    """Load the files, then the modules, each in the given order; a file that is passed twice, as by a pattern, once.
 
     Raises ConfigError for files and modules that do not exist, and if they declare their handlers with Kopf itself;
     LoadingError for errors in them.
     """
-    for index, path in enumerate(files):
+    unique: dict[str, str] = {}
+    for path in files:
+        unique.setdefault(os.path.realpath(path), path)
+    for index, path in enumerate(unique.values()):
         load_file(path, index=index)
     for name in modules:
         load_module(name)
