@@ -262,6 +262,8 @@ def test_settings_that_need_rights_are_told_if_their_options_are_missing(
         (["app.py", "--lease=ops/mine"], "it requires --leader-elect or --shards"),
         (["app.py", "--embedded", "--leader-elect"], "pass NAMESPACE/NAME"),
         (["app.py", "--embedded", "--service-account=robot"], "pass NAMESPACE/NAME"),
+        (["app.py", "--embedded", "--name=a/b"], "the API server takes no such name"),
+        (["app.py", "--embedded", "--name="], "the API server takes no such name"),
         (["app.py", "--embedded"], "The group and the plural of the resource widgets are not known"),
         (["app.py", "--rule=fetch:pods"], "'fetch' is no verb: did you mean"),
         (["app.py", "--rule=get"], "it must be VERBS:KINDS"),

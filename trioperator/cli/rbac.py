@@ -136,6 +136,8 @@ def rbac(context: typer.Context, options: RbacCommand) -> None:
     check_scope(clusterwide=options.clusterwide, namespaces=options.namespaces)
     if options.manifests and not options.embedded:
         raise typer.BadParameter("it requires --embedded.", param_hint="'--apply'")
+    if options.name in ("", ".", "..") or not set(options.name).isdisjoint("/%"):
+        raise typer.BadParameter("the API server takes no such name: it would not fit in a URL.", param_hint="'--name'")
     account = parse_pair(options.service_account, "--service-account")
     has_lease = options.leader_elect or options.shards > 1
     check_lease(context, has_lease=has_lease)

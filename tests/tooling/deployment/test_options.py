@@ -65,6 +65,8 @@ def test_objects_have_the_labels_of_the_pods() -> None:
         ({"name": "x" * 53}, "at most 52"),
         ({"name": "a.b"}, "The name 'a.b' is invalid"),
         ({"namespace": "a_b"}, "The namespace 'a_b' is invalid"),
+        ({"image": ""}, "The image '' is invalid"),
+        ({"image": "operator:1 "}, "The image 'operator:1 ' is invalid"),
         ({"replicas": 2}, "pass --leader-elect or --shards"),
     ],
 )

@@ -54,6 +54,8 @@ class DeploymentOptions(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not _NAMESPACE.fullmatch(self.namespace):
             raise ConfigError(f"The namespace {self.namespace!r} is invalid: use lower-case letters, digits, hyphens.")
+        if not self.image or any(map(str.isspace, self.image)):
+            raise ConfigError(f"The image {self.image!r} is invalid: it must not be empty, or contain white space.")
         if self.alerts and self.prometheus is None:
             raise ConfigError("Alerts need metrics: pass --metrics, too.")
         if self.replicas > 1 and not self.has_lease:
