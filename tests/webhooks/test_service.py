@@ -20,6 +20,7 @@ from tests.webhooks.serving import until, write_pair
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 
 @pytest.fixture
@@ -293,6 +294,36 @@ async def test_a_stopping_operator_serves_webhooks_for_a_while_where_others_take
     async with operating(cluster, registry, server=serving_at([], **address), settings=settings, identity="a"):
         began = trio.current_time()
     assert trio.current_time() - began == pytest.approx(expected, abs=0.5)
+
+
+@pytest.mark.parametrize("elected", [False, True])
+async def test_an_operator_that_stops_without_a_network_cleans_up_within_the_grace(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, elected: bool, autojump_clock: object
+) -> None:
+    trioperator.on.validate("configmaps", id="check", registry=registry)(print)
+    cleaned_up = trio.Event()
+
+    @trioperator.on.create("widgets", registry=registry)
+    async def create(body: trioperator.Body, **_: Any) -> None:
+        await trio.sleep(2)
+        trioperator.event(body, type="Normal", reason="Created", message="It is there.")
+
+    @trioperator.on.cleanup(registry=registry)
+    async def clean_up(**_: Any) -> None:
+        await trio.sleep(0.5)
+        cleaned_up.set()
+
+    plan, settings = FaultPlan(), trioperator.OperatorSettings()
+    settings.leadership.enabled, settings.leadership.namespace = elected, "default"
+    transport = FaultyTransport(cluster.transport(), plan)
+    async with operating(cluster, registry, server=sleeping_server([]), settings=settings, transport=transport):
+        await cluster.create(widget("w"))
+        await trio.sleep(1)
+        plan.add(Fault.stall())
+        await trio.sleep(2)
+        began = trio.current_time()
+    assert trio.current_time() - began <= settings.process.grace
+    assert cleaned_up.is_set()
 
 
 async def test_webhooks_are_served_on_as_long_as_reviews_come(

@@ -47,13 +47,13 @@ async def open_support(operator: Operator, client: ApiClient) -> AsyncIterator[A
                 async with _taking_part(elections, operator, recorder, is_last=admission is None):
                     yield admission
                 if admission is not None:
-                    await admission.release()  # while its webhooks are still served
+                    await admission.release(stop.remaining)  # while its webhooks are still served
                     await admission.linger(stop.requested_at, stop.remaining)
                     await recorder.flush(stop.remaining)
                 nursery.cancel_scope.cancel(reason="the operator is stopping")
     finally:
         if admission is not None:
-            await admission.release()
+            await admission.release(stop.remaining)
 
 
 async def _start_servers(operator: Operator, admission: Admission | None, nursery: trio.Nursery) -> None:

@@ -33,8 +33,9 @@ from trioperator.settings import AdmissionSettings, OperatorSettings
 
 _logger = get_logger("trioperator.webhooks")
 
-# Seconds for clearing the managed configurations when the operator stops.
+# Seconds for clearing the managed configurations when the operator stops, and the share of what is left of the grace.
 _RELEASE_TIMEOUT: Final = 5.0
+_RELEASE_SHARE: Final = 0.5
 # Seconds for which webhooks are served after a stop has begun, where others take over: Services drop pods by then.
 _SHUTDOWN_DELAY: Final = 5.0
 # Seconds without a review after which no more are expected, and the share of the grace that is waited for that.
@@ -235,12 +236,12 @@ class Admission:
             return self._delay
         return _SHUTDOWN_DELAY if self._has_replicas or "service" in self._address else 0.0
 
-    async def release(self) -> None:
-        """Remove the webhooks of the operator from the managed configurations, within seconds.
+    async def release(self, remaining: float) -> None:
+        """Remove the webhooks of the operator from the managed configurations, within a share of *remaining* seconds.
 
         A conversion by a Service, which this operator has replaced, is put back, unless there are replicas.
         """
-        with trio.move_on_after(_RELEASE_TIMEOUT, shield=True) as scope:
+        with trio.move_on_after(min(_RELEASE_TIMEOUT, _RELEASE_SHARE * remaining), shield=True) as scope:
             if self._configurations is not None:
                 await self._configurations.release()
             if self._definitions is not None and not self._has_replicas:
