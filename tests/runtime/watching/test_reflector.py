@@ -629,6 +629,28 @@ async def test_pages_are_listed_if_the_server_cannot_stream_them(
         assert not reflector.status.trouble
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault.status(403),
+        Fault.break_off(lines=1),
+        Fault.half_line(lines=1),
+        Fault.garbage(lines=1),
+        *(Fault.error_event(code, lines=1) for code in (403, 410, 429, 500, 504)),
+    ],
+)
+async def test_pages_are_listed_if_streams_never_bring_all_objects(
+    streaming: Stage, autojump_clock: MockClock, fault: Fault
+) -> None:
+    for name in ("a", "b"):
+        await streaming.cluster.create(widget(name))
+    streaming.plan.add(fault, path="sendInitialEvents")
+    async with streaming.following() as reflector:
+        await settle(10)
+        assert streaming.seen.lists == [{"a", "b"}]
+        assert not reflector.status.trouble
+
+
 @pytest.mark.parametrize("fault", [Fault.status(400), Fault.error_event(410)])
 async def test_it_has_not_started_before_what_is_listed_in_place_of_a_stream(
     streaming: Stage, autojump_clock: MockClock, fault: Fault

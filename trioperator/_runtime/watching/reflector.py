@@ -37,8 +37,8 @@ _logger = get_logger("trioperator.runtime.reflector")
 _LONG_ENOUGH: Final = 30.0
 # Number of listed objects after which freed memory, some megabytes, is returned to the system.
 _MANY: Final = 1000
-# Status codes of servers that cannot stream the first list.
-_CANNOT_STREAM: Final = frozenset({400, 405, 422})
+# Status codes of servers that cannot stream the first list, or not to this user.
+_CANNOT_STREAM: Final = frozenset({400, 403, 405, 422})
 
 
 class Observer(Protocol):
@@ -148,6 +148,8 @@ class Reflector:
             was_good = self._failures.age >= _LONG_ENOUGH
             if was_good:
                 self._failures.clear()
+            if self._position.version is None and self._failures.age >= 0:
+                self._can_stream = False  # a stream that broke before all objects had come may always do so
             if self._position.version is None and isinstance(error, ApiError) and error.status in _CANNOT_STREAM:
                 await self._back_off(error, once_is_normal=self._can_stream)
                 self._can_stream = False
