@@ -215,8 +215,9 @@ class _Performance:
             if self.perturbation is NONE:
                 result.hours = [await stage.wait(_HOUR), await stage.wait(_HOUR)]
             await trouble.before(count)
-            result.release = await stage.delete(then=functools.partial(trouble.after, count))
-            result.leftovers = stage.list_leftovers()
+            release = await stage.delete(then=functools.partial(trouble.after, count))
+            if release.rejected is None:
+                result.release, result.leftovers = release, stage.list_leftovers()
 
 
 async def _furnish(cluster: Cluster, world: World) -> None:

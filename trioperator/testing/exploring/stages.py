@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 import math
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any, Final
@@ -118,16 +119,30 @@ class Stage:
     async def change(self, state: State, *, then: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint) -> Step:
         """Create the object or replace its state, do something, and wait until all is at rest."""
         with self._recording(state) as step:
-            try:
-                await self.put(state)
-            except ApiError as error:
-                step.rejected = error.message
-            else:
-                await then()
+            step.rejected = await self._request(functools.partial(self.put, state), then)
+            if step.rejected is None:
                 step.has_settled = await self._come_to_rest(state)
                 if (obj := await self.find()) is not None:
                     self._writes.lies += find_outdated(obj)
         return step
+
+    async def _request(
+        self, send: Callable[[], Awaitable[object]], then: Callable[[], Awaitable[object]]
+    ) -> str | None:
+        """Send a change, and do something. Returns why the server rejects it, if it does.
+
+        It may reject what the operator would have reviewed: as soon as that is up again, the change is sent again.
+        """
+        try:
+            await send()
+        except ApiError as error:
+            if not self.operator.is_running:
+                await then()
+                if self.operator.is_running:
+                    return await self._request(send, trio.lowlevel.checkpoint)
+            return error.message
+        await then()
+        return None
 
     async def _come_to_rest(self, state: State) -> bool:
         """Wait until all is at rest, also with an object that is created again as somebody has deleted it."""
@@ -168,8 +183,8 @@ class Stage:
     async def delete(self, *, then: Callable[[], Awaitable[object]] = trio.lowlevel.checkpoint) -> Step:
         """Delete the object, do something, and wait until all is at rest."""
         with self._recording(None) as step:
-            await self.cluster.delete(self.subject.resource, self.subject.name)
-            await then()
+            delete = functools.partial(self.cluster.delete, self.subject.resource, self.subject.name)
+            step.rejected = await self._request(delete, then)
             step.has_settled = await self.settle()
         return step
 

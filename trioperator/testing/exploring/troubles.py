@@ -96,6 +96,7 @@ class Trouble:
         self._states = states
         self._perturbation = perturbation
         self._index = 0  # of the change that is going on
+        self._is_concluding = False  # whether the last one is over: nothing is edited then
         self._crash = Crash(perturbation, stage.operator, self._restart)
         if perturbation.fault in ("crash", "edit", "blind"):
             stage.around_write = self._around_write
@@ -111,7 +112,8 @@ class Trouble:
             await self._stage.start(self.plan)
 
     async def _around_write(self, send: Send) -> httpx.Response:
-        if self._perturbation.fault == "edit" and self._crash.writes == self._perturbation.at:
+        is_due = self._crash.writes == self._perturbation.at and not self._is_concluding
+        if self._perturbation.fault == "edit" and is_due:
             await self._edit()
         return await self._crash.around_write(send)
 
@@ -131,7 +133,7 @@ class Trouble:
 
     async def before(self, index: int) -> None:
         """Do what comes before a change."""
-        self._index = index
+        self._index, self._is_concluding = index, False
         found = self._perturbation
         if found.fault == "blind" and found.what != _AFTER_WRITE and index == found.at:
             if found.what == CUT:
@@ -162,6 +164,7 @@ class Trouble:
     async def conclude(self, last: Step) -> None:
         """Do what comes when all is at rest after the last change, and look at the end again."""
         stage, found = self._stage, self._perturbation
+        self._is_concluding = True
         if found.fault == "edit" and found.what in _METADATA:
             removed = {key: dict.fromkeys(values) for key, values in _METADATA[found.what].items()}
             with contextlib.suppress(ApiError):
