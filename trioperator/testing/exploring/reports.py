@@ -145,7 +145,7 @@ def _describe(report: Report, subject: SubjectReport, finding: Finding) -> Itera
 def _summarize(subject: SubjectReport) -> str:
     stopped = f", stopped {subject.stopped}" if subject.stopped else ""
     perturbed = f", {subject.perturbed} perturbed plays" if subject.perturbed else ""
-    rejected = f", {subject.rejected} rejected by the schema" if subject.rejected else ""
+    rejected = f", {subject.rejected} rejected by the API server" if subject.rejected else ""
     return (
         f"{subject.resource}: {subject.states} states in {subject.sequences} sequences, {subject.transitions}"
         f" transitions{perturbed}{rejected}{stopped}"
