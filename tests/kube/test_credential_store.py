@@ -798,6 +798,24 @@ async def test_a_renewal_that_fails_is_tried_again(
     assert caplog.text.count("keeping the current ones: no answer") == 2
 
 
+async def test_a_renewal_that_fails_after_the_end_of_the_credentials_is_tried_again_every_ten_seconds(
+    autojump_clock: MockClock, settings: OperatorSettings
+) -> None:
+    vault = Rotation()
+    async with (
+        log_in(vault, settings=settings, transport=vault.memory) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(client.credentials.serve)
+        await trio.sleep(50)
+        vault.error, vault.logins = LoginError("no answer"), 0
+        for _ in range(400):
+            await client.get("/x")
+            await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert 30 <= vault.logins <= 41
+
+
 async def test_files_are_read_again_without_a_login(
     autojump_clock: MockClock, settings: OperatorSettings, tmp_path: Path
 ) -> None:

@@ -348,9 +348,7 @@ class CredentialStore:
 
     def _keep_current(self, problem: Exception) -> None:
         _logger.warning("Cannot reload the credentials; keeping the current ones: %s", problem)
-        current = self.current
-        at = trio.current_time() + _RETRY_AGE
-        current.reload_at, current.renew_at = max(current.reload_at, at), max(current.renew_at, at)
+        self.current.put_off(trio.current_time() + _RETRY_AGE)
 
     def _note_rejected(self, used: Credentials) -> None:
         """Record a 401, unless the rejected credentials have been replaced in the meantime."""

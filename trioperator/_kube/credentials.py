@@ -94,6 +94,11 @@ class Credentials:
             self.renew_at = max(now + _MIN_RENEWAL, self.expires_at - min(_MARGIN, remaining * _MARGIN_SHARE))
         self.reload_at = min(self.expires_at, now + _MAX_AGE if self.info.paths else float("inf"))
 
+    def put_off(self, at: float) -> None:
+        """Use the credentials, even if they have expired, and do not renew or reload them before a time."""
+        self.reload_at, self.renew_at = max(self.reload_at, at), max(self.renew_at, at)
+        self.expires_at = max(self.expires_at, at)
+
     def keep_age(self, previous: Credentials) -> None:
         """Take over when to renew the credentials from those that are the same, with older files."""
         self.renew_at, self.expires_at = previous.renew_at, previous.expires_at
