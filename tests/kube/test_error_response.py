@@ -84,14 +84,20 @@ def test_the_header_sets_the_delay_else_the_details_do() -> None:
     ],
 )
 async def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
-    assert parse_retry_after(value) == seconds
+    headers = [] if value is None else [(b"Retry-After", value.encode())]
+    assert parse_retry_after(headers) == seconds
 
 
 async def test_a_date_is_counted_from_now() -> None:
     date = email.utils.format_datetime(wall_now() + datetime.timedelta(seconds=100), usegmt=True)
-    seconds = parse_retry_after(date)
+    seconds = parse_retry_after([(b"Retry-After", date.encode())])
     assert seconds is not None
     assert 95 < seconds <= 100
+
+
+def test_a_date_is_counted_from_that_of_the_response_as_clocks_differ() -> None:
+    dates = [(b"Retry-After", b"Fri, 02 Jan 2026 10:00:30 GMT"), (b"Date", b"Fri, 02 Jan 2026 10:00:00 GMT")]
+    assert parse_error_response(503, dates, b"").retry_after == 30
 
 
 def test_an_error_event_has_its_code_in_the_status() -> None:

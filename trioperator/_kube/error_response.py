@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from trioperator._concurrency.clock import wall_now
-from trioperator._http.transport import Headers, find_header, parse_date
+from trioperator._http.transport import Headers, find_date, find_header, parse_date
 from trioperator._kube.deep_json import DECODE_ERRORS, decode_shallow
 from trioperator.errors import ApiError, ForbiddenError, UnauthorizedError
 
@@ -66,7 +66,7 @@ def parse_error_response(
     Only a body of ``kind: Status`` is quoted, not the error pages of proxies and load balancers. *target* is what was
     requested: of Secrets, and of the kinds named in *secret* as their CRDs, the server's text is concealed.
     """
-    retry_after = parse_retry_after(find_header(headers, b"retry-after"))
+    retry_after = parse_retry_after(headers)
     error = parse_status(body, status=status, retry_after=retry_after, target=target, secret=secret)
     error.repeated = repeated
     return error
@@ -182,8 +182,12 @@ def is_version_too_large(error: ApiError) -> bool:
     return error.status in (410, 504) and _TOO_LARGE in error.message
 
 
-def parse_retry_after(value: str | None) -> float | None:
-    """Parse a ``Retry-After`` header (seconds or a date) into seconds; return None if it is invalid."""
+def parse_retry_after(headers: Headers) -> float | None:
+    """Parse the header ``Retry-After`` (seconds or a date) into seconds; return None if it is missing or invalid.
+
+    A date is compared with the header ``Date``, as the clock of the server may differ from the one here.
+    """
+    value = find_header(headers, b"retry-after")
     if not value:
         return None
     try:
@@ -191,7 +195,7 @@ def parse_retry_after(value: str | None) -> float | None:
     except ValueError:
         pass
     date = parse_date(value)
-    return None if date is None else _bounded((date - wall_now()).total_seconds())
+    return None if date is None else _bounded((date - (find_date(headers) or wall_now())).total_seconds())
 
 
 def _bounded(seconds: float) -> float | None:
