@@ -165,8 +165,24 @@ def test_missing_rights_are_reported_with_the_command_that_prints_them() -> None
         ". `trioperator rbac` prints the roles that the operator needs"
     )
     assert "rbac" not in describe_failure(parse_status(b"{}", status=404))
-    policy = b'{"kind":"Status","message":"ValidatingAdmissionPolicy \'p\' with binding \'b\' denied request: no"}'
-    assert "rbac" not in describe_failure(parse_status(policy, status=403))
+
+
+@pytest.mark.parametrize(
+    ("message", "is_right"),
+    [
+        ('pods is forbidden: User "me" cannot list resource "pods" in API group "" at the cluster scope', True),
+        ('roles "x" is forbidden: user "me" (groups=["a"]) is attempting to grant RBAC permissions', True),
+        ('forbidden: User "me" cannot get path "/metrics"', True),
+        ("widgets \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", False),
+        ('admission webhook "w" denied the request: no', False),
+        ('pods "x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1', False),
+        ('pods "x" is forbidden: violates PodSecurity "restricted:latest": privileged', False),
+        ('configmaps "x" is forbidden: unable to create new content in namespace a because it is being', False),
+    ],
+)
+def test_rights_are_not_to_blame_for_what_is_forbidden_to_all(message: str, is_right: bool) -> None:
+    error = parse_status(body(message=message, reason="Forbidden"), status=403)
+    assert ("rbac" in describe_failure(error)) is is_right
 
 
 SECRET = "/api/v1/namespaces/default/secrets/db"

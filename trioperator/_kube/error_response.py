@@ -46,6 +46,8 @@ _ALWAYS_500: Final = (
     "rpc error: code = ResourceExhausted desc = trying to send message larger than max ",
 )
 _DENIED: Final = re.compile(r"denied (the )?request")
+# Part of messages about what is forbidden to all: by a quota, a limit, a policy, or as a namespace ends.
+_FORBIDDEN_TO_ALL: Final = re.compile(r"is forbidden: (?!user )", re.IGNORECASE)
 
 _TOO_LARGE: Final = "Too large resource version"
 
@@ -167,7 +169,7 @@ def _decode(body: bytes) -> _Status:
 def describe_failure(error: Exception) -> str:
     """Return the message of an error without a full stop at its end, and what to do about missing rights."""
     text = str(error).rstrip(".")
-    if isinstance(error, ForbiddenError) and not is_denial(error):
+    if isinstance(error, ForbiddenError) and not (is_denial(error) or _FORBIDDEN_TO_ALL.search(error.message)):
         text += ". `trioperator rbac` prints the roles that the operator needs"
     return text
 
