@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import logging
+import socket
 import ssl
 from collections.abc import Iterator
 from typing import Any
@@ -674,6 +676,19 @@ class TestSockets:
         async with client_of(target, settings, proxy_url=proxy.url, ca_data=ca_pem) as client:
             assert await client.get("/x") == {}
         assert (proxy.connections, target.connections) == (1, 1)
+
+    async def test_the_system_detects_a_dead_proxy(self, serve: Serve, settings: OperatorSettings) -> None:
+        proxy = await serve(answer_all)
+        info = ConnectionInfo(server="http://cluster.invalid", proxy_url=proxy.url)
+        async with open_client(lambda: info, settings=settings) as client:
+            await client.get("/x")
+            opened = [one for one in gc.get_objects() if issubclass(type(one), trio.socket.SocketType)]
+            options = []
+            for sock in opened:
+                with contextlib.suppress(OSError):  # one that listens, or is closed
+                    if sock.getpeername()[1] == proxy.port:
+                        options.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+            assert options == [1]
 
     @pytest.mark.parametrize("by", ["nothing", "tunnel", "proxy"])
     async def test_a_request_that_is_cancelled_at_any_step_leaves_no_socket(

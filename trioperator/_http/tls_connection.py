@@ -274,17 +274,14 @@ def _make_poll(sock: socket.socket) -> select.poll | None:
     return poll
 
 
-def list_keepalive_options() -> list[tuple[int, int, int]]:
-    """Return the options of a socket, as levels, numbers and values, by which the kernel detects a dead peer."""
-    known = [(getattr(socket, name), value) for name, value in _KEEPALIVE if hasattr(socket, name)]
-    return [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), *((socket.IPPROTO_TCP, *option) for option in known)]
-
-
-def _keep_alive(sock: socket.socket) -> None:
+def keep_alive(sock: socket.socket | trio.socket.SocketType) -> None:
     """Let the kernel detect a dead peer, as far as the system can."""
-    for option in list_keepalive_options():
-        with contextlib.suppress(OSError):
-            sock.setsockopt(*option)
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 async def open_connection(
@@ -297,7 +294,7 @@ async def open_connection(
     stream = await trio.open_tcp_stream(host, port)
     sock = socket.socket(fileno=stream.socket.detach())
     sock.setblocking(False)
-    _keep_alive(sock)
+    keep_alive(sock)
     try:
         conn = TlsConnection(sock, context, server_name, timeouts=timeouts)
     except BaseException:

@@ -15,7 +15,7 @@ import httpx
 import trio
 
 from trioperator._http.opened_sockets import OpenedSockets
-from trioperator._http.tls_connection import describe_error, list_keepalive_options
+from trioperator._http.tls_connection import describe_error
 from trioperator._http.transport import CONNECT_TIMEOUT, BodyTooLargeError, Headers, Request, Response, TransportError
 from trioperator._kube.connection_info import ConnectionInfo, parse_server_url
 from trioperator._model.urls import mask_userinfo
@@ -239,13 +239,7 @@ def open_proxy_transport(info: ConnectionInfo, proxy_url: str, context: ssl.SSLC
     verify = context or False
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=25)
     try:
-        transport = httpx.AsyncHTTPTransport(
-            verify=verify,
-            proxy=proxy_url,
-            limits=limits,
-            trust_env=False,
-            socket_options=list_keepalive_options(),
-        )
+        transport = httpx.AsyncHTTPTransport(verify=verify, proxy=proxy_url, limits=limits, trust_env=False)
     except (ImportError, ValueError, httpx.InvalidURL) as exc:
         reason = type(exc).__name__ if "@" in proxy_url else exc  # it may quote parts of the URL
         shown = mask_userinfo(proxy_url)
