@@ -53,10 +53,11 @@ class Parts:
         return {each["metadata"]["name"]: each["spec"]["replicas"] for each in found}
 
 
-async def set_ready(cluster: Cluster, name: str, ready: int) -> None:
+async def set_ready(cluster: Cluster, name: str, ready: int, **others: int) -> None:
     """Do what the controller of Deployments does when so many replicas are ready."""
     generation = (await cluster.get("deployments", name))["metadata"]["generation"]
-    status = {"observedGeneration": generation, "replicas": ready, "readyReplicas": ready}
+    counts = {"replicas": ready, "updatedReplicas": ready, "readyReplicas": ready} | others
+    status = {"observedGeneration": generation, **counts}
     await cluster.patch("deployments", name, {"status": status}, subresource="status")
     await settle(1)
 
@@ -89,6 +90,23 @@ async def test_each_is_changed_when_the_one_before_is_ready(parts: Parts, autoju
         assert await parts.replicas() == {"a": 2, "b": 2, "c": 2}
         assert (await cluster.get("configmaps", "last"))["data"] == {"replicas": "2"}
         assert requests_of(parts.bench) == ["patch a", "patch b", "patch c", "patch last"]
+
+
+async def test_the_pods_of_the_template_before_do_not_make_a_child_ready(
+    parts: Parts, autojump_clock: MockClock
+) -> None:
+    cluster = parts.bench.cluster
+    async with parts.bench.running():
+        await parts.start()
+        await parts.change(replicas=2)
+        await set_ready(cluster, "a", 2, updatedReplicas=0)  # the controller has just seen it
+        await set_ready(cluster, "a", 2, replicas=3, updatedReplicas=1)  # the first new pod does not become ready
+        await settle(3600)
+        assert await parts.replicas() == {"a": 2, "b": 1, "c": 1}
+        await set_ready(cluster, "a", 2, replicas=3, updatedReplicas=2)
+        assert await parts.replicas() == {"a": 2, "b": 1, "c": 1}, "one of those before is still there"
+        await set_ready(cluster, "a", 2)
+        assert await parts.replicas() == {"a": 2, "b": 2, "c": 1}
 
 
 async def test_what_is_not_ready_goes_first(parts: Parts, autojump_clock: MockClock) -> None:

@@ -45,7 +45,7 @@ def is_as_desired(record: RelatedRecord | None, manifest: Manifest, applied: App
 
 
 def is_ready(record: RelatedRecord, manifest: Manifest) -> bool:
-    """Check whether others need not wait for a child. One whose status is older than its spec is not ready."""
+    """Check whether others need not wait for a child. One whose controller is behind its spec is not ready."""
     if record.deleting:
         return False
     if manifest.child.ready is None:
@@ -57,7 +57,29 @@ def is_ready(record: RelatedRecord, manifest: Manifest) -> bool:
 
 
 def _is_behind(body: Mapping[str, Any]) -> bool:
-    """Check whether the controller of a child has not seen its newest generation, if it says which one it has."""
-    status, generation = body.get("status"), (body.get("metadata") or {}).get("generation")
+    """Check whether the controller of a child has not done its newest generation, if it says which one it has seen."""
+    generation, status = (body.get("metadata") or {}).get("generation"), body.get("status")
     observed = status.get("observedGeneration") if isinstance(status, Mapping) else None
-    return isinstance(observed, int) and isinstance(generation, int) and observed < generation
+    if not isinstance(observed, int) or not isinstance(generation, int):
+        return False
+    return observed < generation or _is_rolling_out(body)
+
+
+def _is_rolling_out(body: Mapping[str, Any]) -> bool:
+    """Check whether pods of a workload are of an older template, as ``kubectl rollout status`` does.
+
+    Those that are ready say nothing of the newest template: with a broken one, they are of the one before.
+    """
+    spec, status = body.get("spec") or {}, body["status"]
+    strategy = spec.get("updateStrategy") or {}
+    if not str(body.get("apiVersion")).startswith("apps/") or strategy.get("type") == "OnDelete":
+        return False
+    wanted, updated = spec.get("replicas", 1), status.get("updatedReplicas", 0)
+    match body.get("kind"):
+        case "Deployment":
+            return bool(updated < wanted or status.get("replicas", 0) > updated)
+        case "StatefulSet":
+            return bool(updated < wanted - ((strategy.get("rollingUpdate") or {}).get("partition") or 0))
+        case "DaemonSet":
+            return bool(status.get("updatedNumberScheduled", 0) < status.get("desiredNumberScheduled", 0))
+    return False
