@@ -25,3 +25,16 @@ def test_a_step_does_not_wait_for_timers_for_ever(tmp_path: pathlib.Path) -> Non
     play = make_player(tmp_path, source).play([{"spec": {}}])
     assert len(play.calls) < 1500
     assert play.leftovers == []
+
+
+def test_dry_runs_are_no_writes_of_a_step(tmp_path: pathlib.Path) -> None:
+    source = GOOD + (
+        '\n@trioperator.on.reconcile("webapps", owns=[trioperator.Owned("jobs", strategy="recreate")])\n'
+        "def run(spec):\n"
+        "    container = {'name': 'main', 'image': f'image-{spec[\"size\"]}'}\n"
+        "    template = {'spec': {'restartPolicy': 'Never', 'containers': [container]}}\n"
+        "    yield {'apiVersion': 'batch/v1', 'kind': 'Job', 'spec': {'template': template}}\n"
+    )
+    play = make_player(tmp_path, source).play([{"spec": {"size": 1}}, {"spec": {"size": 2}}], to_the_end=False)
+    responses = [(verb, code) for verb, path, code in play.last.responses if path.startswith("jobs.batch")]
+    assert responses == [("patch", 422), ("delete", 200), ("patch", 201)]

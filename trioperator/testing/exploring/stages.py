@@ -262,7 +262,7 @@ class Stage:
             step.responses = [
                 (record.verb, f"{record.resource} {record.name}", record.status)
                 for record in [*cluster.requests][requests:]
-                if record.verb in ("create", "update", "patch", "delete")
+                if record.verb in ("create", "update", "patch", "delete") and "dryRun" not in record.query
             ]
             step.lies, step.undone = self._writes.lies, list(self._writes.history.find_undone(cluster))
             step.is_blind = not operator.is_running or self.watches.is_cut
