@@ -38,3 +38,15 @@ def test_dry_runs_are_no_writes_of_a_step(tmp_path: pathlib.Path) -> None:
     play = make_player(tmp_path, source).play([{"spec": {"size": 1}}, {"spec": {"size": 2}}], to_the_end=False)
     responses = [(verb, code) for verb, path, code in play.last.responses if path.startswith("jobs.batch")]
     assert responses == [("patch", 422), ("delete", 200), ("patch", 201)]
+
+
+def test_a_status_of_the_name_of_a_handler_is_left_out_only_if_it_is_the_result(tmp_path: pathlib.Path) -> None:
+    source = GOOD + (
+        '\n@trioperator.on.create("webapps")\ndef size(spec, patch):\n'
+        "    patch.status['size'] = spec['size']\n"
+        '\n@trioperator.on.create("webapps")\ndef result():\n    return {"a": 1}\n'
+        '\n@trioperator.on.create("webapps")\ndef parent():\n'
+        '    trioperator.register(lambda **_: "done", id="part")\n'
+    )
+    step = make_player(tmp_path, source).play([{"spec": {"size": 1}}], to_the_end=False).last
+    assert step.snapshot["WebApp default/example"]["status"] == {"size": 1}

@@ -13,6 +13,7 @@ from typing import Any, Final
 import httpx
 import trio
 
+from trioperator._handling.arguments.reconciling import ReconcileHandler
 from trioperator._handling.declaring.registry import OperatorRegistry
 from trioperator._handling.handlers.handler import SpawningHandler
 from trioperator.apiserver import Cluster
@@ -63,11 +64,14 @@ class _Writes:
 
 @dataclasses.dataclass
 class _Omissions:
-    """What snapshots leave out: kinds of objects with random names, uids from before, and results of handlers."""
+    """What snapshots leave out: kinds of objects with random names, uids from before, and results of handlers.
+
+    Those of reconcile handlers are children, and not stored.
+    """
 
     anonymous: Collection[str] = ()
     before: Collection[str] = ()
-    results: Collection[str] = ()
+    reconciling: Collection[str] = ()
 
 
 class Stage:
@@ -105,7 +109,7 @@ class Stage:
     def _learn(self, registry: OperatorRegistry) -> None:
         ids = {handler: handler.id.rpartition(".<locals>.")[2] for handler in registry}
         self._spawned = frozenset(ids[each] for each in registry if isinstance(each, SpawningHandler))
-        self.omissions.results = frozenset(ids[each].partition("/")[0] for each in registry)
+        self.omissions.reconciling = frozenset(ids[each] for each in registry if isinstance(each, ReconcileHandler))
 
     async def prepare(self) -> None:
         """Wait until the operator is at rest, and note what there is."""
@@ -274,7 +278,9 @@ class Stage:
         """Return all that there is of the operator's, in the cluster and outside."""
         left_out, kind = self.omissions, self.subject.kind
         snapshot = take_snapshot(self.cluster, subject=kind, anonymous=left_out.anonymous, before=left_out.before)
-        return {**_without_results(snapshot, left_out.results), **self.list_outside()}
+        returned = {call.handler for call in self.operator.calls if call.result is not None} - {*left_out.reconciling}
+        results = {handler.partition("/")[0] for handler in returned}
+        return {**_without_results(snapshot, results), **self.list_outside()}
 
 
 def _key(obj: Mapping[str, Any]) -> tuple[str, str, str]:
