@@ -588,3 +588,29 @@ async def test_a_filter_that_ends_the_process_ends_the_operator(
         async with bench.running():
             await bench.cluster.create(widget())
             await trio.sleep_forever()
+
+
+async def test_a_cancellation_that_a_handler_gets_from_another_task_ends_no_worker(
+    bench: Bench, calls: list[str], autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared: list[trio.Cancelled] = []
+
+    @on.create("widgets", id="share", registry=bench.registry)
+    async def share(retry: int, **_: Any) -> None:
+        with trio.move_on_after(1):  # it could as well be the first of two handlers that await the same result
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled as cancelled:
+                shared.append(cancelled)
+                raise
+        if not retry:
+            raise shared[0]
+
+    async with bench.running():
+        await bench.cluster.create(widget("one"))
+        await settle(5)
+        await bench.cluster.create(widget("two"))
+        await settle(200)
+    assert calls == ["one", "two"]
+    assert len(shared) == 4
+    assert "belongs to another task" in caplog.text

@@ -78,6 +78,30 @@ def test_nothing_decides_on_what_ends_the_process() -> None:
     assert find_deciding_error(BaseExceptionGroup("g", [ValueError("v"), SystemExit(1)])) is None
 
 
+async def catch_a_cancellation() -> trio.Cancelled:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await trio.lowlevel.checkpoint()
+        except trio.Cancelled as cancelled:
+            return cancelled
+    raise AssertionError
+
+
+async def test_a_cancellation_of_something_else_is_an_error_of_the_handler() -> None:
+    cancelled = await catch_a_cancellation()
+    for raised in (cancelled, BaseExceptionGroup("g", [cancelled])):
+        outcome = await invoke(raising(raised, sync=False))
+        assert not outcome.final
+        assert "belongs to another task" in str(outcome.error)
+
+
+async def test_what_a_handler_raises_beside_a_cancellation_of_something_else_decides() -> None:
+    cancelled = await catch_a_cancellation()
+    group = BaseExceptionGroup("g", [cancelled, PermanentError("p")])
+    assert str((await invoke(raising(group, sync=False))).error) == "p"
+
+
 async def test_errors_beside_a_cancellation_are_logged_and_the_cancellation_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _PASS_THROUGH = (trio.Cancelled, GeneratorExit, KeyboardInterrupt, SystemExit)
 # Errors in the code, which another attempt would meet again.
 _PROGRAMMING_ERRORS = (AttributeError, ImportError, NameError, NotImplementedError, SyntaxError, TypeError)
+_STRAY: Final = "trio.Cancelled was raised, although nothing cancels the handler: it belongs to another task or scope."
 
 
 def is_interrupted(raised: BaseException, interruption: Interruption) -> bool:
@@ -65,8 +67,10 @@ def split_cancellation(
 def find_deciding_error(raised: BaseException) -> BaseException | None:
     """Return the error that decides on the outcome: of an exception group, the most specific one.
 
-    Return None for cancellation and for exceptions that end the process.
+    Return None for cancellation and for exceptions that end the process. Cancellation of something else, such as that
+    of a task whose result is shared, is an error: it would end the workers, silently.
     """
+    raised = _without_strays(raised)
     if type(raised).__name__ == "CancelledError" and type(raised).__module__ == "asyncio.exceptions":
         return RuntimeError("Cancelled by asyncio.").with_traceback(raised.__traceback__)
     if not isinstance(raised, BaseExceptionGroup):
@@ -83,6 +87,15 @@ def find_deciding_error(raised: BaseException) -> BaseException | None:
             if isinstance(leaf, kind):
                 return leaf
     return leaves[0] if len(leaves) == 1 else raised
+
+
+def _without_strays(raised: BaseException) -> BaseException:
+    """Return what was raised without cancellation if nothing cancels the current task; if nothing is left, an error."""
+    leaves = iterate_leaves(raised) if isinstance(raised, BaseExceptionGroup) else (raised,)
+    if not any(isinstance(leaf, trio.Cancelled) for leaf in leaves) or trio.current_effective_deadline() == -math.inf:
+        return raised
+    others = raised.split(trio.Cancelled)[1] if isinstance(raised, BaseExceptionGroup) else None
+    return RuntimeError(_STRAY).with_traceback(raised.__traceback__) if others is None else others
 
 
 def classify_failure(handler: Handler, error: BaseException, *, retry: int, runtime: float, backoff: float) -> Outcome:
