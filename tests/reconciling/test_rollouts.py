@@ -23,7 +23,10 @@ def is_ready(body: Mapping[str, Any]) -> bool:
 
 
 class Parts:
-    """A handler whose children are three Deployments with the replicas of the object, and a ConfigMap."""
+    """A handler whose children are Deployments with the replicas of the object, and a ConfigMap.
+
+    The object may name ``chains`` of Deployments: each depends on the one before. By default, there are three alone.
+    """
 
     def __init__(self, bench: Bench, *, strategy: Any = "rolling") -> None:
         self.bench = bench
@@ -31,8 +34,13 @@ class Parts:
 
         @on.reconcile("widgets", owns=[owned, "configmaps"], registry=bench.registry)
         async def reconcile(spec: Mapping[str, Any]) -> list[Any]:
-            names = spec.get("names", NAMES)
-            parts = [trioperator.Child(deployment(name, spec["replicas"]), ready=is_ready) for name in names]
+            parts: list[trioperator.Child] = []
+            for chain in spec.get("chains", NAMES):
+                before: list[trioperator.Child] = []
+                for name in chain:
+                    part = deployment(name, spec["replicas"])
+                    before = [trioperator.Child(part, ready=is_ready, depends_on=before)]
+                    parts += before
             last = config_map("last", replicas=str(spec["replicas"]))
             return [*parts, trioperator.Child(last, depends_on=parts)]
 
@@ -160,6 +168,69 @@ async def test_a_missing_child_holds_up_the_others(parts: Parts, autojump_clock:
         assert await parts.replicas() == {"a": 1, "b": 1, "c": 2}, "it is created at once"
         await set_ready(parts.bench.cluster, "c", 2)
         assert await parts.replicas() == {"a": 2, "b": 1, "c": 2}
+
+
+@pytest.mark.parametrize("ready", [1, 0])
+async def test_a_child_does_not_wait_for_a_new_one_that_depends_on_it(
+    bench: Bench, autojump_clock: MockClock, ready: int
+) -> None:
+    await bench.cluster.create(widget(replicas=1, chains=["a"]))
+    parts = Parts(bench)
+    async with bench.running():
+        await settle(1)
+        await set_ready(bench.cluster, "a", ready)
+        await parts.change(replicas=2, chains=["ab"])
+        assert await parts.replicas() == {"a": 2}
+        await set_ready(bench.cluster, "a", 2)
+        assert await parts.replicas() == {"a": 2, "b": 2}
+
+
+async def test_what_broken_children_depend_on_goes_first(bench: Bench, autojump_clock: MockClock) -> None:
+    await bench.cluster.create(widget(replicas=1, chains=["ab", "cd", "e"]))
+    parts = Parts(bench)
+    async with bench.running():
+        await settle(1)
+        for name in "acebd":
+            await set_ready(bench.cluster, name, 1)
+        for name in "bd":
+            await set_ready(bench.cluster, name, 0)
+        await parts.change(replicas=2)
+        assert await parts.replicas() == {"a": 2, "b": 1, "c": 1, "d": 1, "e": 1}
+        for name in "abcde":
+            await set_ready(bench.cluster, name, 2)
+        assert set((await parts.replicas()).values()) == {2}
+
+
+async def test_a_child_that_cannot_be_created_does_not_hold_up_a_repair(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    await bench.cluster.create(widget(replicas=1, chains=["b"]))
+    parts = Parts(bench)
+    async with bench.running():
+        await settle(1)
+        await set_ready(bench.cluster, "b", 0)
+        await parts.change(replicas=2, chains=["b", ["Not_A_Name"]])
+        assert await parts.replicas() == {"b": 2}
+
+
+async def test_children_that_are_ready_at_once_are_followed_by_those_that_depend_on_them(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    owned = trioperator.Owned("configmaps", bodies=True, strategy="rolling")
+
+    @on.reconcile("widgets", owns=[owned, "secrets"], registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> list[trioperator.Child]:
+        maps = [config_map(name, size=str(spec["size"])) for name in spec["names"]]
+        parts = [trioperator.Child(each, ready=lambda body: True) for each in maps]
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "last"}, "data": {}}
+        return [*parts, trioperator.Child(secret, depends_on=parts[:1])] if spec["size"] > 1 else parts
+
+    await bench.cluster.create(widget(size=1, names=["a"]))
+    async with bench.running():
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2, "names": ["a", "b"]}})
+        await settle(1)
+        assert await bench.cluster.get("secrets", "last")
 
 
 async def test_children_that_are_ready_at_once_are_changed_at_once(bench: Bench, autojump_clock: MockClock) -> None:
