@@ -38,7 +38,7 @@ def program(
     settings = trioperator.OperatorSettings()
     settings.watching.server_timeout = 10
     yield trioperator.OperatorRegistry(), settings
-    sys.modules.pop("__trioperator_script_0__app_py", None)
+    sys.modules.pop("__trioperator_script_0__app%2Epy", None)
     trioperator.set_default_registry(default)
     root.handlers[:] = handlers
     root.setLevel(level)

@@ -31,7 +31,7 @@ def test_files_are_separate_modules_and_can_import_their_neighbours(folder: path
     (inner / "neighbour_of_main.py").write_text("value = 5\n")
     (inner / "main.py").write_text("import neighbour_of_main\nvalue = neighbour_of_main.value\nname = __name__\n")
     load_file("inner/main.py", index=2)
-    module = sys.modules["__trioperator_script_2__inner/main_py"]
+    module = sys.modules["__trioperator_script_2__inner/main%2Epy"]
     assert module.value == 5
     assert module.name == module.__name__
     assert module.__file__ == str(inner / "main.py")
@@ -45,8 +45,8 @@ def test_files_and_modules_are_loaded_in_order(folder: pathlib.Path, monkeypatch
         (folder / f"{name}.py").write_text(f"import sys\nsys.loading_order.append({name!r})\n")
     load_all(["two.py", "one.py"], ["three_of_order"])
     assert order == ["two", "one", "three_of_order"]
-    assert "__trioperator_script_0__two_py" in sys.modules
-    assert "__trioperator_script_1__one_py" in sys.modules
+    assert "__trioperator_script_0__two%2Epy" in sys.modules
+    assert "__trioperator_script_1__one%2Epy" in sys.modules
 
 
 def test_a_file_that_is_passed_twice_is_loaded_once(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

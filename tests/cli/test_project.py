@@ -33,7 +33,7 @@ def test_modules_in_the_directories_of_the_files_are_the_projects(project: pathl
     load_file("main.py")
     found = find_project_modules(["main.py"], [])
     assert found == {
-        "__trioperator_script_0__main_py": str(project / "main.py"),
+        "__trioperator_script_0__main%2Epy": str(project / "main.py"),
         "own_package": str(project / "own_package" / "__init__.py"),
         "own_package.part": str(project / "own_package" / "part.py"),
     }

@@ -45,6 +45,32 @@ def test_the_version_is_printed(tmp_path: pathlib.Path, command: tuple[str, ...]
     assert result.stdout == f"trioperator, version {trioperator.__version__}\n"
 
 
+@pytest.mark.parametrize("command", [("-u", "-m", "trioperator"), ("script.py",)], ids=["the package", "the script"])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_processes_that_handlers_start_import_the_files(
+    method: str, command: tuple[str, ...], tmp_path: pathlib.Path, start_process: Start
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "from trioperator.cli import main\nif __name__ == '__main__':\n    main()\n"  # as installers write it
+    )
+    (tmp_path / "main.py").write_text(
+        "import concurrent.futures, multiprocessing, trioperator\n"
+        "class Problem(Exception): pass\n"
+        "def work(number):\n"
+        "    if number < 0: raise Problem(number)\n"
+        "    return 2 * number\n"
+        "@trioperator.on.startup(errors=trioperator.ErrorsMode.PERMANENT)\n"
+        "def start(**_):\n"
+        f"    context = multiprocessing.get_context({method!r})\n"
+        "    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:\n"
+        "        assert pool.submit(work, 4).result() == 8\n"
+        "        assert type(pool.submit(work, -4).exception()) is Problem\n"
+        "    raise SystemExit(7)\n"
+    )
+    program = start_process(*command, "run", "--embedded", "-A", "main.py")
+    assert program.process.wait(60) == 7, program.log.read_text()
+
+
 def test_variables_set_options(tmp_path: pathlib.Path, start_process: Start) -> None:
     (tmp_path / "handlers.py").write_text(SIMPLE)
     (tmp_path / "objects.yaml").write_text(

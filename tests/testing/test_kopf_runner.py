@@ -33,7 +33,7 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     trioperator.set_default_registry(trioperator.OperatorRegistry())
     yield tmp_path
     trioperator.set_default_registry(default)
-    sys.modules.pop("__trioperator_script_0__app_py", None)
+    sys.modules.pop("__trioperator_script_0__app%2Epy", None)
 
 
 def test_an_operator_runs_beside_the_test() -> None:

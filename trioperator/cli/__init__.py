@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from trioperator.cli.controls import CLIControls
+from trioperator.cli.scripts import install_finder
 
 if TYPE_CHECKING:
     from trioperator.cli.click_types import LogFormatParamType
@@ -27,6 +28,8 @@ _ALLOCATIONS: Final = 30_000
 # that are freed, up to 64 MiB: after lists, whose pages have megabytes, that is a tenth of an operator's memory.
 _KEPT_MEMORY: Final = 256 * 1024
 _M_TRIM_THRESHOLD: Final = -1
+
+install_finder()  # here, as worker processes of an operator import this module, and do not call main()
 
 
 def main(args: Sequence[str] | None = None, *, controls: CLIControls | None = None) -> None:

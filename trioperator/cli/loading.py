@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -14,6 +13,7 @@ from trioperator._handling.arguments.context import loaded_source
 from trioperator._handling.declaring.registry import get_default_registry
 from trioperator._logs import trim_traceback
 from trioperator._model.similar_names import find_similar
+from trioperator.cli.scripts import make_spec, name_script
 from trioperator.errors import ConfigError
 
 
@@ -51,8 +51,8 @@ def _check_import_of_kopf() -> None:
 def load_file(path: str, *, index: int = 0) -> None:
     """Load a Python file as a separate module; its directory becomes the first one on ``sys.path``.
 
-    The module is named as Kopf names it, so that it can be recognized in ``sys.modules``, but without dots: else
-    nothing in it could be pickled, as for worker processes. Raises the same errors as :func:`load_all`.
+    The module is named as Kopf names it, so that it can be recognized in ``sys.modules``, and can be imported in worker
+    processes by that name. Raises the same errors as :func:`load_all`.
     """
     full = os.path.abspath(path)
     try:
@@ -65,15 +65,14 @@ def load_file(path: str, *, index: int = 0) -> None:
     except OSError as error:
         raise ConfigError(f"Cannot read the file {path}: {error.strerror}.") from None
     sys.path.insert(0, os.path.dirname(full))
-    name = f"__trioperator_script_{index}__{path}".replace(".", "_")
-    loader = importlib.machinery.SourceFileLoader(name, full)
-    spec = importlib.util.spec_from_file_location(name, full, loader=loader)
-    assert spec is not None  # because it has a loader
+    name = name_script(path, index=index)
+    spec = make_spec(name, path)
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         with _loading(path):
-            loader.exec_module(module)
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         _start_in_user_code(error)
