@@ -38,6 +38,14 @@ def test_sync_clients_are_answered_too() -> None:
     assert outside.counts == {"POST https://dns.example.com/a": 1}
 
 
+def test_posts_with_the_same_idempotency_key_count_once() -> None:
+    with effects.play_outside() as outside:
+        for key in ["1", "1", "2", "", ""]:
+            httpx.post("https://dns.example.com/a", headers={"Idempotency-Key": key} if key else {})
+        httpx.post("https://dns.example.com/b", headers={"Idempotency-Key": "1"})
+    assert outside.counts == {"POST https://dns.example.com/a": 4, "POST https://dns.example.com/b": 1}
+
+
 def test_what_is_recorded_is_counted_by_key() -> None:
     with effects.play_outside() as outside:
         effects.record("mail", "a@example.com")

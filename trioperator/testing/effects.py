@@ -19,7 +19,7 @@
 
 The stores must have the same content whatever happens, and be empty when the object is deleted. Requests other than GET
 are crash points, like writes to the cluster. Effects that are not idempotent, POST and :func:`record`, must not happen
-more often than without faults.
+more often than without faults; POST requests to a URL with the same header ``Idempotency-Key`` count once.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Outside:
     def __init__(self) -> None:
         self.stores: dict[str, dict[str, Any]] = {}
         self.counts: Counter[str] = Counter()  # of what is not idempotent
+        self.idempotent: set[tuple[str, str]] = set()  # the URLs of POST requests, with their idempotency keys
         self.calls = 0
         self.on_call: Hook | None = None
 
@@ -118,4 +119,7 @@ def _note(outside: Outside, request: httpx.Request) -> None:
     if request.method not in _READS:
         outside.calls += 1
     if request.method == "POST":
-        outside.counts[f"POST {request.url}"] += 1
+        call = (str(request.url), request.headers.get("Idempotency-Key", ""))
+        if not call[1] or call not in outside.idempotent:
+            outside.counts[f"POST {request.url}"] += 1
+        outside.idempotent.add(call)
