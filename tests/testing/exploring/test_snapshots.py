@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.testing.exploring.operators import CRD
 from tests.testing.exploring.written import DEPLOYMENT, write
 from trioperator.apiserver import Cluster
-from trioperator.testing.exploring.snapshots import ABSENT, compare, list_written, take_snapshot
+from trioperator.testing.exploring.snapshots import ABSENT, EDIT_LABEL, compare, list_written, take_snapshot
 
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
 
@@ -25,6 +26,32 @@ async def test_what_is_never_the_same_is_not_in_a_snapshot(cluster: Cluster) -> 
     (found,) = take_snapshot(cluster).values()
     assert found["data"] == {"time": "at <time>", "json": {"a": 1}}
     assert found["metadata"] == {"name": "a", "namespace": "default"}
+
+
+async def test_empty_maps_that_patches_leave_in_a_status_are_not_in_a_snapshot(cluster: Cluster) -> None:
+    await cluster.create(CRD)
+    path = "/apis/example.com/v1/namespaces/default/webapps"
+    await write(cluster, path, {"apiVersion": "example.com/v1", "kind": "WebApp", "metadata": {"name": "a"}})
+    before = take_snapshot(cluster, subject="WebApp")
+    line = 'WebApp default/a: status is {"progress":{"handler":{"retries":1}}}, and should be absent'
+    for progress, differences in [({"retries": 1}, [line]), (None, [])]:
+        status = {"progress": {"handler": progress}}
+        await cluster.patch("webapps", "a", {"status": status}, subresource="status")
+        after = take_snapshot(cluster, subject="WebApp")
+        assert [str(each) for each in compare(after, before)] == differences
+
+
+async def test_children_may_have_the_label_that_their_object_had_when_it_adopted_them(cluster: Cluster) -> None:
+    labels = {EDIT_LABEL: "x"}
+    config_map = {**CONFIG_MAP, "metadata": {"name": "a", "labels": labels}}
+    await write(cluster, "/api/v1/namespaces/default/configmaps", config_map)
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    await write(cluster, path, {**DEPLOYMENT, "metadata": {"name": "d", "labels": {"app": "d", **labels}}}, apply=True)
+    found = take_snapshot(cluster)
+    assert "labels" not in found["ConfigMap default/a"]["metadata"]
+    assert found["Deployment default/d"]["metadata"]["labels"] == {"app": "d"}
+    own = take_snapshot(cluster, subject="ConfigMap")["ConfigMap default/a"]
+    assert own["metadata"]["labels"] == labels, "the object must lose it"
 
 
 async def test_objects_with_generated_names_are_numbered(cluster: Cluster) -> None:
@@ -84,3 +111,21 @@ def test_masks_are_for_a_field_of_all_objects_of_a_kind() -> None:
     assert compare(one, other, masks={difference.mask}) == []
     assert compare(one, other, masks={("A", ("spec",))}) == []
     assert compare(one, other, masks={("B", ("spec",))}) == [difference]
+
+
+def test_what_differs_in_the_object_is_not_told_of_its_last_handled_configuration_again() -> None:
+    def make(size: int, *, handled: int) -> dict[str, Any]:
+        last = {"metadata": {"labels": {"size": handled}}, "spec": {"size": handled}}
+        annotations = {"trioperator.dev/last-handled-configuration": last}
+        return {"A x": {"metadata": {"labels": {"size": size}, "annotations": annotations}, "spec": {"size": 1}}}
+
+    one, other = make(1, handled=1), make(2, handled=2)
+    assert [str(each) for each in compare(one, other)] == [
+        "A x: metadata.annotations.trioperator.dev/last-handled-configuration.spec.size is 1, and should be 2",
+        "A x: metadata.labels.size is 1, and should be 2",
+    ]
+    assert [each.path[-1] for each in compare(one, make(1, handled=2))] == ["size", "size"], "nothing else says it"
+    without = {"A x": {**make(1, handled=1)["A x"], "metadata": {"annotations": {"l/c": {"metadata": {}}}}}}
+    labelled = {"A x": {"metadata": {"labels": {"a": 1}, "annotations": {"l/c": {"metadata": {"labels": {"a": 1}}}}}}}
+    assert "metadata.labels" in {".".join(map(str, each.path)) for each in compare(without, labelled)}
+    assert not [each for each in compare(without, labelled) if "l/c" in each.path]

@@ -16,6 +16,8 @@ Snapshot: TypeAlias = Mapping[str, Mapping[str, Any]]
 #: A kind, and the path of a field in its objects; indices of lists do not count.
 Mask: TypeAlias = tuple[str, tuple[str, ...]]
 
+#: Label that is set on an object as by somebody else, and removed in the end.
+EDIT_LABEL: Final = "explored-by"
 #: Stands for what is not there.
 ABSENT: Final = "(absent)"
 
@@ -114,11 +116,13 @@ def take_snapshot(
             names[obj["metadata"]["name"]] = name
         names[obj["metadata"]["uid"]] = f"uid of {name}"
         found[name] = obj
-    return {name: _see(found[name], names) for name in sorted(found)}
+    return {name: _see(found[name], names, subject=subject) for name in sorted(found)}
 
 
-def _see(obj: dict[str, Any], names: Mapping[str, str]) -> Seen:
-    whole = _without_records(obj)
+def _see(obj: dict[str, Any], names: Mapping[str, str], *, subject: str) -> Seen:
+    whole = _without_empty(_without_records(obj))
+    if obj["kind"] != subject:
+        whole = _without_label(whole)  # of the object, which its children get when they are adopted
     seen = Seen(_normalize(_keep_owned(whole) if _BUILT_IN.match(obj["apiVersion"]) else whole, names))
     seen.whole = _normalize(whole, names)
     return seen
@@ -138,6 +142,27 @@ def _without_records(obj: dict[str, Any]) -> dict[str, Any]:
         kept = {key: value for key, value in annotations.items() if not _RECORDS.match(key)}
         meta = {**meta, "annotations": kept} if kept else {k: v for k, v in meta.items() if k != "annotations"}
     return {**obj, "metadata": meta}
+
+
+def _without_label(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_label(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_label(item) for key, item in value.items() if key != EDIT_LABEL and item != {EDIT_LABEL: "x"}}
+
+
+def _without_empty(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without empty maps in its status, as patches leave them where they remove the last field."""
+    if not isinstance(status := obj.get("status"), dict):
+        return obj
+    kept = _prune(status)
+    return {**obj, "status": kept} if kept else {key: value for key, value in obj.items() if key != "status"}
+
+
+def _prune(value: dict[str, Any]) -> dict[str, Any]:
+    pruned = {key: _prune(item) if isinstance(item, dict) else item for key, item in value.items()}
+    return {key: item for key, item in pruned.items() if item != {}}
 
 
 def _keep_owned(obj: dict[str, Any]) -> dict[str, Any]:
@@ -209,7 +234,15 @@ def compare(found: Snapshot, expected: Snapshot, *, masks: Collection[Mask] = ()
                 for path, one, other in pairs
                 if not (ABSENT in (one, other) and _is_same_in_whole(found[name], expected[name], path))
             )
-    return [each for each in differences if not is_masked(each.mask, masks)]
+    return [each for each in _without_copies(differences) if not is_masked(each.mask, masks)]
+
+
+def _without_copies(differences: Sequence[Difference]) -> list[Difference]:
+    """Return the differences, but for those of the last-handled configuration where the object's own field differs."""
+    copies = [each for each in differences if each.path[:2] == ("metadata", "annotations") and len(each.path) > 3]
+    own = [each for each in differences if each not in copies]
+    told = {(each.obj, each.path[:length]) for each in own for length in range(len(each.path) + 1)}
+    return [each for each in differences if each not in copies or (each.obj, each.path[3:]) not in told]
 
 
 def _is_same_in_whole(one: Mapping[str, Any], other: Mapping[str, Any], path: tuple[str | int, ...]) -> bool:

@@ -21,6 +21,7 @@ from trioperator.testing.exploring.perturbations import (
     Perturbation,
     make_plan,
 )
+from trioperator.testing.exploring.snapshots import EDIT_LABEL
 from trioperator.testing.exploring.stages import Send, Stage
 from trioperator.testing.exploring.steps import Step
 from trioperator.testing.exploring.subjects import State
@@ -31,11 +32,10 @@ _LATENESS: Final = 900.0
 # Seconds in which events are missed, and in which watches are opened again.
 _MISSING: Final = 60.0
 _AFTER_WRITE: Final = "after write"
-_LABEL: Final = "explored-by"
 _PAUSING: Final = PausingSettings()
 # Traces of edits in the metadata of the object, which are removed in the end.
 _METADATA: Final[dict[str, dict[str, dict[str, str | None]]]] = {
-    LABELS: {"labels": {_LABEL: "x"}},
+    LABELS: {"labels": {EDIT_LABEL: "x"}},
     PAUSES: {"annotations": {str(_PAUSING.annotation): "true"}},
     POKES: {"annotations": {str(_PAUSING.poke_annotation): "now"}},
 }
