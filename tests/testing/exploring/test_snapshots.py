@@ -64,6 +64,21 @@ async def test_objects_with_generated_names_are_numbered(cluster: Cluster) -> No
     assert list(take_snapshot(cluster, anonymous={"ConfigMap"})) == [f"ConfigMap #{number}" for number in (1, 2, 3)]
 
 
+async def test_objects_with_generated_names_are_the_same_in_any_order(cluster: Cluster) -> None:
+    path = "/apis/batch/v1/namespaces/default/jobs"  # the API server adds their own names and uids to their content
+    snapshots = []
+    for images in ["ab", "ba", "ab", "ba"]:
+        for image in images:
+            pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": image}]}
+            job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"generateName": "a-"}}
+            await write(cluster, path, {**job, "spec": {"template": {"spec": pod}}})
+        snapshots.append(take_snapshot(cluster))
+        for obj in await cluster.list("jobs", "default"):
+            await cluster.delete("jobs", obj["metadata"]["name"])
+    assert [list(each) for each in snapshots] == [["Job #1", "Job #2"]] * 4
+    assert [compare(each, snapshots[0]) for each in snapshots] == [[], [], [], []]
+
+
 async def test_of_what_is_applied_only_the_fields_that_are_applied_are_compared(cluster: Cluster) -> None:
     await write(cluster, "/apis/apps/v1/namespaces/default/deployments", DEPLOYMENT, apply=True)
     (found,) = take_snapshot(cluster).values()

@@ -99,24 +99,30 @@ def take_snapshot(
 ) -> Snapshot:
     """Return the objects of the kind *subject*, and those that the operator has written.
 
-    Objects of *anonymous* kinds are numbered, as their names are never the same. *before* are the uids of objects that
-    were there before.
+    Objects of *anonymous* kinds are numbered in the order of their content, as their names are never the same. *before*
+    are the uids of objects that were there before.
     """
     others = UNCOMPARED - {subject}
     objects = [obj for obj in cluster.objects(without=others) if obj["kind"] == subject or _is_written(obj, before)]
-    objects.sort(key=lambda obj: int(obj["metadata"].get("resourceVersion", 0)))
+    generated = [obj for obj in objects if obj["kind"] in anonymous or obj["metadata"].get("generateName")]
+    found = {_name(obj): obj for obj in objects if obj not in generated}
+    names = {obj["metadata"]["uid"]: f"uid of {name}" for name, obj in found.items()}
     counts: dict[str, int] = {}
-    names: dict[str, str] = {}
-    found: dict[str, dict[str, Any]] = {}
-    for obj in objects:
-        name = _name(obj)
-        if obj["kind"] in anonymous or obj["metadata"].get("generateName"):
-            count = counts[obj["kind"]] = counts.get(obj["kind"], 0) + 1
-            name = f"{obj['kind']} #{count}"
-            names[obj["metadata"]["name"]] = name
-        names[obj["metadata"]["uid"]] = f"uid of {name}"
+    for obj in sorted(generated, key=lambda obj: _rank(obj, names)):
+        count = counts[obj["kind"]] = counts.get(obj["kind"], 0) + 1
+        name = f"{obj['kind']} #{count}"
+        names |= {obj["metadata"]["name"]: name, obj["metadata"]["uid"]: f"uid of {name}"}
         found[name] = obj
     return {name: _see(found[name], names, subject=subject) for name in sorted(found)}
+
+
+def _rank(obj: dict[str, Any], names: Mapping[str, str]) -> tuple[str, int]:
+    """Return the key to sort objects whose names are generated: their content, without their own names and uids."""
+    meta = obj["metadata"]
+    whole = _normalize(_without_records(obj), {**names, meta["name"]: "its name", meta["uid"]: "its uid"})
+    rest = {key: value for key, value in whole.items() if key != "metadata"}
+    content = [rest, *(whole["metadata"].get(key) for key in ("labels", "annotations"))]
+    return msgspec.json.encode(content, order="sorted").decode(), int(meta.get("resourceVersion", 0))
 
 
 def _see(obj: dict[str, Any], names: Mapping[str, str], *, subject: str) -> Seen:
