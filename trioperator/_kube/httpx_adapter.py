@@ -5,6 +5,7 @@ This is the only module of ``kube`` that imports httpx, and it is imported only 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import ssl
@@ -25,6 +26,7 @@ from trioperator.errors import ConfigError
 _NOT_REACHED: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 # Seconds for closing a response when its reader is cancelled, and connections that are no longer used.
 _CLOSE_TIMEOUT: Final = 1.0
+_UNLIMITED: Final = contextlib.nullcontext()
 
 
 class _Progress:
@@ -84,9 +86,9 @@ class HttpxTransport:
         sent = httpx.Request(request.method, url, headers=headers, content=request.body, extensions=extensions)
         self._open += 1
         try:
-            with progress.connecting, progress.sockets:
-                if self._owned:
-                    progress.connecting.deadline = trio.current_time() + seconds
+            if self._owned:
+                progress.connecting.deadline = trio.current_time() + seconds
+            with progress.connecting if self._owned else _UNLIMITED, progress.sockets:
                 return _HttpxResponse(self, await self._transport.handle_async_request(sent))
             raise httpx.ConnectTimeout(f"no connection within {seconds:g} s")
         except BaseException as exc:
