@@ -174,6 +174,25 @@ async def test_an_object_is_not_ready_while_its_children_cannot_be_listed(
         assert await bench.cluster.find("configmaps", "a") is not None
 
 
+async def test_an_object_waits_quietly_while_children_of_other_namespaces_cannot_be_listed(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    add_handler(bench)
+    await bench.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    await bench.cluster.create(widget(maps={"a": {}}))
+    plan = FaultPlan()
+    plan.add(Fault.status(403), verb="list", resource="configmaps", namespace="other")
+    plan.add(Fault.delay(before=20), verb="list", resource="configmaps", namespace="default")
+    async with bench.running(
+        transport=FaultyTransport(bench.cluster.transport(), plan), namespaces=["default", "other"], clusterwide=False
+    ):
+        await bench.cluster.patch("widgets", "w", {"metadata": {"labels": {"a": "b"}}})
+        await settle(10)
+        assert await shown(bench) == {}
+        await settle(20)
+        assert await shown(bench) == {"Applied": "True Applied", "Ready": "True Reconciled"}
+
+
 async def test_each_generation_costs_one_write(bench: Bench, autojump_clock: MockClock) -> None:
     add_handler(bench, resync=60)
     async with bench.running():

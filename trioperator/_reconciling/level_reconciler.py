@@ -184,7 +184,7 @@ class LevelReconciler:
 
     def _wait(self, call: _Call) -> None:
         """Call a handler when its children can be known; say so on the object if that may take long."""
-        obstacle = self._watches.find_obstacle(call.handler)
+        obstacle = self._watches.find_obstacle(call.handler, call.state.namespace)
         call.schedule.wait(None if obstacle is None else Report("progressing", *obstacle))
         self._waiting.add(call.state)
         if obstacle is not None:

@@ -113,10 +113,11 @@ class RelatedKind:
         if is_news:
             self.completed()
 
-    def find_refusal(self) -> Exception | None:
-        """Return why objects of the kind cannot be listed, if any cannot be."""
-        places = (where for where, cache in self.caches.items() if not cache.listed.is_set())
-        return next((self._refusals[where] for where in places if where in self._refusals), None)
+    def find_refusal(self, namespace: str) -> Exception | None:
+        """Return why objects cannot be listed that an owner in a namespace can have; None if they can be."""
+        places = {None, namespace} if namespace else self.caches.keys()
+        waiting = (where for where in places & self.caches.keys() if not self.caches[where].listed.is_set())
+        return next((self._refusals[where] for where in waiting if where in self._refusals), None)
 
     def is_listed(self, namespace: str) -> bool:
         """Check whether all objects are known that an owner in a namespace can have; without one, everywhere."""
@@ -286,8 +287,8 @@ class RelatedWatches:
             return False
         return all(kind.is_listed(namespace) for kind in self.kinds_of(handler))
 
-    def find_obstacle(self, handler: ReconcileHandler) -> tuple[str, str] | None:
-        """Return why the children of a handler will not be known soon: a reason for programs, and a message.
+    def find_obstacle(self, handler: ReconcileHandler, namespace: str) -> tuple[str, str] | None:
+        """Return why the children of an object in a namespace will not be known soon: a reason, and a message.
 
         Returns None if they may be.
         """
@@ -295,7 +296,7 @@ class RelatedWatches:
             if owned.selector in self._missing:
                 return "Progressing", self._missing[owned.selector]
         for kind in self.kinds_of(handler):
-            if (error := kind.find_refusal()) is not None:
+            if (error := kind.find_refusal(namespace)) is not None:
                 return reason_of(error), f"{kind.resource.plural} cannot be listed: {describe_failure(error)}"
         return None
 
