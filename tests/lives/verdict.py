@@ -70,8 +70,11 @@ def _check_promises(life: Life) -> None:
 
 
 def _is_kept_by_write(life: Life, promise: Promise, end: float) -> bool:
-    """Return whether an object that could not be handled was written: perhaps it lacked the finalizer, and no more."""
-    if "could not be handled" not in promise.text:
+    """Return whether an object that could not be handled was written: perhaps it lacked the finalizer, and no more.
+
+    Or it was handled, and only that could not be recorded.
+    """
+    if "could not be handled" not in promise.text and "could not be recorded" not in promise.text:
         return False
     return any(name == promise.name and promise.made < time <= end for time, name in life.journal.writes)
 

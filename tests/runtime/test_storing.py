@@ -181,6 +181,8 @@ async def test_what_handlers_want_is_stored_once_though_their_records_are_reject
     assert "are dropped" not in caplog.text
     assert "Too long: may not be more than 262144 bytes" in caplog.text
     assert caplog.text.count("is too big for annotations") == 1
+    assert "The object is handled, but that could not be recorded on it: " in caplog.text
+    assert "could not be handled" not in caplog.text
 
 
 async def test_timers_and_daemons_do_not_wait_for_records_that_are_rejected(

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 import trioperator
@@ -17,6 +18,7 @@ from trioperator._runtime.reconciler.completion import Completion
 from trioperator._runtime.reconciler.finalizers import Finalizers
 from trioperator._runtime.result import AGAIN, DONE
 from trioperator.apiserver import Cluster
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 
 @pytest.fixture
@@ -143,6 +145,29 @@ async def test_functions_with_the_same_id_are_counted_once(
     async with bench.running():
         await settle(5)
     assert "Creation is processed: 1 succeeded; 0 failed." in caplog.text
+
+
+@pytest.mark.parametrize(("failing", "title"), [("create", "Creation"), ("delete", "Deletion")])
+@pytest.mark.parametrize("status", [409, 422, 500])
+async def test_the_end_of_a_cause_is_logged_once_however_often_it_has_to_be_stored(
+    bench: Bench, failing: str, title: str, status: int, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    caplog.set_level("INFO")
+    plan = FaultPlan()
+
+    @trioperator.on.create("widgets", registry=bench.registry)
+    @trioperator.on.delete("widgets", registry=bench.registry)
+    async def work(reason: str, **_: Any) -> None:
+        if reason == failing:
+            plan.add(Fault.status(status), verb="patch", until=trio.current_time() + 60)
+
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await bench.cluster.create(widget())
+        await settle(150)
+        await bench.cluster.delete("widgets", "w")
+        await settle(150)
+        assert not await bench.cluster.list("widgets")
+    assert caplog.text.count(f"{title} is processed: 1 succeeded; 0 failed.") == 1
 
 
 @pytest.mark.parametrize("reason", ["create", "update"])

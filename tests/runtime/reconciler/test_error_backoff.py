@@ -85,6 +85,17 @@ async def test_an_error_is_logged_as_what_it_is(
     assert text in record.getMessage()
 
 
+async def test_an_object_that_only_lacks_its_record_is_said_to_be_handled(
+    state: ObjectState, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = ApiError.of("annotations: Too long", status=422, reason="Invalid")
+    assert isinstance(make(1).back_off(state, error, is_handled=True), RequeueAt)
+    assert caplog.messages == [
+        "The object is handled, but that could not be recorded on it: HTTP 422 Invalid: annotations: Too long."
+        " It is tried again in 1 seconds."
+    ]
+
+
 async def test_an_object_that_is_not_found_twice_in_a_row_is_an_error(
     state: ObjectState, caplog: pytest.LogCaptureFixture
 ) -> None:

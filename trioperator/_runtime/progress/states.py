@@ -19,7 +19,7 @@ class CauseProgress:
     one is rejected.
     """
 
-    __slots__ = ("_interruptions", "purpose", "recorded", "save_at", "states", "takes_marks")
+    __slots__ = ("_interruptions", "_is_reported", "purpose", "recorded", "save_at", "states", "takes_marks")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class CauseProgress:
         self.save_at: float | None = None if before is None else before.save_at
         self.takes_marks: bool = before is None or before.takes_marks
         self._interruptions: dict[str, int] = {} if before is None else before._interruptions
+        self._is_reported: bool = before is not None and before.purpose is purpose and before._is_reported
 
     def add_subhandlers(
         self, handlers: Sequence[ChangeHandler], *, parents: Iterable[str], now: datetime.datetime
@@ -61,6 +62,14 @@ class CauseProgress:
     def move(self, handler_id: str, state: HandlerState) -> None:
         """Set the state of a handler."""
         self.states[handler_id] = state
+        self._is_reported = False
+
+    def note_report(self) -> bool:
+        """Note that the end of the cause is reported. Returns False if it was since the last state was set."""
+        if self._is_reported:
+            return False
+        self._is_reported = True
+        return True
 
     def plan_save(self, time: float | None) -> None:
         """Set by when the states are to be stored, on Trio's clock; None: they are stored."""

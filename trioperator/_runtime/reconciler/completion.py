@@ -78,7 +78,8 @@ class Completion:
     async def finish(self, state: ObjectState, change: Change, states: Sequence[HandlerState]) -> Result:
         """Record that a cause is handled, whose handlers have ended with these states."""
         cause, records = change.cause, Patch()
-        if states:
+        progress = self._progress.get(state)
+        if states and (progress is None or progress.note_report()):  # once, however often it has to be stored
             _report_end(cause, states)
         self._progress.purge(state, records)
         if cause.reason is Reason.DELETE:

@@ -56,14 +56,21 @@ class ErrorBackoff:
         failed = self.failures[state]
         return LastError(None, failed.number - 1, failed.error, failed.message)
 
-    def back_off(self, state: ObjectState, error: Exception) -> Result:
-        """Report an error, and return when the object is to be reconciled again."""
+    def back_off(self, state: ObjectState, error: Exception, *, is_handled: bool = False) -> Result:
+        """Report an error, and return when the object is to be reconciled again.
+
+        With *is_handled*, all that is missing is the record that the object is handled.
+        """
         failures = self.count(state) + 1
         delays = list(itertools.islice(self._settings.error_delays, failures))
         not_before = trio.current_time() + delays[-1] if delays else 0.0
         self.failures[state] = _Failed(failures, not_before, type(error).__name__, describe(error))
         fate = f"It is tried again in {delays[-1]:g} seconds." if delays else "It is handled again when it changes."
-        _report(state, error, fate, is_first=failures == 1)
+        if is_handled:
+            text = "The object is handled, but that could not be recorded on it: %s. %s"
+            state.make_logger().error(text, describe_failure(error), fate)
+        else:
+            _report(state, error, fate, is_first=failures == 1)
         return RequeueAt(not_before) if delays else DONE
 
     def find_wait(self, state: ObjectState) -> RequeueAt | None:

@@ -67,6 +67,7 @@ from trioperator._runtime.daemons.manager import DaemonManager
 from trioperator._runtime.execution.execution import Executor
 from trioperator._runtime.patching.contention_guard import ContentionGuard, HeldError
 from trioperator._runtime.patching.requests import StaleError
+from trioperator._runtime.patching.sending import is_invalid
 from trioperator._runtime.pokes import Pokes
 from trioperator._runtime.reconciler.change_reconciler import ChangeReconciler
 from trioperator._runtime.reconciler.error_backoff import ErrorBackoff
@@ -77,7 +78,7 @@ from trioperator._runtime.reconciler.pauses import ObjectPauses
 from trioperator._runtime.reconciler.pending_events import PendingEvents
 from trioperator._runtime.reconciler.takeover import Takeover
 from trioperator._runtime.result import AGAIN, DONE, Again, RequeueAt, Result, earlier
-from trioperator.errors import NotFoundError
+from trioperator.errors import ApiError, NotFoundError
 
 
 class _KeepsObjects(Protocol):
@@ -215,7 +216,8 @@ class Reconciler:
             self._executor.progress.finish(state)  # it is gone, which its watch does not show
             self._executor.pending.forget(state)
             return self._conclude(state, DONE)
-        return self._errors.back_off(state, error)
+        is_handled = isinstance(error, ApiError) and is_invalid(error) and self._executor.progress.is_withheld(state)
+        return self._errors.back_off(state, error, is_handled=is_handled)
 
     async def _catch_up(self, state: ObjectState) -> Result:
         """Read an object again whose state is outdated."""
