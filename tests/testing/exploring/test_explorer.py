@@ -79,6 +79,18 @@ def test_what_timers_create_by_the_clock_is_masked(tmp_path: pathlib.Path) -> No
     assert explorer.report.findings == []
 
 
+def test_what_a_timer_creates_once_is_no_difference_between_ways_that_take_more_or_less_time(
+    tmp_path: pathlib.Path,
+) -> None:
+    source = GOOD + (
+        '\n@trioperator.timer("webapps", cron=lambda spec, **_: "*/5 * * * *" if spec.get("size") else None)\n'
+        "async def tick(client):\n"
+        '    await client.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ticked"}})\n'
+    )
+    report = Explorer(make_player(tmp_path, source)).play([{"spec": {}}, {"spec": {"size": 1}}])
+    assert report.findings == []
+
+
 FORGETS = """\
 import trioperator
 

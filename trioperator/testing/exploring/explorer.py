@@ -105,9 +105,12 @@ class PlayCache:
             pairs += zip(again[0].steps, again[1].steps, strict=False)
         for one, other in pairs:
             self._mask(one.snapshot, other.snapshot)
-        whole = self.play(states)
-        if whole.hours:  # what changes while nobody changes the object is a matter of time, not of states
-            self.masks |= {each.mask for each in compare(whole.hours[-1].snapshot, whole.last.snapshot)}
+        for whole in (
+            self.play(states),
+            *(self.play([step.state]) for step in plays[0].steps if step.state is not None),
+        ):
+            if whole.hours:  # a matter of time, not of states
+                self.masks |= {each.mask for each in compare(whole.hours[-1].snapshot, whole.last.snapshot)}
         return len(self.masks) + len(self.player.anonymous) > known
 
     def _mask(self, one: Snapshot, other: Snapshot) -> None:

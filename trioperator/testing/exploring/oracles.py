@@ -356,7 +356,7 @@ def _judge_perturbed_handlers(play: Play, perturbation: Perturbation) -> Iterato
 
 def _compare_plays(play: Play, plain: Play, perturbation: Perturbation, masks: Collection[Mask]) -> Iterator[Finding]:
     lines: dict[str, str] = {}
-    if play.steps and not (play.last.is_refused or play.last.is_blind):
+    if play.steps and not (play.last.is_refused or any(step.is_blind for step in (play.last, *play.rejected))):
         lines = {str(each): each.cause for each in compare(play.last.snapshot, plain.last.snapshot, masks=masks)}
     lines |= {line: _name_leftover(line) for line in play.leftovers if line not in plain.leftovers}
     if perturbation.fault in ("crash", "late", "order"):
