@@ -84,17 +84,20 @@ class Diff(Sequence[DiffItem]):
 
 
 class _PrivateDiff(Diff):
-    """Differences whose values are copied when somebody looks at them: then, what is large in them is decoded, too."""
+    """Differences that are found, and whose values are copied and decoded, when somebody looks at them."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_parts", "_values")
 
-    def __init__(self, parts: Diff) -> None:
-        self._parts = parts
+    def __init__(self, old: Any, new: Any) -> None:
+        self._values = old, new
 
     def __len__(self) -> int:
         return len(self._parts)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_parts":
+            self._parts = find_differences(*self._values)
+            return self._parts
         if name != "_items":
             raise AttributeError(name)
         items = (item._replace(old=_hand_out(item.old), new=_hand_out(item.new)) for item in self._parts)
@@ -114,8 +117,8 @@ def diff(old: Any, new: Any, *, private: bool = False) -> Diff:
 
     Both values are safe from whoever gets *private* differences, and must not change.
     """
-    found = find_differences(old, new)
-    return _PrivateDiff(found) if found and (private or is_outlined(old) or is_outlined(new)) else found
+    is_private = private or is_outlined(old) or is_outlined(new)
+    return _PrivateDiff(old, new) if is_private else find_differences(old, new)
 
 
 def find_differences(old: Any, new: Any) -> Diff:

@@ -27,6 +27,7 @@ from trioperator._kube.api_client import ApiClient
 from trioperator._kube.status_schemas import StatusSchemas
 from trioperator._logs import get_logger
 from trioperator._model.keyed_digest import FieldDigests
+from trioperator._model.memo import Memo
 from trioperator._runtime.cache.cache import ObjectCache
 from trioperator._runtime.cache.kind import Memory
 from trioperator._runtime.causes import CauseFactory, Essences
@@ -296,9 +297,11 @@ def build_admission(operator: Operator, client: ApiClient) -> Admission:
     plan, settings, instruments = operator.plan, operator.plan.settings, operator.instruments
     indices, invoker = operator.indices, operator.make_invoker(settings.admission.max_workers)
 
+    make_memo = functools.partial(Memo if type(plan.memo) is Memo else copy.copy, plan.memo)  # which takes longer
+
     def find_memo(uid: str | None) -> Callable[[], Any]:
         state = None if uid is None else operator.inspector.find_state(uid)
-        return functools.partial(copy.copy, plan.memo) if state is None else state.get_memo
+        return make_memo if state is None else state.get_memo
 
     handlers, conversions = plan.registry.admission_handlers(), plan.registry.conversion_handlers()
     reviewer = Reviewer(

@@ -93,8 +93,9 @@ class AdmissionCause(ObjectCause, kw_only=True, eq=False):
 
     def _make_kwargs(self) -> dict[str, Any]:
         kwargs = super()._make_kwargs()
-        names = ("operation", "subresource", "dryrun", "userinfo", "headers", "sslpeer", "warnings")
-        kwargs.update({name: getattr(self, name) for name in names})
+        kwargs["operation"], kwargs["subresource"], kwargs["dryrun"] = self.operation, self.subresource, self.dryrun
+        kwargs["userinfo"], kwargs["headers"], kwargs["sslpeer"] = self.userinfo, self.headers, self.sslpeer
+        kwargs["warnings"] = self.warnings
         kwargs["old"] = None if self.old is None else Body(self.old, True)
         kwargs["new"] = None if self.new is None else Body(self.new, True)
         kwargs["diff"] = diff(self.old, self.new, private=True)
