@@ -283,33 +283,11 @@ class _Exchange:
         return {"type": "http.request", "body": body, "more_body": not request.is_complete}
 
     def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        request, left, keeps = self.request, None, not self._connection.is_last
-        parts, lines = [_make_status_line(status)], 1
-        for name, value in headers:
-            key = name.lower()
-            if key == b"connection":
-                keeps = keeps and value.lower() != b"close"
-            elif key != b"transfer-encoding":
-                parts += (name, b": ", value, b"\r\n")
-                lines += 1
-                if key == b"content-length":
-                    left = int(value)
-        if request.method == "HEAD" or status in _WITHOUT_BODY:
-            left = 0
-        is_new = request.version == "1.1"
-        self._is_chunked = left is None and is_new
-        if self._is_chunked:
-            parts.append(b"transfer-encoding: chunked\r\n")
-            lines += 1
-        # Without chunks, the end of the connection is the end of a body of any length.
-        self.keeps = keeps and is_new and request.is_complete and request.keep_alive
-        if not self.keeps:
-            parts.append(b"connection: close\r\n")
-            lines += 1
-        head = b"".join(parts)
-        if not head.count(b"\r") == head.count(b"\n") == lines or b"\0" in head:
-            raise ValueError("A header of the response has a line break or a null byte.")
-        self._left, self._head = left, head + b"\r\n"
+        request = self.request
+        is_new, has_body = request.version == "1.1", request.method != "HEAD" and status not in _WITHOUT_BODY
+        keeps = is_new and request.is_complete and request.keep_alive and not self._connection.is_last
+        self._head, self._left, self.keeps = _make_head(status, tuple(headers), has_body, is_new, keeps)
+        self._is_chunked = self._left is None and is_new
 
     def write(self, data: bytes) -> Awaitable[None]:
         if self._left is not None:
@@ -330,7 +308,37 @@ class _Exchange:
         return self._connection.send(head + data if head else data)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=64)  # most responses differ in their bodies only
+def _make_head(
+    status: int, headers: tuple[tuple[bytes, bytes], ...], has_body: bool, is_new: bool, keeps: bool
+) -> tuple[bytes, int | None, bool]:
+    """Return the head of a response, the announced length of its body, and whether the connection is kept.
+
+    What *is_new* comes in chunks if its length is unknown; without, it is ended by the end of the connection.
+    """
+    parts, lines = [_make_status_line(status)], 1
+    left = None if has_body else 0
+    for name, value in headers:
+        key = name.lower()
+        if key == b"connection":
+            keeps = keeps and value.lower() != b"close"
+        elif key != b"transfer-encoding":
+            parts += (name, b": ", value, b"\r\n")
+            lines += 1
+            if key == b"content-length" and has_body:
+                left = int(value)
+    if left is None and is_new:
+        parts.append(b"transfer-encoding: chunked\r\n")
+        lines += 1
+    if not keeps:
+        parts.append(b"connection: close\r\n")
+        lines += 1
+    head = b"".join(parts)
+    if not head.count(b"\r") == head.count(b"\n") == lines or b"\0" in head:
+        raise ValueError("A header of the response has a line break or a null byte.")
+    return head + b"\r\n", left, keeps
+
+
 def _make_status_line(status: int) -> bytes:
     phrase = http.HTTPStatus(status).phrase if status in http.HTTPStatus._value2member_map_ else ""
     return f"HTTP/1.1 {status} {phrase}\r\n".encode("ascii")
