@@ -13,7 +13,7 @@ from hypercorn.config import Config
 from hypercorn.protocol import events
 from hypercorn.protocol.http_stream import HTTPStream
 
-from trioperator._http.asgi import Message, Receive, Send
+from trioperator._http.asgi import Message, Receive, Send, TimeLimit
 from trioperator._http.hypercorn_stream import Caller, Peers
 from trioperator._http.request_parser import Message as Request
 
@@ -29,8 +29,8 @@ class Recorded:
         self.events: list[Any] = []
         self.is_complete = False
 
-    def limit(self, seconds: float) -> None:
-        self.events.append(seconds)
+    def set_limit(self, limit: TimeLimit) -> None:
+        self.events.append(limit.seconds)
 
     async def receive(self) -> Message:
         return {"type": "http.request", "body": b"abc", "more_body": False}
@@ -64,7 +64,7 @@ async def test_an_application_gets_its_scope_and_answers_in_the_task_of_the_call
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:
         seen.extend([scope, await receive(), trio.lowlevel.current_task()])
-        scope["extensions"].pop("trioperator.limit")(9.0)
+        scope["extensions"].pop("trioperator.limit")(TimeLimit(9.0))
         await send({"type": "http.response.start", "status": 201, "headers": [(b"a", b"b")]})
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": True})

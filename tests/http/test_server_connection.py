@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.http.attacks import ATTACKS, SMUGGLED
 from trioperator._concurrency.timeouts import Timeouts
-from trioperator._http.asgi import LIMIT, AsgiApp, Message, Receive, Send
+from trioperator._http.asgi import LIMIT, AsgiApp, Message, Receive, Send, TimeLimit
 from trioperator._http.hypercorn_stream import Caller, Peers
 from trioperator._http.server_connection import Connection, Limits, Serving
 from trioperator._http.tls_connection import TlsConnection
@@ -226,7 +226,7 @@ async def test_an_application_may_limit_its_time(limit: float, after: float, aut
 
     async def app(scope: Message, receive: Receive, send: Send) -> None:
         await receive()
-        scope["extensions"][LIMIT](limit)
+        scope["extensions"][LIMIT](TimeLimit(limit))
         try:
             await trio.sleep_forever()
         finally:
@@ -238,11 +238,42 @@ async def test_an_application_may_limit_its_time(limit: float, after: float, aut
         assert ended == [pytest.approx(after)]
 
 
+async def test_what_is_late_gets_the_response_that_its_application_has_for_that(autojump_clock: MockClock) -> None:
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        limit = TimeLimit(5)
+        scope["extensions"][LIMIT](limit)
+        try:
+            await trio.sleep_forever()
+        finally:
+            limit.make_late = lambda: b'"too late"'
+
+    async with connected(app) as bench:
+        await bench.send(GOOD)
+        received = await bench.read()
+        assert (statuses(received), b"connection: close" in received) == ([200], True)
+        assert received.endswith(b'\r\n\r\n"too late"')
+
+
+@pytest.mark.parametrize("end", ["drop", "abandon"])
+async def test_what_is_cancelled_for_another_reason_is_not_called_late(end: str, autojump_clock: MockClock) -> None:
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        scope["extensions"][LIMIT](TimeLimit(5, lambda: b'"too late"'))
+        await trio.sleep_forever()
+
+    async with connected(app) as bench:
+        await bench.send(GOOD)
+        await trio.sleep(1)
+        getattr(bench.connection, end)()
+        assert b"too late" not in await bench.read()
+
+
 async def test_a_limit_is_for_one_response_that_has_not_begun(autojump_clock: MockClock) -> None:
     async def app(scope: Message, receive: Receive, send: Send) -> None:
         await receive()
         if scope["path"] == "/limited":
-            scope["extensions"][LIMIT](5)
+            scope["extensions"][LIMIT](TimeLimit(5))
             await trio.sleep(4)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"a", "more_body": True})
@@ -258,7 +289,7 @@ async def test_a_limit_is_for_one_response_that_has_not_begun(autojump_clock: Mo
 
 async def test_a_limited_request_that_is_abandoned_gets_the_error_of_the_others(autojump_clock: MockClock) -> None:
     async def app(scope: Message, receive: Receive, send: Send) -> None:
-        scope["extensions"][LIMIT](5)
+        scope["extensions"][LIMIT](TimeLimit(5))
         await trio.sleep_forever()
 
     async with connected(app) as bench:

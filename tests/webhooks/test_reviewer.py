@@ -7,6 +7,7 @@ import contextlib
 import copy
 import functools
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -17,12 +18,17 @@ import trio
 
 import trioperator
 from tests.coordination.peers import peering, peering_crd
+from tests.http.serving import ANYWHERE, talk
 from tests.runtime.conftest import CRD
 from tests.webhooks.admission import make_review, operate_for, operating, sleeping_server, widget
 from tests.webhooks.conversions import definition
 from tests.webhooks.serving import until
 from trioperator import crds
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
+from trioperator._http.asgi import LIMIT, Message, Receive, Send
+from trioperator._http.server import serve_app
+from trioperator._http.server_connection import Limits
+from trioperator._webhooks.app import AdmissionApp
 from trioperator.apiserver import Cluster
 from trioperator.errors import ReviewError
 from trioperator.kopf.settings import OperatorSettings as KopfSettings
@@ -56,6 +62,35 @@ async def asking(cluster: Cluster, registry: trioperator.OperatorRegistry, **opt
             return (await fns[0](make_review() if review is None else review, **hints))["response"]
 
         yield ask
+
+
+@contextlib.asynccontextmanager
+async def asking_over_http(
+    cluster: Cluster, registry: trioperator.OperatorRegistry, *, is_limited: bool
+) -> AsyncIterator[Ask]:
+    """As :func:`asking`, by requests with a query to a server that limits the time of responses, or does not."""
+    fns: list[WebhookFn] = []
+    body = msgspec.json.encode(make_review())
+    head = "POST /hooks?{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n"
+    async with operating(cluster, registry, server=sleeping_server(fns), managed=None):
+        admission = AdmissionApp(fns[0], "hooks")
+
+        async def app(scope: Message, receive: Receive, send: Send) -> None:
+            if not is_limited:
+                del scope["extensions"][LIMIT]
+            await admission(scope, receive, send)
+
+        async def ask(query: str) -> Any:
+            received = await talk(endpoint, head.format(query, len(body)).encode() + body)
+            head_received, _, content = received.partition(b"\r\n\r\n")
+            assert head_received.startswith(b"HTTP/1.1 200 ")
+            return msgspec.json.decode(content)["response"]
+
+        async with trio.open_nursery() as nursery:
+            limits = Limits(answering=math.inf)
+            endpoint = await nursery.start(functools.partial(serve_app, app, ANYWHERE, limits=limits))
+            yield ask
+            nursery.cancel_scope.cancel(reason="the test")
 
 
 async def test_a_handler_gets_all_arguments(
@@ -515,6 +550,52 @@ async def test_a_handler_that_hangs_denies_before_the_api_server_gives_up(
         response = await ask()
         assert trio.current_time() - began < 10
     assert response["status"] == {"message": "Webhook 'check' has not answered within 10 seconds.", "code": 504}
+
+
+@pytest.mark.parametrize("query", ["timeout=10s", "timeout=30s", ""])
+@pytest.mark.parametrize("is_limited", [True, False], ids=["the server limits responses", "the application does"])
+async def test_a_handler_that_hangs_is_named_whoever_limits_the_time(
+    is_limited: bool,
+    query: str,
+    cluster: Cluster,
+    registry: trioperator.OperatorRegistry,
+    caplog: pytest.LogCaptureFixture,
+    autojump_clock: object,
+) -> None:
+    @trioperator.on.mutate("widgets", id="change", registry=registry)
+    async def change(patch: trioperator.Patch, warnings: list[str]) -> None:
+        patch.spec["x"] = 1
+        warnings.append("old")
+
+    @trioperator.on.validate("widgets", id="check", timeout=10, registry=registry)
+    async def check(**_: Any) -> None:
+        await trio.sleep_forever()
+
+    async with asking_over_http(cluster, registry, is_limited=is_limited) as ask:
+        began = trio.current_time()
+        response = await ask(query)
+        assert trio.current_time() - began < 10
+    text = "Webhook 'check' has not answered within 10 seconds."
+    assert response == {"uid": "u1", "allowed": False, "warnings": ["old"], "status": {"message": text, "code": 504}}
+    assert caplog.messages.count(text) == 1
+
+
+@pytest.mark.parametrize("is_limited", [True, False], ids=["the server limits responses", "the application does"])
+async def test_the_next_handler_is_called_after_one_that_hangs_and_is_ignored(
+    is_limited: bool, cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.on.validate("widgets", id="slow", timeout=10, ignore_failures=True, registry=registry)
+    async def slow(**_: Any) -> None:
+        await trio.sleep_forever()
+
+    @trioperator.on.validate("widgets", id="check", timeout=30, registry=registry)
+    async def check(warnings: list[str]) -> None:
+        warnings.append("checked")
+
+    async with asking_over_http(cluster, registry, is_limited=is_limited) as ask:
+        response = await ask("timeout=30s")
+    text = "Webhook 'slow' has failed, which is ignored: Webhook 'slow' has not answered within 10 seconds."
+    assert response == {"uid": "u1", "allowed": True, "warnings": [text, "checked"]}
 
 
 async def test_the_memo_of_an_object_is_shared_but_for_creations(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -14,8 +17,19 @@ AsgiApp: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 #: The extension of a scope with the client's verified certificate, as from ``getpeercert()``; None without one.
 SSL_PEER: Final = "trioperator.sslpeer"
 #: The extension of a scope with a function for an application that has received the body: unless it responds within
-#: so many seconds, it is cancelled, and the server responds with HTTP 504. That takes no cancel scope of its own.
+#: the time of a :class:`TimeLimit`, it is cancelled, and the server responds. That takes no cancel scope of its own.
 LIMIT: Final = "trioperator.limit"
+
+
+class TimeLimit(msgspec.Struct, eq=False):
+    """The *seconds* for a response. When they are over, it is the JSON that *make_late* returns, or else HTTP 504."""
+
+    seconds: float
+    make_late: Callable[[], bytes | None] = lambda: None
+
+
+#: The limit of the response in progress: whoever is cancelled by it may know what to say.
+current_limit: Final[ContextVar[TimeLimit | None]] = ContextVar("trioperator-limit", default=None)
 
 
 async def accept_lifespan(receive: Receive, send: Send) -> None:

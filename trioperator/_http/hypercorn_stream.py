@@ -18,7 +18,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
-from trioperator._http.asgi import LIMIT, SSL_PEER, AsgiApp, Message
+from trioperator._http.asgi import LIMIT, SSL_PEER, AsgiApp, Message, TimeLimit
 from trioperator._http.request_parser import Message as HttpMessage
 
 _STREAM_ID = 1  # HTTP/1 has one stream
@@ -40,7 +40,7 @@ class Exchange(Protocol):
     request: HttpMessage
     is_complete: bool
 
-    def limit(self, seconds: float) -> None: ...
+    def set_limit(self, limit: TimeLimit) -> None: ...
     async def receive(self) -> Message: ...
     def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None: ...
     def write(self, data: bytes) -> Awaitable[None]: ...
@@ -93,7 +93,7 @@ class _Call:
 
     async def spawn_app(self, app: Any, config: Config, scope: Any, send: Any) -> Callable[[Any], Awaitable[None]]:
         """Prepare the call. The function that is returned would pass on the body, which the application asks for."""
-        scope["extensions"] |= {SSL_PEER: self._peers.certificate, LIMIT: self._exchange.limit}
+        scope["extensions"] |= {SSL_PEER: self._peers.certificate, LIMIT: self._exchange.set_limit}
         self._prepared = app, scope, send
         return _ignore
 

@@ -10,7 +10,7 @@ IDLE       the first byte of a request                         ``Limits.idle``  
 RECEIVING  the rest of a request                               10 seconds from its first byte on     HTTP 408
 SENDING    the client, to read a part of the response          10 seconds for each part              its end
 ANSWERING  the application                                     ``Limits.answering`` without a word,  HTTP 500,
-                                                               or less if it says so                 HTTP 504
+                                                               or less if it says so                 what it says
 CLOSING    the client, to read the last response               1 second                              its end
 =========  ==================================================  ====================================  ================
 
@@ -31,7 +31,7 @@ import trio
 
 from trioperator._concurrency.clock import find_clock
 from trioperator._concurrency.timeouts import Timeouts
-from trioperator._http.asgi import Message
+from trioperator._http.asgi import Message, TimeLimit
 from trioperator._http.hypercorn_stream import Caller, Peers
 from trioperator._http.request_parser import Message as Request
 from trioperator._http.request_parser import RequestParser
@@ -126,8 +126,9 @@ class Connection:
             status = {Phase.RECEIVING: 408, Phase.ANSWERING: 500}.get(self.phase, 0)
         elif not status and exchange is not None:
             status = 500
+        late = exchange.limit.make_late() if status == 504 and exchange is not None and exchange.limit else None
         if status:
-            await self._linger(_make_error(status))
+            await self._linger(_make_error(status) if late is None else _make_last(200, late))
 
     def close(self) -> None:
         """Close the connection when the request in progress is answered; now if there is none."""
@@ -147,7 +148,7 @@ class Connection:
     def expire(self) -> None:
         """End what the connection is at, if its deadline is over. See :class:`.Timed`."""
         if self._now() >= self.deadline:
-            if self._exchange is not None and self._exchange.is_limited:
+            if self._exchange is not None and self._exchange.limit is not None:
                 self._status = 504
             self._scope.cancel(reason="a limit is exceeded")
 
@@ -258,16 +259,17 @@ class _Exchange:
     def __init__(self, connection: Connection, request: Request) -> None:
         self.request = request
         self.receiving_left = _RECEIVING  # seconds, without those in which the application does not receive
-        self.has_started = self.is_complete = self.keeps = self.is_limited = False
+        self.has_started = self.is_complete = self.keeps = False
+        self.limit: TimeLimit | None = None
         self._connection = connection
         self._is_received = False
         self._head = b""  # which is sent with the first part of the body
         self._is_chunked = False
         self._left: int | None = None  # bytes of the body that are announced; None if they are not
 
-    def limit(self, seconds: float) -> None:
-        self.is_limited = True
-        self._connection.limit(seconds)
+    def set_limit(self, limit: TimeLimit) -> None:
+        self.limit = limit
+        self._connection.limit(limit.seconds)
 
     async def receive(self) -> Message:
         request = self.request
@@ -345,6 +347,10 @@ def _make_status_line(status: int) -> bytes:
 
 
 def _make_error(status: int) -> bytes:
-    content = msgspec.json.encode({"error": f"{http.HTTPStatus(status).phrase}."})
+    return _make_last(status, msgspec.json.encode({"error": f"{http.HTTPStatus(status).phrase}."}))
+
+
+def _make_last(status: int, content: bytes) -> bytes:
+    """Return a response that is JSON, and the last one of its connection."""
     head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(content)
     return _make_status_line(status) + head + content

@@ -12,8 +12,9 @@ import msgspec
 import trio
 
 from trioperator._concurrency.threads import run_in_thread
+from trioperator._handling.reviews.admission import ANSWER_SHARE
 from trioperator._handling.reviews.webhook_configuration import CONVERSION_PATH, WebhookFn
-from trioperator._http.asgi import LIMIT, SSL_PEER, Message, Receive, Send, respond
+from trioperator._http.asgi import LIMIT, SSL_PEER, Message, Receive, Send, TimeLimit, current_limit, respond
 from trioperator._logs import get_logger
 from trioperator._webhooks.review_decoding import LARGE, TooManyItemsError, decode_review
 from trioperator.errors import ReviewError
@@ -31,8 +32,6 @@ _RECEIVING: Final = 10.0
 _MAX_ITEMS, _MAX_CONVERTED_ITEMS = 100_000, 400_000
 # Large reviews that are decoded and answered at a time.
 _MAX_LARGE: Final = 2
-# Share of the time of a review after which it is answered: before the API server gives up.
-_ANSWER_SHARE: Final = 0.98
 _JSON: Final = ((b"content-type", b"application/json"),)
 _TIMEOUT: Final = re.compile(r"(?:^|&)timeout=(\d+(?:\.\d+)?)s(?=&|$)")
 
@@ -40,7 +39,7 @@ _TIMEOUT: Final = re.compile(r"(?:^|&)timeout=(\d+(?:\.\d+)?)s(?=&|$)")
 class Request(msgspec.Struct, frozen=True):
     """Request with its body; header names are as in ``User-Agent``, and *peer* is the client's certificate.
 
-    If it *is_limited*, the server ends it when its time is over.
+    With a *limit*, the server ends it when its time is over.
     """
 
     method: str
@@ -49,7 +48,7 @@ class Request(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
     peer: Mapping[str, Any] | None = None
-    is_limited: bool = False
+    limit: TimeLimit | None = None
 
 
 class _RejectedError(Exception):
@@ -106,21 +105,21 @@ class AdmissionApp:
             scope.get("extensions", {}),
         )
         headers = {name.decode("latin-1").title(): value.decode("latin-1") for name, value in scope["headers"]}
-        limit = self.limit_body(path)
-        if limit is None:
+        size = self.limit_body(path)
+        if size is None:
             raise _RejectedError(404, "There are no webhooks at this path.")
         announced = headers.get("Content-Length", "")
-        query = scope.get("query_string", b"").decode("latin-1")
-        if limit_time := extensions.get(LIMIT):
-            await body.receive(receive, announced, limit)
-            limit_time(_find_timeout(query))
+        query, limit = scope.get("query_string", b"").decode("latin-1"), None
+        if set_limit := extensions.get(LIMIT):
+            await body.receive(receive, announced, size)
+            limit = TimeLimit(_find_timeout(query))
+            set_limit(limit)
         else:
             with trio.move_on_after(_RECEIVING) as timeout:
-                await body.receive(receive, announced, limit)
+                await body.receive(receive, announced, size)
             if timeout.cancelled_caught:
                 raise _RejectedError(408, "The body is not complete in time.")
-        peer = extensions.get(SSL_PEER)
-        return Request(scope["method"], path, query, headers, bytes(body.content), peer, limit_time is not None)
+        return Request(scope["method"], path, query, headers, bytes(body.content), extensions.get(SSL_PEER), limit)
 
     def limit_body(self, path: str) -> int | None:
         """Return how large a review at a path may be; None where there is nothing to review."""
@@ -134,12 +133,16 @@ class AdmissionApp:
 
     async def answer(self, request: Request) -> tuple[int, bytes]:
         """Return the status and the JSON of the response to a request that was received."""
+        limit = request.limit or TimeLimit(_find_timeout(request.query))
+        token = current_limit.set(limit)
         try:
             webhook = self._route(request)
-            if request.is_limited:
+            if request.limit is not None:
                 return 200, await self._review(request, webhook)
-            with trio.move_on_after(_find_timeout(request.query)):
+            with trio.move_on_after(limit.seconds):
                 return 200, await self._review(request, webhook)
+            if (late := limit.make_late()) is not None:
+                return 200, late
             raise _RejectedError(504, "The review takes longer than the client waits.")
         except _RejectedError as error:
             return self._reject(error)
@@ -148,6 +151,8 @@ class AdmissionApp:
         except Exception:
             self._logger.exception("A request has failed.")
             return 500, b'{"error":"Internal error."}'
+        finally:
+            current_limit.reset(token)
 
     def _reject(self, error: _RejectedError) -> tuple[int, bytes]:
         self._logger.debug("A request was rejected: HTTP %d: %s", error.status, error)
@@ -216,4 +221,4 @@ class _Body:
 def _find_timeout(query: str) -> float:
     """Return the API server's timeout for the review, in seconds, from the query: ``?timeout=10s``."""
     match = _TIMEOUT.search(query)
-    return float(match[1]) * _ANSWER_SHARE if match else math.inf
+    return float(match[1]) * ANSWER_SHARE if match else math.inf

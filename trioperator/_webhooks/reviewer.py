@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import trio
 
 from trioperator._handling import guard
@@ -15,6 +17,7 @@ from trioperator._handling.calls.invoke import Attempt, Invoker
 from trioperator._handling.calls.storable import describe_unserializable
 from trioperator._handling.declaring.registry import find_declared, select_admission_handlers
 from trioperator._handling.reviews.admission import (
+    ANSWER_SHARE,
     OPERATIONS,
     AdmissionCause,
     AdmissionHandler,
@@ -27,6 +30,7 @@ from trioperator._handling.reviews.admission import (
 )
 from trioperator._handling.reviews.admission_review import ReviewRequest, build_review, parse_review
 from trioperator._handling.reviews.webhook_configuration import make_segments
+from trioperator._http.asgi import current_limit
 from trioperator._logs import get_logger, object_logger
 from trioperator._model.jsontypes import JsonObject, encode_json
 from trioperator._model.patch import Patch
@@ -38,8 +42,6 @@ from trioperator.settings import AdmissionSettings
 
 _logger = get_logger("trioperator.webhooks")
 
-# Share of the time of a review after which it is denied: before the API server gives up.
-_ANSWER_SHARE: Final = 0.93
 # Seconds to wait for the first discovery of resource kinds, and for indices.
 _PATIENCE: Final = 5.0
 # Webhooks without a handler that are warned of, and characters of their ids: anybody may ask for any.
@@ -178,10 +180,9 @@ class Reviewer:
         cause = self._make_cause(parsed, resource, headers=headers, sslpeer=sslpeer)
         token = current_cause.set(cause)
         try:
-            response = await self._respond(parsed.uid, cause, handlers)
+            return await self._respond(functools.partial(_build_answer, request, parsed.uid), cause, handlers)
         finally:
             current_cause.reset(token)
-        return build_review(request, response)
 
     async def _wait_indexed(self, handlers: Iterable[AdmissionHandler]) -> None:
         """Wait until the indices that handlers and their filters declare are complete: before, they would allow more.
@@ -234,17 +235,19 @@ class Reviewer:
             whole=self._settings.GIVES_WHOLE_OBJECTS,
         )
 
-    async def _respond(self, uid: str, cause: AdmissionCause, handlers: Sequence[AdmissionHandler]) -> JsonObject:
-        """Call the handlers that match, one after another, and return the response."""
+    async def _respond(
+        self, answer: Callable[..., JsonObject], cause: AdmissionCause, handlers: Sequence[AdmissionHandler]
+    ) -> JsonObject:
+        """Call the handlers that match, one after another, and return the answer."""
         errors: list[BaseException] = []
         patch = Patch()
         try:
             chosen = select_admission_handlers(handlers, cause)
         except UserCodeError as error:
             cause.logger.error("%s. The write is denied.", error, exc_info=error.__cause__)
-            return build_response(uid, [error], warnings=cause.warnings)
+            return answer([error], warnings=cause.warnings)
         for handler in chosen:
-            failure = await self._call(handler, cause, patch)
+            failure = await self._call(handler, cause, patch, answer)
             if failure is not None and handler.ignore_failures:
                 cause.warnings.append(f"{handler} has failed, which is ignored: {explain(failure)}")
             elif failure is not None:
@@ -256,20 +259,47 @@ class Reviewer:
             except UserCodeError as error:
                 cause.logger.error("%s. The write is denied.", error, exc_info=error.__cause__)
                 errors.append(error)
-        return build_response(uid, errors, warnings=cause.warnings, patch=changes)
+        return answer(errors, warnings=cause.warnings, patch=changes)
 
-    async def _call(self, handler: AdmissionHandler, cause: AdmissionCause, patch: Patch) -> BaseException | None:
+    async def _call(
+        self, handler: AdmissionHandler, cause: AdmissionCause, patch: Patch, answer: Callable[..., JsonObject]
+    ) -> BaseException | None:
+        """Call a handler, and return its error. What ends the request before its time is over needs no scope here."""
+        seconds, limit = handler.review_timeout * ANSWER_SHARE, current_limit.get()
+        if limit is None or limit.seconds > seconds or handler.ignore_failures:
+            with trio.move_on_after(seconds):
+                return await self._invoke(handler, cause, patch)
+            return _report_late(handler, cause, handler.review_timeout)
+        try:
+            return await self._invoke(handler, cause, patch)
+        except BaseException:  # it is cancelled, because of the limit or anything else
+            limit.make_late = functools.partial(_answer_late, handler, cause, limit.seconds / ANSWER_SHARE, answer)
+            raise
+
+    async def _invoke(self, handler: AdmissionHandler, cause: AdmissionCause, patch: Patch) -> BaseException | None:
         own = Patch()
-        with trio.move_on_after(handler.review_timeout * _ANSWER_SHARE):
-            outcome = await self._invoker.invoke(
-                handler, cause.kwargs_for(handler, own), attempt=Attempt(0, None), logger=cause.logger
-            )
-            if outcome.error is None:
-                _merge(patch, own, handler, cause)
-            return outcome.error
-        text = f"{handler} has not answered within {handler.review_timeout} seconds."
-        cause.logger.error("%s", text)
-        return AdmissionError(text, code=504)
+        kwargs = cause.kwargs_for(handler, own)
+        outcome = await self._invoker.invoke(handler, kwargs, attempt=Attempt(0, None), logger=cause.logger)
+        if outcome.error is None:
+            _merge(patch, own, handler, cause)
+        return outcome.error
+
+
+def _build_answer(request: Mapping[str, Any], uid: str, errors: Sequence[BaseException], **rest: Any) -> JsonObject:
+    return build_review(request, build_response(uid, errors, **rest))
+
+
+def _answer_late(
+    handler: AdmissionHandler, cause: AdmissionCause, seconds: float, answer: Callable[..., JsonObject]
+) -> bytes:
+    error = _report_late(handler, cause, seconds)
+    return msgspec.json.encode(answer([error], warnings=cause.warnings))
+
+
+def _report_late(handler: AdmissionHandler, cause: AdmissionCause, seconds: float) -> AdmissionError:
+    text = f"{handler} has not answered within {seconds:g} seconds."
+    cause.logger.error("%s", text)
+    return AdmissionError(text, code=504)
 
 
 def _check_reviewed(handlers: Collection[AdmissionHandler], request: ReviewRequest) -> None:

@@ -26,6 +26,8 @@ SSLPeer: TypeAlias = Mapping[str, Any]
 OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 #: Seconds that a review may take, unless the handler says otherwise: the longest time that Kubernetes allows.
 DEFAULT_TIMEOUT: Final = 30
+#: Share of the time of a review after which it is answered: before the API server gives up.
+ANSWER_SHARE: Final = 0.93
 
 ADMISSION_KWARGS = INDEX_KWARGS | {
     "diff",
