@@ -209,8 +209,8 @@ DEFECTS = (
         (
             Edit(
                 "_reconciling/pruning.py",
-                "        if not is_about_uid(error):\n            raise\n    record",
-                "        pass\n    record",
+                "        if not is_about_uid(error):\n            raise\n    kind",
+                "        pass\n    kind",
             ),
         ),
         having=("children", "protection"),

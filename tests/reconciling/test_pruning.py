@@ -12,9 +12,10 @@ import pytest
 from trio.testing import MockClock
 
 import trioperator
-from tests.reconciling.conftest import children_of, config_map, names_of
+from tests.reconciling.conftest import children_of, config_map, names_of, requests_of
 from tests.runtime.conftest import CRD, Bench, settle, widget
 from trioperator import on
+from trioperator.testing import Fault, FaultPlan, FaultyTransport
 
 
 def secret(name: str) -> dict[str, Any]:
@@ -311,6 +312,28 @@ async def test_a_handler_is_still_unblocked_after_another_handler_was_called(
         await bench.cluster.delete("configmaps", "taken", "default")
         await settle(1)
         assert await names_of(bench.cluster) == ["taken"]
+
+
+async def test_a_child_that_was_deleted_has_not_come_back_because_its_creation_is_seen_late(
+    bench: Bench, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return children_of(spec)
+
+    plan = FaultPlan()
+    plan.add(Fault.lag(5), resource="configmaps", watch=True)
+    await bench.cluster.create(widget(maps={"a": {}}))
+    async with bench.running(transport=FaultyTransport(bench.cluster.transport(), plan)):
+        await settle(2)
+        await bench.cluster.patch("widgets", "w", {"spec": {"maps": None}})
+        await settle(1)
+        for step in range(20):  # also between the events of its creation and of its deletion
+            await bench.cluster.patch("widgets", "w", {"spec": {"step": step}})
+            await settle(0.5)
+        assert await names_of(bench.cluster) == []
+    assert requests_of(bench).count("delete a") == 1
+    assert "has come back" not in caplog.text
 
 
 async def test_objects_exchange_children(bench: Bench, autojump_clock: MockClock) -> None:

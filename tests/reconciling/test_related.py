@@ -103,6 +103,12 @@ def write(cache: RelatedCache, raw: bytes, *, by: str = "me") -> RelatedRecord:
         return cache.take_written(raw, own)
 
 
+def is_deleting(cache: RelatedCache) -> bool:
+    found = cache.find("default", "web")
+    assert found is not None
+    return found.deleting
+
+
 def test_the_echo_of_an_own_write_is_no_news_to_its_writer(cache: RelatedCache, seen: Seen) -> None:
     write(cache, encode(version=5))
     assert seen.changes == [], "the watch shows it, and what is indexed by it then"
@@ -155,6 +161,30 @@ def test_a_response_about_an_object_that_is_gone_already_is_dropped(
     assert seen.removals == ["web"], "its owner is to look again"
     cache.observe("ADDED", make(uid="next"))
     assert cache.find("default", "web") is not None
+
+
+def test_no_earlier_state_takes_back_that_an_object_was_deleted(cache: RelatedCache) -> None:
+    found = write(cache, encode(version=1))
+    cache.observe("MODIFIED", make(version=2))  # while the request to delete it is on its way
+    cache.note_deletion(found)
+    cache.observe("MODIFIED", make(version=3))
+    assert is_deleting(cache)
+    cache.rewind()
+    cache.observe(None, make(version=3))
+    assert not is_deleting(cache), "a restored etcd may have it again"
+
+
+def test_without_uids_an_object_may_be_another_one_than_was_deleted(cache: RelatedCache) -> None:
+    def make_anonymous(version: int) -> RawObject:
+        metadata = {"name": "web", "namespace": "default", "resourceVersion": str(version)}
+        return parse_object(msgspec.json.encode({"metadata": metadata}))
+
+    cache.observe(None, make_anonymous(1))
+    found = cache.find("default", "web")
+    assert found is not None
+    cache.note_deletion(found)
+    cache.observe("MODIFIED", make_anonymous(2))
+    assert not is_deleting(cache)
 
 
 def test_a_list_is_taken_as_it_is_though_its_versions_go_back(cache: RelatedCache, seen: Seen) -> None:

@@ -44,7 +44,7 @@ async def delete_child(
     except ConflictError as error:
         if not is_about_uid(error):
             raise
-    record.deleting = True
+    kind.note_deletion(record)
     logger.info("%s is deleted: %s.", _key_of(kind, record), why)
 
 

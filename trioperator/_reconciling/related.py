@@ -292,6 +292,11 @@ class RelatedCache:
                 record.unseen = _merge(before, write.writer)
         return record
 
+    def note_deletion(self, record: RelatedRecord) -> None:
+        """Note that an object was deleted by an own request. It may have changed since its record was found."""
+        if record.identity and record.uid in self._records:
+            self._records[record.uid].deleting = True
+
     def replace(self, listed: Collection[str]) -> None:
         """Take the keys of a complete list: what is cached and not listed is gone."""
         for write in self._writes:
@@ -307,6 +312,8 @@ class RelatedCache:
         if before is not None:
             self._remove(before)
             record.targets = before.targets
+            if before.deleting and before.version != -1 and record.identity:
+                record.deleting = True  # nothing ends that but a restore of etcd: this is an earlier state, shown late
         self._records[record.uid] = record
         self._names[record.namespace, record.name] = record
         for owner in record.owners:

@@ -128,6 +128,12 @@ class RelatedKind:
         """Return the cache of the objects in a namespace; None if that is not watched."""
         return self.caches[None] if None in self.caches else self.caches.get(namespace)
 
+    def note_deletion(self, record: RelatedRecord) -> None:
+        """Note that an object was deleted by an own request."""
+        record.deleting = True
+        if (cache := self.find_cache(record.namespace)) is not None:
+            cache.note_deletion(record)
+
     def owned_by(self, owner: Mapping[str, Any]) -> Iterator[RelatedRecord]:
         """Yield the records of all objects of the kind that have an owner, by the owner's metadata.
 
