@@ -54,6 +54,18 @@ async def test_children_may_have_the_label_that_their_object_had_when_it_adopted
     assert own["metadata"]["labels"] == labels, "the object must lose it"
 
 
+async def test_labels_that_a_job_gets_as_it_has_none_are_not_in_a_snapshot(cluster: Cluster) -> None:
+    snapshots = []
+    for labels in ({}, {EDIT_LABEL: "x"}):
+        template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "labels": labels}}
+        await write(cluster, "/apis/batch/v1/namespaces/default/jobs", {**job, "spec": {"template": template}})
+        snapshots.append(take_snapshot(cluster))
+        await cluster.delete("jobs", "a", "default")
+    assert len(snapshots[0]) == 1
+    assert compare(*snapshots) == []
+
+
 async def test_objects_with_generated_names_are_numbered(cluster: Cluster) -> None:
     for _ in range(2):
         await write(

@@ -145,9 +145,15 @@ def _without_records(obj: dict[str, Any]) -> dict[str, Any]:
         obj = {key: value for key, value in obj.items() if key != "status"}
     meta = obj["metadata"]
     if annotations := meta.get("annotations"):
-        kept = {key: value for key, value in annotations.items() if not _RECORDS.match(key)}
-        meta = {**meta, "annotations": kept} if kept else {k: v for k, v in meta.items() if k != "annotations"}
+        meta = _with(meta, "annotations", {key: value for key, value in annotations.items() if not _RECORDS.match(key)})
+    if obj["kind"] == "Job" and (labels := meta.get("labels")):  # without any, it gets those of its pods
+        of_pods = obj["spec"]["template"].get("metadata", {}).get("labels", {})
+        meta = _with(meta, "labels", dict(labels.items() - of_pods.items()))
     return {**obj, "metadata": meta}
+
+
+def _with(meta: dict[str, Any], key: str, kept: dict[str, str]) -> dict[str, Any]:
+    return {**meta, key: kept} if kept else {k: v for k, v in meta.items() if k != key}
 
 
 def _without_label(value: Any) -> Any:
