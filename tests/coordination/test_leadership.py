@@ -196,6 +196,22 @@ async def test_a_leader_without_a_network_pauses_before_another_takes_over_and_s
         assert first.handled == ["create w"]  # what it has handled before is not resumed again
 
 
+@pytest.mark.parametrize("seconds", [30, 45, 90])
+async def test_a_leader_handles_objects_as_soon_as_it_has_the_lease_again(
+    cluster: Cluster, seconds: float, autojump_clock: MockClock
+) -> None:
+    async with replicas(cluster, "a") as (leader,):
+        leader.bench.settings.networking.error_backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
+        await cluster.create(widget())
+        await settle(5)
+        leader.plan.add(Fault.refuse())
+        await settle(seconds)
+        await cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        leader.plan.clear()
+        await settle(4)
+        assert leader.handled == ["create w", "update w"]
+
+
 @pytest.mark.parametrize(
     "faults",
     [

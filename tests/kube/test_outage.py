@@ -25,6 +25,22 @@ async def test_one_watch_of_an_api_group_checks_the_server(autojump_clock: MockC
     assert outage.claim_check("/apis/example.com/v1/gadgets", since=trio.current_time())
 
 
+async def test_waits_end_when_the_server_responds_again(autojump_clock: MockClock) -> None:
+    outage, began, ends = Outage(), trio.current_time(), list[float]()
+
+    async def wait(seconds: float) -> None:
+        await outage.wait(seconds)
+        ends.append(trio.current_time() - began)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait, 1)
+        nursery.start_soon(wait, 20)
+        await trio.sleep(5)
+        outage.end_waits()
+        nursery.start_soon(wait, 10)
+    assert ends == [1, 5, 15]
+
+
 async def test_one_request_at_a_time_warns_that_it_does_not_reach_the_server(autojump_clock: MockClock) -> None:
     outage = Outage()
     assert [outage.claim_warning() for _ in range(3)] == [True, False, False]

@@ -71,6 +71,7 @@ class Leadership:
             identity=settings.identity or identity,
             duration=settings.lease_duration,
         )
+        self._outage = client.outage
         self._timeout = max(1.0, settings.renew_deadline / 2)
         self._reported = ""
         self._failed = False
@@ -127,6 +128,7 @@ class Leadership:
             await trio.sleep_until(self._next_attempt())
         self._logger.info("This operator is the leader: %s holds the %s.", self.lease.identity, self.lease)
         self._reported = self.lease.identity
+        self._outage.end_waits()  # what is to be watched may still be unknown since the lease was lost
 
     def _next_attempt(self) -> float:
         """Return when to try again: after a while, or when the lease expires if that is sooner."""

@@ -245,10 +245,14 @@ class ApiClient:
                     raise
                 delay = adjust_delay(delay, exc, enforce=networking.enforce_retry_after)
                 self.report_retry(request.method, path, exc, delay=delay)
+                is_away = isinstance(exc, TransportError) and not exc.reached
             except ApiError as exc:
                 exc.repeated = exc.repeated or repeated
                 raise
-            await trio.sleep(delay)
+            if is_away:
+                await self.outage.wait(delay)
+            else:
+                await trio.sleep(delay)
 
     def report_retry(self, method: str, path: str, error: Exception, *, delay: float) -> None:
         """Log that a request has failed, and is sent again after *delay* seconds.

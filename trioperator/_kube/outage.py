@@ -18,11 +18,12 @@ _WARNING_INTERVAL: Final = 0.9
 class Outage:
     """The one watch that reports that the API server cannot be reached, so that the log is not flooded."""
 
-    __slots__ = ("_checks", "_reporter", "_warned_at")
+    __slots__ = ("_checks", "_over", "_reporter", "_warned_at")
 
     def __init__(self) -> None:
         self._reporter: object = None
         self._warned_at = -math.inf
+        self._over = trio.Event()
         self._checks: dict[str, float] = {}
 
     def claim(self, reporter: object) -> bool:
@@ -34,6 +35,19 @@ class Outage:
     def end(self) -> None:
         """End the outage, as a watch was opened."""
         self._reporter = None
+
+    async def wait(self, seconds: float) -> None:
+        """Wait before another request that is to reach the server: not after :meth:`end_waits`."""
+        with trio.move_on_after(seconds):
+            await self._over.wait()
+
+    def end_waits(self) -> None:
+        """Let requests be sent at once that wait for another attempt to reach the server, as it responds again.
+
+        That uses up their attempts: call it when something has begun that was impossible meanwhile.
+        """
+        self._over.set()
+        self._over = trio.Event()
 
     def claim_warning(self) -> bool:
         """Return whether to warn that a request does not reach the server: another one has not done so just now."""
