@@ -302,6 +302,33 @@ def test_an_operator_that_cannot_start_yet_can_be_stopped(tmp_path: pathlib.Path
         assert "Traceback" not in operators[name].output
 
 
+INTERRUPTED_AT = """
+import os, signal, sys
+from trioperator.cli import main
+
+def interrupt(frame, event, _):
+    if event == "call" and frame.f_code.co_name == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.setprofile(interrupt)
+main(["pause", "kopfexamples.kopf.dev/w"])
+"""
+
+
+@pytest.mark.parametrize(("place", "is_running"), [("_return_memory", False), ("end_process_after", True)])
+def test_a_command_that_is_interrupted_before_it_runs_or_twice_has_no_traceback(
+    tmp_path: pathlib.Path, start_process: Start, place: str, is_running: bool
+) -> None:
+    (tmp_path / "main.py").write_text(INTERRUPTED_AT)
+    config = kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1")
+    command = start_process("main.py", place, KUBECONFIG=str(config))
+    if is_running:
+        command.wait_for("retrying")
+        command.process.send_signal(signal.SIGINT)
+    assert command.process.wait(60) == 130, command.output
+    assert "Traceback" not in command.output
+
+
 def until(check: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not check():

@@ -39,6 +39,13 @@ def main(args: Sequence[str] | None = None, *, controls: CLIControls | None = No
     """
     _end_on_sigterm()
     try:
+        _run(args, controls)
+    except KeyboardInterrupt:  # while nothing runs yet, or the first one is being reported
+        raise SystemExit(_INTERRUPTED) from None
+
+
+def _run(args: Sequence[str] | None, controls: CLIControls | None) -> None:
+    try:
         with _collecting_rarely():
             _return_memory()
             from trioperator.cli.root import app
