@@ -22,9 +22,12 @@ LOOP = frozenset({"loop of deploy"})
 
 def test_one_error_in_several_faults_is_one_finding() -> None:
     known = [make_finding("handlers", *ERROR)]
-    assert absorb(known, make_finding("handlers", *ERROR, fault="edit"))
+    for fault in ("edit", "edit", "crash"):
+        perturbed = make_finding("handlers", *ERROR, fault=fault)
+        perturbed.perturbation = f"It meets {fault}"
+        assert absorb(known, perturbed)
     assert absorb(known, make_finding("handlers", *ERROR))
-    assert (known[0].count, known[0].also) == (2, ["handlers: KeyError: 'a' (app.py:3)"])
+    assert (known[0].count, known[0].also) == (2, ["edit: It meets edit", "crash: It meets crash"])
 
 
 def test_a_field_in_one_that_differs_is_the_same_finding() -> None:

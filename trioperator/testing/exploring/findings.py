@@ -64,9 +64,12 @@ class Finding(msgspec.Struct, kw_only=True):
             self.consequences |= other.causes
         if other.family == self.family:
             self.count += 1
-        elif not any(line.startswith(f"{other.oracle}: ") for line in self.also):
-            error = other.details[0] if other.oracle == "handlers" and other.details else ""
-            self.also.append(f"{other.oracle}: {error or other.perturbation or other.summary}")
+            return
+        is_same = other.oracle == self.oracle and bool(other.fault)  # the same error, with a fault
+        name = other.fault if is_same else other.oracle
+        if not any(line.startswith(f"{name}: ") for line in self.also):
+            error = other.details[0] if other.oracle == "handlers" and other.details and not is_same else ""
+            self.also.append(f"{name}: {error or other.perturbation or other.summary}")
 
     def is_like(self, other: Finding) -> bool:
         """Return whether the other finding may have the same cause."""
