@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import httpx
 import pytest
+import trio
 
+from trioperator._concurrency.threads import run_in_thread
 from trioperator.testing import effects
 from trioperator.testing.exploring.outside import refuse_outside_calls
 
@@ -63,6 +65,21 @@ async def test_calls_that_change_something_pass_the_hook() -> None:
             await http.get("https://dns.example.com/a")
             with pytest.raises(httpx.ReadError):
                 await http.put("https://dns.example.com/a", content="1")
+
+
+async def test_calls_of_sync_handlers_pass_the_hook_too() -> None:
+    async def lose(send: object) -> httpx.Response:
+        raise httpx.ReadError("lost")
+
+    def call() -> None:
+        with pytest.raises(httpx.ReadError):
+            httpx.post("https://dns.example.com/a")
+        assert httpx.get("https://dns.example.com/a").json() == {}
+
+    with effects.play_outside() as outside:
+        outside.on_call = lose
+        await run_in_thread(call, limiter=trio.CapacityLimiter(1))
+        assert outside.calls == 0
 
 
 def test_a_host_whose_name_only_begins_alike_is_not_faked() -> None:

@@ -26,11 +26,14 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 import httpx
+
+from trioperator._concurrency.threads import call_trio, current_calls
 
 __all__ = ["Fake", "Outside", "fake", "play_outside", "record", "store"]
 
@@ -85,6 +88,8 @@ def play_outside() -> Iterator[Outside]:
         if found is None:
             return send_sync(transport, request)
         request.read()
+        if current_calls() is not None:  # of a handler, in its thread
+            return call_trio(functools.partial(_call, outside, found, request))
         _note(outside, request)
         return found(request)
 
