@@ -450,7 +450,9 @@ async def test_credentials_that_would_lose_encryption_are_not_taken_over(
 class TestSockets:
     """What only real connections show."""
 
-    async def test_a_rotated_token_keeps_the_connections(self, serve: Serve, settings: OperatorSettings) -> None:
+    async def test_a_rotated_token_keeps_the_connections_but_the_one_with_the_401(
+        self, serve: Serve, settings: OperatorSettings
+    ) -> None:
         tokens = []
 
         async def script(talk: Talk) -> None:
@@ -466,8 +468,27 @@ class TestSockets:
         async with open_client(lambda: info[0], settings=settings) as client:
             info[0] = ConnectionInfo(server=server.url, token="two")
             await client.get("/x")
-        assert tokens == ["Bearer one", "Bearer two"]
-        assert server.connections == 1
+            await client.get("/x")
+        assert tokens == ["Bearer one", "Bearer two", "Bearer two"]
+        assert server.connections == 2
+
+    async def test_credentials_that_one_of_several_servers_rejects_are_tried_at_another_one(
+        self, serve: Serve, settings: OperatorSettings
+    ) -> None:
+        answered: list[str] = []
+
+        async def script(talk: Talk) -> None:
+            is_first = server.connections == 1  # a load balancer has chosen the server that knows no such token
+            while (request := await talk.request()) is not None:
+                answered.append(request.target)
+                await talk.answer({"kind": "Status"}, status=401 if is_first else 200)
+
+        server = await serve(script)
+        async with open_client(lambda: ConnectionInfo(server=server.url, token="one"), settings=settings) as client:
+            await client.get("/x")
+            await client.get("/y")
+        assert answered == ["/x", "/x", "/y"]
+        assert server.connections == 2
 
     async def test_a_rotated_ca_means_new_connections_and_running_watches_continue(
         self,

@@ -197,4 +197,5 @@ class Http1Connection:
             return
         assert self._parser is not None
         self.complete = True
-        self.reusable = self._parser.should_keep_alive()
+        # After a 401, the next request may reach another one of several servers, which accepts the same credentials.
+        self.reusable = self.status != 401 and self._parser.should_keep_alive()
