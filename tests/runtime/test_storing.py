@@ -154,6 +154,64 @@ async def test_storing_is_of_no_consequence_when_an_object_is_released(
     assert await bench.cluster.find("widgets", "w") is None
 
 
+@pytest.mark.parametrize("reason", ["create", "update", "reconcile"])
+async def test_a_change_that_a_handler_has_seen_by_storing_and_that_is_taken_back_before_it_ends_is_handled_again(
+    bench: Bench, reason: str, autojump_clock: MockClock
+) -> None:
+    seen: list[int] = []
+
+    async def work(spec: Any, patch: trioperator.Patch, **_: Any) -> list[Any]:
+        await trio.sleep(1)
+        patch.status["phase"] = f"Working {len(seen)}"
+        await patch.store()
+        seen.append(spec["size"])
+        await trio.sleep(1)
+        return []
+
+    if reason == "reconcile":
+        on.reconcile("widgets", registry=bench.registry)(work)
+    else:
+        on.create("widgets", registry=bench.registry)(work)
+        on.update("widgets", registry=bench.registry)(work)
+    async with bench.running():
+        await bench.cluster.create(widget(size=2 if reason == "create" else 1))
+        if reason != "create":
+            await settle(10)
+            await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        seen.clear()
+        await settle(0.5)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 3}})
+        await settle(1)
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(60)
+        assert seen == [3, 2]
+
+
+@pytest.mark.parametrize("decorator", [on.update, on.reconcile])
+async def test_what_a_handler_itself_takes_back_after_storing_it_does_not_call_it_again(
+    bench: Bench, decorator: Any, autojump_clock: MockClock
+) -> None:
+    calls: list[int] = []
+
+    async def work(spec: Any, patch: trioperator.Patch, **_: Any) -> None:
+        calls.append(spec["size"])
+        patch.meta.annotations["example.com/busy"] = "yes"
+        patch.fns.append(lambda body: body["spec"].setdefault("tags", []).append("busy"))
+        await patch.store()
+        await trio.sleep(1)
+        patch.meta.annotations["example.com/busy"] = None
+        patch.fns.append(lambda body: body["spec"].pop("tags"))
+
+    decorator("widgets", registry=bench.registry)(work)
+    async with bench.running():
+        await bench.cluster.create(widget(size=1))
+        await settle(60)
+        calls.clear()
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(60)
+        assert calls == [2]
+
+
 def full(**spec: Any) -> dict[str, Any]:
     """Return an object whose annotations have no room for any records of handlers."""
     manifest = widget(**spec)

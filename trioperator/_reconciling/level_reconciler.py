@@ -217,7 +217,7 @@ class LevelReconciler:
     async def _call(self, call: _Call) -> None:
         """Call a handler, and apply the children that it returns."""
         state, cause, handler, schedule = call
-        store = functools.partial(self._store, state, cause)
+        store = functools.partial(self._store, call)
         own = HandlerPatch(self._executor.pending, state, cause, handler, store=store, repeats=True)
         tokens = current_cause.set(cause), current_handler.set(handler.id)
         try:
@@ -269,11 +269,15 @@ class LevelReconciler:
         own_kwargs = {"children": children, "conditions": conditions, "last_error": schedule.error}
         return cause.kwargs_with(handler, own.patch, own_kwargs), attempt
 
-    async def _store(self, state: ObjectState, cause: ReconcileCause, own: HandlerPatch) -> Body:
+    async def _store(self, call: _Call, own: HandlerPatch) -> Body:
         """Store the patch of a running handler, and return the new body."""
+        state, cause, _, schedule = call
         own.release()
+        expected = self._executor.pending.preview(state, cause.body._raw)
         await self._executor.patcher.store(state, Patch(), cause.logger)
         cause.body._replace_raw(state.body or cause.raw)
+        if self._executor.essences.find_other(state, cause.body._raw, expected=expected) is not None:
+            schedule.triggered = True  # what others have changed may be taken back before it ends
         return cause.body
 
     async def _apply(self, call: _Call, desired: Desired) -> Outcome:

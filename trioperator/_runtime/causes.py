@@ -86,6 +86,11 @@ class Essences:
         """Return the essence of an object, encoded: equal essences have equal bytes."""
         return encode_essence(self.reduce(state, self.view(state, body)))
 
+    def find_other(self, state: ObjectState, body: Mapping[str, Any], *, expected: Mapping[str, Any]) -> bytes | None:
+        """Return the encoded essence of an object if it is not as *expected* after a write: others have changed it."""
+        found = self.encode(state, body)
+        return None if found == self.encode(state, expected) else found
+
     def digest(self, state: ObjectState, body: Mapping[str, Any]) -> int:
         """Return a hash of the essence of an object, for this process."""
         return hash(self.encode(state, body))

@@ -40,6 +40,7 @@ class Changes(Part):
         self.degraded: dict[str, float] = {}
         self._serials: dict[str, list[str]] = {}
         self._edited: dict[str, float] = {}  # when serials were set
+        self._shown: set[tuple[str, str]] = set()  # names and serials that a handler has seen when it had stored
 
     @classmethod
     def draw(cls, rng: random.Random, troubles: frozenset[str]) -> dict[str, Any]:
@@ -118,6 +119,7 @@ class Changes(Part):
                 if self.options["storing"] and not self.life.plan.options.get("asyncio"):
                     patch.status["phase"] = "Working"
                     await patch.store()
+                    self._shown.add((meta["name"], spec["serial"]))
                     await self.work(retry)
                 if not self.options.get("brief"):  # else it wants nothing but what it may have had before
                     conditions = status.get("conditions", [])
@@ -201,7 +203,7 @@ class Changes(Part):
             ended = [number for number, call in enumerate(calls) if call.succeeded]
             allowed |= {call.seen for call in (calls[ended[-1] :] if ended else calls)}
         before = old.get("spec", {}).get("serial")
-        if before not in allowed:
+        if before not in allowed and (meta["name"], before) not in self._shown:
             self.find(
                 "wrong old", f"{meta['name']} was {before}, and the handler has last seen {sorted(map(str, allowed))}"
             )

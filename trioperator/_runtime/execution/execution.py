@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -301,8 +301,10 @@ class Execution:
         """Store the patch of a running handler, and return the new body."""
         own.release()
         if self._saver is not None and self._executor.pending.get(self._state):
+            expected = self._preview(cause.body._raw)
             await self._wait_stored(self._saver, cause)
             cause.body._replace_raw(self._state.body or cause.raw)
+            self._note_other(cause.body._raw, expected)
             self._show_pending(cause)
         else:
             await trio.lowlevel.checkpoint()
@@ -323,11 +325,20 @@ class Execution:
         if stored.dropped:
             raise not_found(cause.raw)
 
+    def _note_other(self, body: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+        """Note that a running handler sees what others have changed: that may be taken back before it ends."""
+        other = self._executor.essences.find_other(self._state, body, expected=expected)
+        if other is not None and self._seen is not None and other != self._seen:
+            self._executor.progress.last_handled(self._state).see(other)
+
     def _show_pending(self, cause: ChangeCause) -> None:
         """Show the later handlers what the earlier ones want stored."""
-        if pending := self._executor.pending.get(self._state):
-            body = self._state.body or cause.raw
-            cause.body._replace_raw(conserve(preview(outline_of(body), pending), like=body))
+        if self._executor.pending.get(self._state):
+            cause.body._replace_raw(self._preview(self._state.body or cause.raw))
+
+    def _preview(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        pending = self._executor.pending.get(self._state)
+        return conserve(preview(outline_of(body), pending), like=body) if pending else body
 
 
 def _is_due(state: HandlerState) -> bool:
