@@ -13,7 +13,7 @@ import pytest
 import trioperator
 from trioperator.errors import ConfigError
 from trioperator.settings import rules
-from trioperator.settings.rules import Rule, Section, setting
+from trioperator.settings.rules import Rule, Section, section, setting
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_rule_that_accepts_none_says_so() -> None:
 DELAYS_OR_NONE = rules.DELAYS.or_none()
 
 
-@dataclasses.dataclass
+@section
 class Example(Section):
     """A section of settings."""
 
@@ -126,3 +126,12 @@ def test_an_unknown_name_is_rejected_with_a_hint(name: str, hint: str) -> None:
     assert str(caught.value) == f"There is no setting settings.example.{name}: {hint}"
     with pytest.raises(AttributeError, match=f"There is no setting settings.example.{name}"):
         getattr(example, name)
+    with pytest.raises(AttributeError, match=f"There is no setting settings.example.{name}"):
+        Example(**{name: 5})
+
+
+def test_sections_of_the_same_class_are_compared_by_their_settings() -> None:
+    assert Example() == Example(count=1, delays=(1,)) != Example(count=2)
+    assert Example() != trioperator.OperatorSettings()
+    assert dataclasses.replace(Example(count=2), delays=None) == Example(count=2, delays=None)
+    assert repr(Example(count=2)) == "Example(count=2, delays=(1,))"

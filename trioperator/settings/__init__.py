@@ -5,8 +5,6 @@ the setting; unknown names raise AttributeError with the closest name. All times
 defaults are Kopf's ("Configuration") unless stated otherwise. Environment variables are not read.
 """
 
-# ruff: noqa: RUF009 -- the calls in the defaults make dataclass fields
-
 from __future__ import annotations
 
 import dataclasses
@@ -38,6 +36,7 @@ from trioperator.settings.rules import (
     TIMEOUT,
     Rule,
     Section,
+    section,
     setting,
 )
 from trioperator.settings.selectors import SelectorMapping
@@ -66,7 +65,7 @@ _MAX_WORKERS: Final = 64
 _FIBONACCI: Final = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class ProcessSettings(Section):
     """Settings of the operator's process: see docs/settings.md."""
 
@@ -80,7 +79,7 @@ class ProcessSettings(Section):
     default: 30. None: it does not fail for that. Kopf has no such probe."""
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class WatchingSettings(Section):
     """Settings of list and watch requests: see docs/settings.md. All times are in seconds."""
 
@@ -131,7 +130,7 @@ class WatchingSettings(Section):
     can evaluate these: labels, names, namespaces and the selectable fields of CRDs; default: True (Kopf: False)."""
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class QueueingSettings(Section):
     """Settings of the work queue: see docs/settings.md. Also available as ``settings.batching``."""
 
@@ -153,7 +152,7 @@ class QueueingSettings(Section):
     replaced."""
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class ScanningSettings(Section):
     """Settings of the discovery of namespaces and resource kinds: see docs/settings.md."""
 
@@ -164,7 +163,7 @@ class ScanningSettings(Section):
     those that are named exactly are served; default: False."""
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class ExecutionSettings(Section):
     """Settings of calls of handlers: see docs/settings.md."""
 
@@ -206,7 +205,7 @@ class ExecutionSettings(Section):
         return self.max_workers or _MAX_WORKERS
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class NetworkingSettings(Section):
     """Settings of single requests: see docs/settings.md. All times are in seconds."""
 
@@ -243,7 +242,7 @@ class NetworkingSettings(Section):
     credentials, unless they are configured already; default: True."""
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class PersistenceSettings(Section):
     """Settings of what is stored on objects: see docs/settings.md."""
 
@@ -290,7 +289,7 @@ class PersistenceSettings(Section):
     such as "app.kubernetes.io/name", cannot be among them."""
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class BackgroundSettings(Section):
     """Settings of daemons and timers: see docs/settings.md. All times are in seconds."""
 
@@ -317,7 +316,7 @@ def _section(kind: type[Section]) -> Any:
     return dataclasses.field(default_factory=kind, metadata={"rule": rule})
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class OperatorSettings(Section):
     """Settings of one operator, in sections.
 

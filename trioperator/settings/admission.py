@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, ClassVar
 
-from trioperator.settings.rules import BOOLEAN, COUNT, SECONDS, TEXT, WEBHOOK_SERVER, Section, setting
+from trioperator.settings.rules import BOOLEAN, COUNT, SECONDS, TEXT, WEBHOOK_SERVER, Section, section, setting
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class AdmissionSettings(Section):
     """Settings of admission and conversion webhooks: see docs/settings.md, docs/admission.md and docs/conversion.md."""
 
@@ -16,7 +15,7 @@ class AdmissionSettings(Section):
     # Whether handlers with a field get the whole objects as ``old`` and ``new``.
     GIVES_WHOLE_OBJECTS: ClassVar[bool] = False
 
-    server: Any = setting(None, WEBHOOK_SERVER.or_none())  # noqa: RUF009 -- the call makes a dataclass field
+    server: Any = setting(None, WEBHOOK_SERVER.or_none())
     """Server or tunnel that receives the reviews, such as ``WebhookServer()``; default: None. Required if there are
     ``on.validate``, ``on.mutate`` or ``on.convert`` handlers."""
 

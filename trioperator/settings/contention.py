@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
-from trioperator.settings.rules import BOOLEAN, COUNT, TIMEOUT, Section, setting
+from trioperator.settings.rules import BOOLEAN, COUNT, TIMEOUT, Section, section, setting
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class ContentionSettings(Section):
     """Settings of contention, where others undo what the operator writes: see docs/settings.md."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
 from trioperator.errors import ConfigError
@@ -15,11 +14,12 @@ from trioperator.settings.rules import (
     TEXT,
     TIMEOUT,
     Section,
+    section,
     setting,
 )
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class PeeringSettings(Section):
     """Settings of peering with other operators: see docs/settings.md."""
 
@@ -49,7 +49,7 @@ class PeeringSettings(Section):
     all of them pause, as Kopf's do. Kopf's operators ignore it."""
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class LeadershipSettings(Section):
     """Settings of leader election by a Lease: see docs/settings.md. All times are in seconds."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
-from trioperator.settings.rules import BOOLEAN, COUNT, Section, setting
+from trioperator.settings.rules import BOOLEAN, COUNT, Section, section, setting
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class CrdsSettings(Section):
     """Settings of the CRDs of kinds that classes declare: see docs/settings.md."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import ClassVar
 
-from trioperator.settings.rules import BOOLEAN, QUALIFIED_NAME, Section, setting
+from trioperator.settings.rules import BOOLEAN, QUALIFIED_NAME, Section, section, setting
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class PausingSettings(Section):
     """Settings of pauses of single objects, and of requests to reconcile them: see docs/settings.md."""
 

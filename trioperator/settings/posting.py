@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterable
 from typing import ClassVar
@@ -15,11 +14,12 @@ from trioperator.settings.rules import (
     QUALIFIED_NAME,
     TEXT,
     Section,
+    section,
     setting,
 )
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@section
 class PostingSettings(Section):
     """Settings of Kubernetes Events about objects: see docs/settings.md."""
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeVar, dataclass_transform
 
 from trioperator._model.fields import FieldPath, parse_field
 from trioperator.errors import ConfigError
 from trioperator.settings.selectors import SelectorMapping, check_fields, check_labels, check_shards
+
+T = TypeVar("T")
 
 
 class Rule(NamedTuple):
@@ -172,6 +173,30 @@ def setting(default: Any, rule: Rule, *, secret: bool = False) -> Any:
     return dataclasses.field(default=default, repr=not secret, metadata={"rule": rule})
 
 
+@dataclass_transform(kw_only_default=True)
+def section(cls: type[T]) -> type[T]:
+    """Make a class of settings a dataclass, with the methods of :class:`Section`: to make them for each takes long."""
+    return dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
+
+
+class _Signature:
+    """The signature of a class of settings, for those who ask for help: it is made then."""
+
+    def __get__(self, instance: object, owner: Any) -> Any:
+        import inspect
+
+        if not dataclasses.is_dataclass(owner):
+            raise AttributeError("The base class has no settings.")
+        kind, settings = inspect.Parameter.KEYWORD_ONLY, dataclasses.fields(owner)
+        return inspect.Signature(
+            [inspect.Parameter(each.name, kind, default=_default(each), annotation=each.type) for each in settings]
+        )
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
 class Section:
     """Base class of groups of settings, which are dataclasses. Values are checked on assignment.
 
@@ -179,8 +204,27 @@ class Section:
     """
 
     __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # mutable, as the values are
     _path: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any arguments
+        __signature__ = _Signature()
+
+        def __init__(self, **values: Any) -> None:
+            for field in dataclasses.fields(self):
+                setattr(self, field.name, values.pop(field.name) if field.name in values else _default(field))
+            for name in values:
+                self._raise_unknown(name)
+
+    def __repr__(self) -> str:
+        shown = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr)
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, each.name) == getattr(other, each.name) for each in dataclasses.fields(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
         field = self.__dataclass_fields__.get(name)
@@ -202,6 +246,8 @@ class Section:
             self._raise_unknown(name)
 
     def _raise_unknown(self, name: str) -> NoReturn:
+        import difflib  # seldom needed
+
         known = [known for known in dir(type(self)) if not known.startswith("_")]
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"available are {', '.join(known)}."
