@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,5 +52,5 @@ def test_delays_are_within_the_jitter_of_the_bounds(backoff: Backoff, failures: 
 
 @given(backoffs(), FAILURES)
 def test_without_jitter_delays_never_shrink(backoff: Backoff, failures: int) -> None:
-    exact = dataclasses.replace(backoff, jitter=0.0)
+    exact = msgspec.structs.replace(backoff, jitter=0.0)
     assert exact.delay(failures) <= exact.delay(failures + 1)

@@ -127,7 +127,7 @@ def test_an_unknown_name_is_rejected_with_a_hint(name: str, hint: str) -> None:
     with pytest.raises(AttributeError, match=f"There is no setting settings.example.{name}"):
         getattr(example, name)
     with pytest.raises(AttributeError, match=f"There is no setting settings.example.{name}"):
-        Example(**{name: 5})
+        Example(**{name: 5})  # type: ignore[arg-type]
 
 
 def test_sections_of_the_same_class_are_compared_by_their_settings() -> None:

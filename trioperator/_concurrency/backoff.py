@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random as _random
 from collections.abc import Callable
 
+import msgspec
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """Delays that grow by *factor* from *initial* to *maximum* seconds, spread by *jitter*, a fraction of the delay.
 
     Jitter is applied last: with ``jitter=0.25``, a delay is within 25 % of its nominal value, ``maximum`` included.

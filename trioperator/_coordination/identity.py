@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import getpass
 import os
-import secrets
 import socket
 
 
@@ -16,9 +14,11 @@ def make_identity(*, manual: bool = False) -> str:
     """
     if pod := os.environ.get("POD_ID"):
         return pod
+    import getpass  # which is slow to load
+
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a numeric user without a name, as in many containers
         user = str(os.getuid())
     where = f"{user}@{socket.gethostname()}"
-    return where if manual else f"{where}/{datetime.datetime.now(datetime.UTC):%Y%m%d%H%M%S}/{secrets.token_hex(3)}"
+    return where if manual else f"{where}/{datetime.datetime.now(datetime.UTC):%Y%m%d%H%M%S}/{os.urandom(3).hex()}"

@@ -7,7 +7,6 @@ request and every few seconds; if that does not answer for long, ``/livez`` fail
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import math
 import threading
@@ -83,7 +82,7 @@ async def serve_health(
     ConfigError if it cannot listen.
     """
     parsed = parse_endpoint(endpoint)
-    where, sockets = await open_sockets(dataclasses.replace(parsed, path=parsed.find_base("/livez", "/readyz")))
+    where, sockets = await open_sockets(msgspec.structs.replace(parsed, path=parsed.find_base("/livez", "/readyz")))
     with contextlib.ExitStack() as stack:
         for sock in sockets:
             stack.enter_context(sock)

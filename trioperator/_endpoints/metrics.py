@@ -7,7 +7,6 @@ prometheus_client are served, too.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
 import heapq
 import itertools
@@ -15,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
+import msgspec
 import prometheus_client
 import trio
 from prometheus_client import CollectorRegistry
@@ -74,7 +74,7 @@ async def serve_metrics(
 
     parsed = parse_endpoint(endpoint)
     if parsed.path == "/":
-        parsed = dataclasses.replace(parsed, path=_PATH)
+        parsed = msgspec.structs.replace(parsed, path=_PATH)
     app = PlainApp({parsed.path: answer, _PATH: answer})
     async with trio.open_nursery() as nursery:
         url = str(await nursery.start(serve_app, app, parsed, name="metrics server"))

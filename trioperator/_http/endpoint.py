@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import socket
 import urllib.parse
 from typing import Any
 
+import msgspec
 import trio
 
 from trioperator._concurrency.threads import run_in_thread
@@ -18,8 +18,7 @@ from trioperator.errors import ConfigError
 _BACKLOG = 1024
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Host, port and path to listen on. Port 0 is any free port."""
 
     host: str
@@ -77,7 +76,7 @@ async def open_sockets(endpoint: Endpoint) -> tuple[Endpoint, list[socket.socket
     if not sockets:
         why = problem.strerror if problem else "the host has no address"
         raise ConfigError(f"Cannot listen on port {port} of {endpoint.host}: {why}.")
-    return dataclasses.replace(endpoint, port=port), sockets
+    return msgspec.structs.replace(endpoint, port=port), sockets
 
 
 async def _look_up(host: str, port: int) -> list[tuple[Any, ...]]:

@@ -6,10 +6,11 @@ to the file that contains them. Any mistake in a file is a ConfigError that name
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from trioperator._kube.connection_info import ConnectionInfo, ContextChoice
 from trioperator._kube.exec_plugin import describe_cluster, parse_exec_plugin, run_exec_plugin
@@ -26,8 +27,7 @@ _AUTH_PROVIDERS: Final = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One named cluster, user or context, and where it is defined."""
 
     value: Mapping[str, Any]

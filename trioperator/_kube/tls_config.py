@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import dataclasses
 import os
 import ssl
 import tempfile
@@ -17,17 +16,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from trioperator.errors import ConfigError
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class TlsConfig:
+class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Certificates and key in PEM, as read at one moment: if they are equal, so are the SSL contexts."""
 
     ca: str | None = None
     certificate: str | None = None
     private_key: str | None = None
     insecure: bool = False
+
+    __repr__ = object.__repr__  # without the key
 
 
 class HasCertificates(Protocol):

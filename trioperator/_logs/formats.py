@@ -49,15 +49,15 @@ def _get_fields(record: logging.LogRecord) -> Mapping[str, Any]:
 # Control characters, C1 and line separators among them: they could forge lines, or command a terminal.
 # Characters of bidirectional text could show a line in another order.
 _BIDIRECTIONAL: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-_CONTROLS: Final = re.compile(f"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}]")
-_CONTROLS_IN_LINES: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}]")
+_CONTROLS: Final = f"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}]"
+_CONTROLS_IN_LINES: Final = f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}]"
 
 
-def escape_controls(text: str, controls: re.Pattern[str] = _CONTROLS) -> str:
+def escape_controls(text: str, controls: str = _CONTROLS) -> str:
     """Return the text with control characters as in Python's string literals, such as ``\\n`` and ``\\x1b``."""
     if text.isprintable():
         return text
-    return controls.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
+    return re.sub(controls, lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
 def _indent(text: str) -> str:

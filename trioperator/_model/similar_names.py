@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 
 
@@ -14,4 +13,6 @@ def suggest(unknown: Collection[str], known: Collection[str]) -> str:
 
 def find_similar(name: str, known: Collection[str], *, cutoff: float = 0.6) -> str | None:
     """Return the known name that is most similar, at least by the ratio *cutoff* of ``difflib``; None if none is."""
+    import difflib  # seldom needed
+
     return next(iter(difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)), None)

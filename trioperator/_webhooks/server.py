@@ -15,6 +15,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import msgspec
 import trio
 
 from trioperator._concurrency.clock import wall_now
@@ -217,7 +218,7 @@ class WebhookServer:
         if service is not None and not self.insecure:
             config["service"] = service
         else:
-            url = str(dataclasses.replace(endpoint, host=self.url_host)).rstrip("/")
+            url = str(msgspec.structs.replace(endpoint, host=self.url_host)).rstrip("/")
             config["url"] = url if self.insecure else url.replace("http://", "https://", 1)
         if authority is not None:
             config["caBundle"] = _encode(authority)
