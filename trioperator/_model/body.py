@@ -8,7 +8,7 @@ a dictionary or a list of it is handed out for the first time.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, Final, TypeAlias, TypeVar, overload
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, overload
 
 from trioperator._model.jsontypes import copy_json
 from trioperator._model.lazy_object import LazyObject
@@ -23,11 +23,11 @@ V = TypeVar("V")
 class MappingView(Mapping[str, V]):
     """Read-only view of one section of a body."""
 
-    __slots__ = ("_body", "_path")
+    __slots__ = ("_body",)
+    _path: ClassVar[tuple[str, ...]]
 
-    def __init__(self, body: Body, path: tuple[str, ...]) -> None:
+    def __init__(self, body: Body) -> None:
         self._body = body
-        self._path = path
 
     def _target(self) -> Mapping[str, V]:
         """Return the section: only to be looked at."""
@@ -101,40 +101,45 @@ class Spec(MappingView[Any]):
     """View of ``spec``, the desired state."""
 
     __slots__ = ()
+    _path: ClassVar[tuple[str, ...]] = ("spec",)
 
 
 class Status(MappingView[Any]):
     """View of ``status``, the observed state."""
 
     __slots__ = ()
+    _path: ClassVar[tuple[str, ...]] = ("status",)
 
 
 class Labels(MappingView[str]):
     """View of ``metadata.labels``."""
 
     __slots__ = ()
+    _path: ClassVar[tuple[str, ...]] = ("metadata", "labels")
 
 
 class Annotations(MappingView[str]):
     """View of ``metadata.annotations``."""
 
     __slots__ = ()
+    _path: ClassVar[tuple[str, ...]] = ("metadata", "annotations")
 
 
 class Meta(MappingView[Any]):
     """View of ``metadata``, with its common fields as attributes: None if absent."""
 
     __slots__ = ()
+    _path: ClassVar[tuple[str, ...]] = ("metadata",)
 
     @property
     def labels(self) -> Labels:
         """The labels."""
-        return Labels(self._body, ("metadata", "labels"))
+        return Labels(self._body)
 
     @property
     def annotations(self) -> Annotations:
         """The annotations."""
-        return Annotations(self._body, ("metadata", "annotations"))
+        return Annotations(self._body)
 
     @property
     def uid(self) -> str | None:
@@ -203,22 +208,22 @@ class Body(Mapping[str, Any]):
     @property
     def meta(self) -> Meta:
         """The metadata."""
-        return Meta(self, ("metadata",))
+        return Meta(self)
 
     @property
     def metadata(self) -> Meta:
         """The metadata."""
-        return Meta(self, ("metadata",))
+        return Meta(self)
 
     @property
     def spec(self) -> Spec:
         """The specification."""
-        return Spec(self, ("spec",))
+        return Spec(self)
 
     @property
     def status(self) -> Status:
         """The status."""
-        return Status(self, ("status",))
+        return Status(self)
 
     def __getitem__(self, key: str) -> Any:
         own = self._own

@@ -110,14 +110,14 @@ class ObjectCause(msgspec.Struct, kw_only=True, eq=False):
             "memo": self.get_memo(),
             "logger": self.logger,
             "body": body,
-            "spec": Spec(body, ("spec",)),
-            "meta": Meta(body, ("metadata",)),
-            "status": Status(body, ("status",)),
+            "spec": Spec(body),
+            "meta": Meta(body),
+            "status": Status(body),
             "uid": metadata.get("uid"),
             "name": metadata.get("name"),
             "namespace": metadata.get("namespace"),
-            "labels": Labels(body, ("metadata", "labels")),
-            "annotations": Annotations(body, ("metadata", "annotations")),
+            "labels": Labels(body),
+            "annotations": Annotations(body),
         }
 
 
