@@ -171,7 +171,7 @@ class ReadCaches(msgspec.Struct, frozen=True, eq=False):
 
 def build_read_caches(plan: Plan, indices: Indices, invoker: Invoker, missing: MissingIndices) -> ReadCaches:
     """Build what keeps the indices of an operator and its caches of related objects up to date."""
-    indexing = Indexing(indices, invoker, by_id=plan.settings.share_ids)
+    indexing = Indexing(indices, invoker.unlogged(), by_id=plan.settings.share_ids)
     return ReadCaches(indexing, missing, _build_related(plan, indices), plan.settings.queueing.backlog_limit)
 
 
@@ -295,7 +295,7 @@ def build_admission(operator: Operator, client: ApiClient) -> Admission:
     from trioperator._webhooks.service import Admission
 
     plan, settings, instruments = operator.plan, operator.plan.settings, operator.instruments
-    indices, invoker = operator.indices, operator.make_invoker(settings.admission.max_workers)
+    indices, invoker = operator.indices, operator.make_invoker(settings.admission.max_workers).unlogged()
 
     make_memo = functools.partial(Memo if type(plan.memo) is Memo else copy.copy, plan.memo)  # which takes longer
 

@@ -166,6 +166,12 @@ class Invoker:
         other.clients = clients
         return other
 
+    def unlogged(self) -> Self:
+        """Return an invoker that differs in its log only: for calls that are no part of a reconcile."""
+        other = copy.copy(self)
+        other._log = None
+        return other
+
     def fenced(self, fence: Callable[[], None] | None) -> Self:
         """Return an invoker that differs in its fence only: nothing is called where that raises PausedError."""
         other = copy.copy(self)

@@ -139,8 +139,7 @@ class ObjectState:
         if memory.memo is None:
             memo = self.cache.shared.memo
             memo = Memo(memo) if type(memo) is Memo else copy.copy(memo)  # which takes longer
-            own = memory.initial, memory.ended, memory.deletion_handled, memory.resumed, memory.known_elsewhere
-            self._memory = Memory(memo, *own)
+            self._memory = msgspec.structs.replace(memory, memo=memo)
             if (newer := self.cache.find_newer(self.uid)) is not None:
                 newer.inherit(Memory(memo, initial=True))
         return self._memory.memo

@@ -7,6 +7,7 @@ all objects of the indexed kinds are indexed before any handler is called for an
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 from collections.abc import Callable, Collection, Hashable
 from typing import Any, Final
@@ -58,6 +59,7 @@ class Indexing:
         # The version of each object that is in the indices, and how many objects have come before it.
         self._indexed: dict[ObjectState, tuple[str, int]] = {}
         self.failed: dict[ObjectState, _ObjectFailures] = {}
+        self._identify = functools.lru_cache(functools.partial(handler_identity, by_id=by_id))
         self._order = itertools.count()
         self.running = self._done = 0  # objects that are being indexed, and those that were
         self._has_late = False
@@ -151,7 +153,7 @@ class Indexing:
             self._drop_others(state, handlers, chosen)
         failures = {} if (failed := self.failed.get(state)) is None else failed.failures
         for handler in chosen:
-            owner = _Owner(state, handler_identity(handler, by_id=self._by_id))
+            owner = _Owner(state, self._identify(handler))
             failure = failures.get(owner.identity)
             if again if failure is None else failure.due is None or failure.due > self._now():
                 continue
@@ -195,9 +197,9 @@ class Indexing:
         self, state: ObjectState, handlers: Collection[IndexHandler], chosen: Collection[IndexHandler]
     ) -> None:
         """Remove the values of the functions that are not chosen for an object."""
-        kept = {handler_identity(handler, by_id=self._by_id) for handler in chosen}
+        kept = {self._identify(handler) for handler in chosen}
         for handler in handlers:
-            identity = handler_identity(handler, by_id=self._by_id)
+            identity = self._identify(handler)
             if identity not in kept:
                 discard(self.indices[handler.id], _Owner(state, identity))
                 self._forget_delay(state, identity)
@@ -217,7 +219,7 @@ class Indexing:
         return self._now()
 
     def _discard(self, state: ObjectState, handler: IndexHandler) -> None:
-        discard(self.indices[handler.id], _Owner(state, handler_identity(handler, by_id=self._by_id)))
+        discard(self.indices[handler.id], _Owner(state, self._identify(handler)))
 
 
 class _Owner(msgspec.Struct, frozen=True):
