@@ -179,6 +179,8 @@ class Changes(Part):
                 "releases",
                 "denials",
                 "logins",
+                "rollout",
+                "rollbacks",
             )
         ):
             for handler in ("made", "remove"):
