@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -859,3 +859,30 @@ async def test_a_long_list_does_not_keep_an_operator_from_being_ready(bench: Ben
         assert done == 100
         stop()
     assert most == 1
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_an_operator_ends_with_an_error_if_a_scope_that_a_handler_left_open_cancels_its_workers(
+    bench: Bench, is_late: bool, autojump_clock: MockClock
+) -> None:
+    """Trio takes it for the end of all workers: nothing would be handled any more, and nothing would tell."""
+
+    async def count() -> AsyncIterator[int]:
+        with trio.move_on_after(10 if is_late else 0):
+            yield 1
+
+    @on.event("widgets", registry=bench.registry)
+    async def event(name: str, **_: Any) -> None:
+        if name == "leaking":
+            counts.append(count())
+            await anext(counts[0])
+
+    @on.create("widgets", registry=bench.registry)
+    async def create(name: str, **_: Any) -> None:
+        await trio.sleep(20)
+
+    counts: list[AsyncIterator[int]] = []
+    with pytest.RaisesGroup(pytest.RaisesExc(RuntimeError, match="by a scope that a handler left open")):
+        async with bench.running():
+            await bench.cluster.create(widget("leaking"))
+            await trio.sleep(60)

@@ -39,11 +39,11 @@ T_contra = TypeVar("T_contra", contravariant=True)
 _FRESH_IN_A_ROW = 4
 # After this many reconciles in a row that ended with a newer state, the object waits for this many seconds.
 _LOOP_LIMIT, _LOOP_BACKOFF = 10, 1.0
-# After this many reconciles in a row, or this many seconds, a worker lets other tasks run: perhaps the reconciles had
-# no checkpoint.
+# After this many reconciles in a row, or seconds, a worker lets other tasks run: perhaps none had a checkpoint.
 _BATCH, _LONG = 64, 0.005
 # The requeue heap is not searched for stale entries below this size.
 _FEW = 256
+_STRAY: Final = "A worker was cancelled by a scope that a handler left open: perhaps an async generator yielded in it."
 
 
 class Lane(enum.Enum):
@@ -383,14 +383,18 @@ class WorkQueue(Generic[T]):
 async def open_workqueue(
     reconciler: Reconciles[T], *, limit: int | None, window: float = 0.0, observer: QueueObserver[T] | None = None
 ) -> AsyncIterator[WorkQueue[T]]:
-    """Open a work queue, and wait at the end of the block for the running reconciles.
+    """Open a work queue, and wait at the end of the block for the running reconciles, or close it with ``give_up_at``.
 
-    To limit that wait, close the queue with ``give_up_at``.
+    Raises RuntimeError if a worker is cancelled by a scope that a handler has left open: Trio would end the queue.
     """
+    is_over = False
     async with trio.open_nursery() as nursery:
         queue = WorkQueue(nursery, reconciler, limit=limit, window=window, observer=observer)
         nursery.start_soon(queue.serve_due, name="requeue")
         try:
             yield queue
+            is_over = True
         finally:
             queue.close(give_up_at=nursery.cancel_scope.deadline)
+    if not is_over and trio.current_time() < nursery.cancel_scope.deadline:
+        raise RuntimeError(_STRAY)
