@@ -530,6 +530,38 @@ class TestSockets:
                 with trio.fail_after(60):
                     assert [line.object.name async for line in watch] == ["x"]
 
+    @pytest.mark.parametrize("served", [False, True])
+    async def test_the_login_is_asked_for_another_ca_when_a_server_is_not_trusted(
+        self,
+        serve: Serve,
+        settings: OperatorSettings,
+        ca_pem: str,
+        server_tls: ssl.SSLContext,
+        mock_clock: MockClock,
+        served: bool,
+    ) -> None:
+        server = await serve(answer_all, tls=server_tls)
+        known, logins = trustme.CA().cert_pem.bytes(), 0
+
+        def log_in() -> ConnectionInfo:
+            nonlocal logins
+            logins += 1
+            return ConnectionInfo(server=server.url, ca_data=known)
+
+        async with open_client(log_in, settings=settings) as client, trio.open_nursery() as nursery:
+            if served:
+                nursery.start_soon(client.credentials.serve)
+            for expected in (1, 1, 2, 2):
+                with pytest.raises(ConnectionLostError, match=r"certificate cannot be verified"):
+                    await client.get("/x")
+                assert logins == expected, "at most every ten seconds"
+                mock_clock.jump(6)
+            known = ca_pem.encode()
+            await client.get("/x")
+            await client.get("/x")
+            assert logins == 3
+            nursery.cancel_scope.cancel()
+
     async def test_an_unchanged_ca_keeps_the_connections(
         self, serve: Serve, settings: OperatorSettings, ca_pem: str, server_tls: ssl.SSLContext, tmp_path: Path
     ) -> None:

@@ -20,7 +20,7 @@ from trioperator._concurrency.backoff import Backoff
 from trioperator._concurrency.pulse import Pulse
 from trioperator._concurrency.threads import run_in_thread
 from trioperator._concurrency.timeouts import Timeouts
-from trioperator._http.transport import Transport
+from trioperator._http.transport import BodyTooLargeError, Transport, TransportError
 from trioperator._kube.connection_info import ConnectionInfo, ContextChoice
 from trioperator._kube.credentials import Credentials, is_expired, prepare_credentials
 from trioperator._logs import get_logger
@@ -280,6 +280,9 @@ class CredentialStore:
                 if exc.status < 500 and not isinstance(exc, TooManyRequestsError):
                     verdicts.accept(series)
                 raise
+            except TransportError as exc:
+                self._note_lost(credentials, exc)
+                raise
             else:
                 verdicts.accept(series)
                 return result
@@ -360,6 +363,12 @@ class CredentialStore:
             action = "trying the next ones" if self._loader.spares else "reloading them"
             text = "The API server rejected the credentials (HTTP 401): they are wrong or have expired; %s."
             _logger.warning(text, action)
+
+    def _note_lost(self, used: Credentials, error: TransportError) -> None:
+        """Log in again if the server's certificate cannot be verified: a login may know the CA that it has now."""
+        if used is self.current and error.final and not isinstance(error, BodyTooLargeError):
+            used.doubt()
+            self._changed.set()
 
     def _check_login(self, error: UnauthorizedError) -> None:
         """Raise LoginError after several logins if no credentials have ever been accepted."""

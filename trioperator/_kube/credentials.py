@@ -68,7 +68,7 @@ class Credentials:
     ``reload_at``, requests must not use them before their files are read again, or they are renewed.
     """
 
-    __slots__ = ("base", "expires_at", "headers", "info", "reload_at", "renew_at", "tls", "transport")
+    __slots__ = ("_loaded_at", "base", "expires_at", "headers", "info", "reload_at", "renew_at", "tls", "transport")
 
     def __init__(
         self, info: ConnectionInfo, *, transport: Transport, headers: Headers, tls: TlsConfig | None, base: str
@@ -78,7 +78,7 @@ class Credentials:
         self.headers = headers  # secret
         self.tls = tls  # secret
         self.base = base
-        self.reload_at = self.renew_at = self.expires_at = float("inf")
+        self._loaded_at = self.reload_at = self.renew_at = self.expires_at = float("inf")
 
     def sign(self, request: Request) -> Request:
         """Return the request with the credentials, for the server's base path."""
@@ -87,12 +87,17 @@ class Credentials:
 
     def start_ageing(self) -> None:
         """Compute when to renew and reload the credentials, from now on."""
-        now = trio.current_time()
+        now = self._loaded_at = trio.current_time()
         if self.info.expiration is not None:
             remaining = _compute_remaining(self.info.expiration)
             self.expires_at = now + max(1.0, remaining)
             self.renew_at = max(now + _MIN_RENEWAL, self.expires_at - min(_MARGIN, remaining * _MARGIN_SHARE))
         self.reload_at = min(self.expires_at, now + _MAX_AGE if self.info.paths else float("inf"))
+
+    def doubt(self) -> None:
+        """Renew the credentials before the next request, but not those that were loaded just now."""
+        at = max(trio.current_time(), self._loaded_at + _MIN_RENEWAL)
+        self.reload_at, self.renew_at = min(self.reload_at, at), min(self.renew_at, at)
 
     def put_off(self, at: float) -> None:
         """Use the credentials, even if they have expired, and do not renew or reload them before a time."""
@@ -101,7 +106,7 @@ class Credentials:
 
     def keep_age(self, previous: Credentials) -> None:
         """Take over when to renew the credentials from those that are the same, with older files."""
-        self.renew_at, self.expires_at = previous.renew_at, previous.expires_at
+        self._loaded_at, self.renew_at, self.expires_at = previous._loaded_at, previous.renew_at, previous.expires_at
         self.reload_at = min(self.expires_at, trio.current_time() + _MAX_AGE)
 
 
