@@ -592,4 +592,16 @@ DEFECTS = (
         ),
         having=("trees",),
     ),
+    Defect(
+        44,
+        "what others have changed is shown to a handler that stores, and taken back before it has ended",
+        (
+            Edit(
+                "_runtime/execution/execution.py",
+                "            self._note_other(cause.body._raw, expected)\n",
+                "",
+            ),
+        ),
+        having=("stops",),
+    ),
 )
