@@ -290,8 +290,11 @@ class ObjectState:
 
     def mark_handled(self) -> None:
         """Record that the object has been handled since the operator started."""
-        if self._memory.initial:
-            self.inherit(_NEW)
+        memory = self._memory
+        if memory.initial:  # without joining memories, which takes much longer: each object of a list comes here
+            self._memory = _NEW if memory is _OLD else msgspec.structs.replace(memory, initial=False)
+            if (newer := self.cache.find_newer(self.uid)) is not None:
+                newer.inherit(_NEW)
 
     @property
     def deletion_handled(self) -> bool:
