@@ -325,5 +325,8 @@ class WatchSet:
 
     def _find_version(self, key: Key) -> ObjectCache | None:
         """Return the cache of the same objects in another version, if handlers have asked for several of them."""
-        places = ((other.in_any_version, watch.view.cache) for other, watch in self._watches.items())
-        return next((cache for place, cache in places if cache is not None and place == key.in_any_version), None)
+        wanted, namespace = key.in_any_version, key.namespace
+        for other, watch in self._watches.items():  # of thousands of namespaces, perhaps, with one kind each
+            if other.namespace == namespace and watch.view.cache is not None and other.in_any_version == wanted:
+                return watch.view.cache
+        return None
