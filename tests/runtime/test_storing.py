@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -241,6 +241,33 @@ async def test_what_handlers_want_is_stored_once_though_their_records_are_reject
     assert caplog.text.count("is too big for annotations") == 1
     assert "The object is handled, but that could not be recorded on it: " in caplog.text
     assert "could not be handled" not in caplog.text
+
+
+async def test_reconcile_handlers_do_not_wait_for_records_that_are_rejected(
+    bench: Bench, autojump_clock: MockClock
+) -> None:
+    calls: list[int] = []
+
+    @on.create("widgets", registry=bench.registry)
+    @on.update("widgets", registry=bench.registry)
+    async def change(**_: Any) -> None: ...
+
+    @on.reconcile("widgets", owns=["configmaps"], registry=bench.registry)
+    async def reconcile(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+        calls.append(spec["size"])
+        return [{"apiVersion": "v1", "kind": "ConfigMap", "data": {"size": str(spec["size"])}}]
+
+    async with bench.running():
+        await bench.cluster.create(full(size=1))
+        await settle(30)
+        assert (await bench.cluster.get("configmaps", "w"))["data"] == {"size": "1"}
+        await bench.cluster.patch("widgets", "w", {"spec": {"size": 2}})
+        await settle(30)
+        assert (await bench.cluster.get("configmaps", "w"))["data"] == {"size": "2"}
+        await bench.cluster.delete("configmaps", "w", "default")
+        await settle(3600)
+        assert (await bench.cluster.get("configmaps", "w"))["data"] == {"size": "2"}
+    assert calls == [1, 2, 2], "not with each attempt to store the records"
 
 
 async def test_timers_and_daemons_do_not_wait_for_records_that_are_rejected(

@@ -155,8 +155,8 @@ class Reconciler:
             else:
                 try:
                     result = await self._changes.reconcile(state)
-                except HeldError as held:  # others undo what is to be written
-                    result = RequeueAt(held.due)
+                except (ApiError, HeldError) as error:
+                    result = await self._go_on(state, error)
                 if state.cache.kind.handlers.reconciles and type(result) is not Again:
                     result = _join(state, result, await self._level.run(state))
         except StaleError as stale:
@@ -167,6 +167,21 @@ class Reconciler:
             self._guard.ledger.end(run)
             self._at_work.end(state)
         return self._conclude(state, result)
+
+    async def _go_on(self, state: ObjectState, error: ApiError | HeldError) -> Result:
+        """Return the result if others undo what is to be written. Raises all other errors.
+
+        If a change is handled, but cannot be recorded, reconcile handlers are called before that: they need no records.
+        """
+        if isinstance(error, HeldError):
+            return RequeueAt(error.due)
+        if state.cache.kind.handlers.reconciles and self._is_handled(state, error):
+            await self._level.run(state)
+        raise error
+
+    def _is_handled(self, state: ObjectState, error: Exception) -> bool:
+        """Check whether all that has failed is to record that a change is handled."""
+        return isinstance(error, ApiError) and is_invalid(error) and self._executor.progress.is_withheld(state)
 
     def _accept(self, state: ObjectState, stale: StaleError) -> Result:
         """Take the newer state that an object turned out to have, and return the result."""
@@ -216,8 +231,7 @@ class Reconciler:
             self._executor.progress.finish(state)  # it is gone, which its watch does not show
             self._executor.pending.forget(state)
             return self._conclude(state, DONE)
-        is_handled = isinstance(error, ApiError) and is_invalid(error) and self._executor.progress.is_withheld(state)
-        return self._errors.back_off(state, error, is_handled=is_handled)
+        return self._errors.back_off(state, error, is_handled=self._is_handled(state, error))
 
     async def _catch_up(self, state: ObjectState) -> Result:
         """Read an object again whose state is outdated."""
