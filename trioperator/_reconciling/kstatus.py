@@ -27,7 +27,7 @@ from trioperator._runtime.patching.pending import PendingPatches
 from trioperator.errors import ApiError
 
 #: The contributor of these conditions to the pending patch.
-BY: Final = "The status of reconciling"
+BY: Final = "the status of reconciling"
 _FORBIDDEN: Final = 403
 _PROGRESSING, _RETRYING, _FAILED, _RECONCILED = "Progressing", "Retrying", "Failed", "Reconciled"
 # Our reasons by the types of conditions. With other reasons, these belong to somebody else.
