@@ -128,7 +128,8 @@ async def test_an_object_that_was_replaced_before_anybody_waited_is_deleted(
     old = await cluster.create(config_map("one"))
     await cluster.delete("configmaps", "one", "default")
     new = await cluster.create(config_map("one"))
-    await client.wait_deleted(old)
+    with trio.fail_after(60):
+        await client.wait_deleted(old)
     assert trio.current_time() == 0
     with pytest.raises(TimeoutError):
         await client.wait_deleted(new, timeout=60)

@@ -200,7 +200,7 @@ async def test_nobody_gets_around_a_backoff_by_cancelling_it(
 async def test_a_server_that_has_forgotten_each_version_is_not_asked_all_the_time(
     client: Client, cluster: Cluster, plan: FaultPlan, autojump_clock: MockClock
 ) -> None:
-    plan.add(Fault.error_event(410), watch=True)
+    plan.add(Fault.error_event(410), watch=True, times=200)  # without a delay, no virtual time would pass
     with pytest.raises(TimeoutError):
         await client.wait_for("configmaps", "one", condition="Ready", timeout=600)
     lists = [request for request in cluster.requests if request.path.endswith("/configmaps")]

@@ -296,6 +296,31 @@ thread.join()
 }
 
 
+LIMITED = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))\n"
+SHOWS_LIMIT = """
+import resource
+import trioperator
+
+@trioperator.on.startup()
+def show(**_):
+    print("files:", resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True)
+"""
+
+
+@pytest.mark.parametrize("way", ["command", "script"])
+def test_an_operator_may_open_as_many_files_as_the_system_allows(
+    way: str, api: Api, start_process: Callable[..., Program], tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "main.py").write_text(SHOWS_LIMIT)
+    ways = {
+        "command": f"from trioperator.cli import main\nmain(['run', '-n', {api.namespace!r}, 'main.py'])",
+        "script": f"{SHOWS_LIMIT}\ntrioperator.run(namespaces=[{api.namespace!r}])",
+    }
+    program = start_process("-c", LIMITED + ways[way], KUBECONFIG=str(api.kubeconfig))
+    program.wait_for("files: 4096")
+    assert program.stop(signal.SIGINT) == 0, program.output
+
+
 def test_scripts_run_operators_in_several_ways(api: Api, start_process: Callable[..., Program]) -> None:
     places = {way: api.elsewhere() for way in WAYS}
     scripts = {

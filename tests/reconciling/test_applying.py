@@ -47,6 +47,21 @@ async def test_children_are_applied_and_owned(maps: Bench, autojump_clock: MockC
     assert await names_of(maps.cluster) == ["one", "two"]
 
 
+@pytest.mark.parametrize("names", [(), ("team",)])
+async def test_children_get_those_labels_of_their_owner_that_a_setting_names(
+    maps: Bench, names: tuple[str, ...], autojump_clock: MockClock
+) -> None:
+    settings = trioperator.OperatorSettings()
+    settings.persistence.owner_labels = frozenset(names)
+    owner = widget(maps={"one": {}})
+    owner["metadata"]["labels"] = {"team": "red", "app": "w", "pod-security.kubernetes.io/enforce": "privileged"}
+    async with maps.running(settings=settings):
+        await maps.cluster.create(owner)
+        await settle(1)
+        child = await maps.cluster.get("configmaps", "one")
+    assert child["metadata"].get("labels", {}) == {name: owner["metadata"]["labels"][name] for name in names}
+
+
 async def test_a_converged_object_costs_no_request(maps: Bench, autojump_clock: MockClock) -> None:
     for number in range(20):
         await maps.cluster.create(widget(f"w{number}", maps={f"w{number}-{part}": {} for part in "abc"}))
@@ -406,7 +421,7 @@ async def test_objects_of_other_namespaces_are_no_children_whatever_they_say(
     cluster = bench.cluster
     await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "evil"}})
     owner = await cluster.create(widget())
-    evil = owned(config_map("one", ready="spoofed"), owner, namespace="evil", finalizers=["evil.example/stay"])
+    evil = owned(config_map("two", ready="spoofed"), owner, namespace="evil", finalizers=["evil.example/stay"])
     async with bench.running():
         await settle(1)
         number = len(seen)
@@ -415,8 +430,9 @@ async def test_objects_of_other_namespaces_are_no_children_whatever_they_say(
         assert len(seen) == number, "it calls nobody"
         await cluster.patch("configmaps", "one", {"data": {"more": "2"}})
         await settle(1)
+    assert list(seen[-1]["configmaps"]) == ["one"]
     assert seen[-1]["configmaps"]["one"]["data"] == {"ready": "no", "more": "2"}
-    assert await cluster.find("configmaps", "one", "evil"), "nor is it deleted"
+    assert await cluster.find("configmaps", "two", "evil"), "nor is it deleted"
 
 
 async def test_a_child_that_is_being_deleted_does_not_replace_another_of_its_name(

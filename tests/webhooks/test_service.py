@@ -15,9 +15,10 @@ import trustme
 import trioperator
 from tests.runtime.conftest import CRD
 from tests.webhooks.admission import MANAGED, deny, make_review, operating, sleeping_server, widget
-from tests.webhooks.conversions import definition
+from tests.webhooks.conversions import add_handlers, definition
 from tests.webhooks.serving import until, write_pair
 from trioperator._handling.reviews.webhook_configuration import WebhookFn
+from trioperator._webhooks.app import MAX_BODY, MAX_CONVERSION, AdmissionApp
 from trioperator.apiserver import Cluster
 from trioperator.errors import ConfigError
 from trioperator.testing import Fault, FaultPlan, FaultyTransport
@@ -57,6 +58,23 @@ async def test_writes_are_denied_changed_and_warned_about_by_the_api_server(
     await cluster.create(widget("other", size=11))
     for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
         assert (await cluster.get(kind, MANAGED)).get("webhooks", []) == []
+
+
+@pytest.mark.parametrize("converts", [False, True])
+async def test_conversions_are_received_only_where_there_are_handlers_of_them(
+    converts: bool, cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+) -> None:
+    @trioperator.on.validate("widgets", id="check", registry=registry)
+    async def check(**_: Any) -> None: ...
+
+    if converts:
+        await cluster.apply(definition("v1", "v2", "v3"))
+        add_handlers(registry)
+    fns: list[WebhookFn] = []
+    async with operating(cluster, registry, server=sleeping_server(fns), managed=None):
+        app = AdmissionApp(fns[0], "")
+        assert app.limit_body("/check") == MAX_BODY
+        assert app.limit_body("/convert") == (MAX_CONVERSION if converts else None)
 
 
 async def test_admission_handlers_need_a_server(cluster: Cluster, registry: trioperator.OperatorRegistry) -> None:
