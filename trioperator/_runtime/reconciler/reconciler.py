@@ -177,7 +177,10 @@ class Reconciler:
             return RequeueAt(error.due)
         if state.cache.kind.handlers.reconciles and self._is_handled(state, error):
             await self._level.run(state)
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback has this frame: a circle would be left to the garbage collector
 
     def _is_handled(self, state: ObjectState, error: Exception) -> bool:
         """Check whether all that has failed is to record that a change is handled."""
