@@ -316,7 +316,7 @@ def _make_head(
 ) -> tuple[bytes, int | None, bool]:
     """Return the head of a response, the announced length of its body, and whether the connection is kept.
 
-    What *is_new* comes in chunks if its length is unknown; without, it is ended by the end of the connection.
+    With HTTP/1.1 (*is_new*), a body of unknown length comes in chunks. Before that, it ends with the connection.
     """
     parts, lines = [_make_status_line(status)], 1
     left = None if has_body else 0
