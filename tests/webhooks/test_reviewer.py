@@ -68,7 +68,10 @@ async def asking(cluster: Cluster, registry: trioperator.OperatorRegistry, **opt
 async def asking_over_http(
     cluster: Cluster, registry: trioperator.OperatorRegistry, *, is_limited: bool
 ) -> AsyncIterator[Ask]:
-    """As :func:`asking`, by requests with a query to a server that limits the time of responses, or does not."""
+    """As :func:`asking`, by requests with a query to a server that limits the time of responses, or does not.
+
+    The function returns the status of other responses than HTTP 200.
+    """
     fns: list[WebhookFn] = []
     body = msgspec.json.encode(make_review())
     head = "POST /hooks?{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n"
@@ -83,8 +86,8 @@ async def asking_over_http(
         async def ask(query: str) -> Any:
             received = await talk(endpoint, head.format(query, len(body)).encode() + body)
             head_received, _, content = received.partition(b"\r\n\r\n")
-            assert head_received.startswith(b"HTTP/1.1 200 ")
-            return msgspec.json.decode(content)["response"]
+            status = int(head_received.split()[1])
+            return msgspec.json.decode(content)["response"] if status == 200 else status
 
         async with trio.open_nursery() as nursery:
             limits = Limits(answering=math.inf)
@@ -581,8 +584,28 @@ async def test_a_handler_that_hangs_is_named_whoever_limits_the_time(
 
 
 @pytest.mark.parametrize("is_limited", [True, False], ids=["the server limits responses", "the application does"])
+async def test_a_late_review_whose_warnings_are_no_text_has_a_response_and_is_logged(
+    is_limited: bool,
+    cluster: Cluster,
+    registry: trioperator.OperatorRegistry,
+    caplog: pytest.LogCaptureFixture,
+    autojump_clock: object,
+) -> None:
+    @trioperator.on.validate("widgets", id="check", timeout=10, registry=registry)
+    async def check(warnings: list[str], **_: Any) -> None:
+        warnings.append("\ud800")
+        await trio.sleep_forever()
+
+    async with asking_over_http(cluster, registry, is_limited=is_limited) as ask:
+        assert await ask("timeout=10s") == 504
+    assert "Webhook 'check' has not answered within 10 seconds." in caplog.messages
+    assert "The answer to a late review cannot be sent." in caplog.messages
+
+
+@pytest.mark.parametrize("query", ["timeout=10s", "timeout=30s", ""])
+@pytest.mark.parametrize("is_limited", [True, False], ids=["the server limits responses", "the application does"])
 async def test_the_next_handler_is_called_after_one_that_hangs_and_is_ignored(
-    is_limited: bool, cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
+    is_limited: bool, query: str, cluster: Cluster, registry: trioperator.OperatorRegistry, autojump_clock: object
 ) -> None:
     @trioperator.on.validate("widgets", id="slow", timeout=10, ignore_failures=True, registry=registry)
     async def slow(**_: Any) -> None:
@@ -593,7 +616,7 @@ async def test_the_next_handler_is_called_after_one_that_hangs_and_is_ignored(
         warnings.append("checked")
 
     async with asking_over_http(cluster, registry, is_limited=is_limited) as ask:
-        response = await ask("timeout=30s")
+        response = await ask(query)
     text = "Webhook 'slow' has failed, which is ignored: Webhook 'slow' has not answered within 10 seconds."
     assert response == {"uid": "u1", "allowed": True, "warnings": [text, "checked"]}
 

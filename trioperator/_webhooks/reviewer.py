@@ -42,6 +42,8 @@ from trioperator.settings import AdmissionSettings
 
 _logger = get_logger("trioperator.webhooks")
 
+# Share of the time of a handler whose failures are ignored: the rest is for others, and for the answer.
+_IGNORED_SHARE: Final = 0.95
 # Seconds to wait for the first discovery of resource kinds, and for indices.
 _PATIENCE: Final = 5.0
 # Webhooks without a handler that are warned of, and characters of their ids: anybody may ask for any.
@@ -267,7 +269,7 @@ class Reviewer:
         """Call a handler, and return its error. What ends the request before its time is over needs no scope here."""
         seconds, limit = handler.review_timeout * ANSWER_SHARE, current_limit.get()
         if limit is None or limit.seconds > seconds or handler.ignore_failures:
-            with trio.move_on_after(seconds):
+            with trio.move_on_after(seconds * _IGNORED_SHARE if handler.ignore_failures else seconds):
                 return await self._invoke(handler, cause, patch)
             return _report_late(handler, cause, handler.review_timeout)
         try:
@@ -291,9 +293,14 @@ def _build_answer(request: Mapping[str, Any], uid: str, errors: Sequence[BaseExc
 
 def _answer_late(
     handler: AdmissionHandler, cause: AdmissionCause, seconds: float, answer: Callable[..., JsonObject]
-) -> bytes:
+) -> bytes | None:
+    """Return the denial of a write whose handler was cancelled; None if its warnings are no text."""
     error = _report_late(handler, cause, seconds)
-    return msgspec.json.encode(answer([error], warnings=cause.warnings))
+    try:
+        return msgspec.json.encode(answer([error], warnings=cause.warnings))
+    except Exception:
+        _logger.exception("The answer to a late review cannot be sent.")
+        return None
 
 
 def _report_late(handler: AdmissionHandler, cause: AdmissionCause, seconds: float) -> AdmissionError:
